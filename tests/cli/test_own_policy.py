@@ -37,7 +37,7 @@ def test_a_policy_that_loops_for_ever_stops_nobody(make_up: MakeUp, gate: Gate, 
     with up.client as client:
         until(lambda: client.health()["status"] == "degraded", "a service that says it is degraded")
     why = run_colane(["why", str(waiting)], COLANE_STATE=str(up.state))
-    assert "nobody starts until policy mine plans again" in why.out
+    assert "no job starts until policy mine plans again" in why.out
     gate.open()
     up.wait_for(running, "succeeded")
     up.wait_for(waiting, "succeeded")

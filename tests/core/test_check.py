@@ -164,7 +164,10 @@ def test_what_is_held_for_one_is_not_given_to_another(state: ClusterState) -> No
 
 
 def test_holds_for_nobody_of_nothing_and_twice(state: ClusterState) -> None:
-    assert flaws(state, holds={JobId(1): (GpuId("n0", 2),), JobId(99): ()}) == ["holds-for-nobody", "holds-for-nobody"]
+    assert flaws(state, holds={JobId(1): (GpuId("n0", 2),), JobId(99): ()}) == [
+        "holds-without-waiter",
+        "holds-without-waiter",
+    ]
     assert flaws(state, holds={JobId(3): (GpuId("n0", 9),)}) == ["no-such-gpu"]
     assert flaws(state, holds={JobId(3): (GpuId("n0", 2),), JobId(4): (GpuId("n0", 2),)}) == ["held-twice"]
 

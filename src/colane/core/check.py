@@ -65,7 +65,7 @@ class _Judge:
         for job_id, gpus in plan.holds.items():
             job = self._state.jobs.get(job_id)
             if job is None or not job.is_waiting:
-                flaws += (Flaw("holds-for-nobody", f"job {job_id} does not wait", (job_id,)),)
+                flaws += (Flaw("holds-without-waiter", f"job {job_id} does not wait", (job_id,)),)
             for gpu in gpus:
                 if gpu not in self._state.gpus:
                     flaws += (Flaw("no-such-gpu", f"{gpu} is unknown and cannot be held", (job_id,)),)
@@ -155,7 +155,7 @@ class _Judge:
         return flaws + self._take_rest(job, placement)
 
     def _return(self, job: Job, placement: Placement) -> Flaws:
-        """A resumed job goes on where its memory left, when those for whom the GPU is kept before it are back."""
+        """A resumed job goes on where its memory was, when those for which the GPU is kept before it are back."""
         if placement != job.placement:
             return (Flaw("not-at-home", f"job {job.id} can go on where it was alone", (job.id,)),)
         slot = placement.slots[0]
@@ -373,7 +373,7 @@ class _Judge:
         return ()
 
     def _how_stopped(self, job: Job, action: Stop) -> Flaws:
-        """For good only who borrows cores and was stopped for others before; unsaved only where there is no time."""
+        """For good only if it borrows cores and was stopped for others before; unsaved only where there is no time."""
         flaws = self._isolates(job, isolate=action.isolate)
         if action.final and (job.effective.gpus or not job.spec.abortable or not job.totals.preemptions):
             flaws += (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
@@ -395,7 +395,7 @@ class _Judge:
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.
 
-        Where jobs were seen to need more than their GPU has, or a drained node's deadline is over, anybody may go.
+        Where jobs were seen to need more than their GPU has, or a drained node's deadline is over, any job may go.
         """
         if lets_go(self._state, job):
             return ()

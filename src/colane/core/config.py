@@ -25,15 +25,15 @@ class CoreConfig:
         cpu_only_passes_s: A job with GPUs that has waited this long is left the cores and the host memory it books by
             later jobs without GPUs.
         black_holes: Nodes on which jobs of many fail at their start are taken out, see `core.reducers.black_holes`.
-        guard: Jobs slower in company than predicted are separated.
+        guard: Jobs slower with co-runners than predicted are separated.
         guard_margin_ratio: By how much their slowdown may exceed the predicted one.
         guard_after_s: For how long, at least.
         turn_rule: Which job of a lane goes next; None leaves it to the policy.
         quantum_s: How long a turn lasts; None leaves it to the policy.
-        share_between: Whose jobs may share a GPU.
+        share_between: Which jobs may share a GPU.
         saves_failed_max: A job that so often did not save its state when asked is not stopped for others any more.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
-        contention: When jobs without GPUs are held back for training jobs beside them; None never does.
+        contention: When jobs without GPUs are throttled for training jobs on the same node; None never does.
         limits: What users and groups may have running, see `core.cluster.limits`.
         limit_passes_s: A job that has waited this long is not passed any more by smaller ones under a limit it shares.
         memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.

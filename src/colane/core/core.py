@@ -96,7 +96,7 @@ class Core:
     """Applies events, asks the policy, checks its plan, carries it out.
 
     Args:
-        policy: Who decides.
+        policy: Decides what starts where.
         state: Owned by the core from now on.
         config: Settings that hold for every policy.
 
@@ -215,14 +215,14 @@ class Core:
         return guard.co_runners_of(self.state, self._watchers.guard, self.state.jobs[job], self.turns)
 
     def pacing(self, job: JobId) -> Pacing:
-        """How fast a live job is believed to go, and in what company."""
+        """How fast a live job is believed to go, and with which co-runners."""
         asked = self.state.jobs[job]
         rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.effective, ALONE)
         co_runners = self.co_runners(job) if asked.placement is not None else None
         return Pacing(rate, co_runners, useful_cores_of(self.state, asked))
 
     def _decide(self, step: Step) -> None:
-        """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).
+        """Ask until carrying out the plan taught nothing (a job that joins another ends its time alone, which teaches).
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
@@ -318,7 +318,7 @@ class Core:
     def _follow(
         self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NONE_CAME
     ) -> Plan:
-        """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
+        """Ask for a plan, judge it, carry it out, and record what was decided under the planner's name."""
         view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
         plan, limits = self.ask(planner, view), self.limits
         refused: tuple[JobId, ...] = ()

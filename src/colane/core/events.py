@@ -47,7 +47,7 @@ class SuspendRequested(NamedTuple):
 
 
 class ResumeRequested(NamedTuple):
-    """Its owner (or `by`) wants a suspended job to go on; one whose memory is on the host waits for its GPUs."""
+    """Its owner (or `by`) asks that a suspended job go on; one whose memory is on the host waits for its GPUs."""
 
     job: JobId
     by: str
@@ -166,7 +166,7 @@ class Ended:
 
 
 class BandwidthObserved(NamedTuple):
-    """An agent measured who uses the bandwidth of its node's memory."""
+    """An agent measured how much of the bandwidth of its node's memory each job uses."""
 
     node: str
     sample: BandwidthSample

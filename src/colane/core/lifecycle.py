@@ -49,7 +49,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.RUNNING, S.RUNNING): "another lane or other cores; too slow in company, nobody may be stopped",
+        (S.RUNNING, S.RUNNING): "another lane or other cores; too slow with co-runners, no job may be stopped",
         (S.RUNNING, S.RUNNING_PROTECTED): "late first step; changes wait until three launch times have passed",
         (S.RUNNING, S.PAUSED): "suspended or parked; it waits at a step boundary",
         (S.PAUSED, S.RUNNING): "resumed, back from being parked, or its memory could not be moved for parking it",
@@ -124,7 +124,7 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason) -> Job:
 
 
 def noted(job: Job, at_s: float, reason: Reason) -> Job:
-    """A copy of the job with this in its story where it runs; while it starts or stops the story stays as it was."""
+    """A copy of the job with this in its story where it runs; while it starts or stops the story is unchanged."""
     return move(job, job.state, at_s, reason) if (job.state, job.state) in MOVES else job.copied()
 
 

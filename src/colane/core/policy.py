@@ -1,4 +1,4 @@
-"""What the core expects of a policy, and of the planners beside it."""
+"""What the core expects of a policy, and of the planners next to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from colane.model.plan import Plan
 
 
 class Planner(Protocol):
-    """Somebody who changes what runs: `check` judges each plan, and each decision is recorded under its name."""
+    """Changes what runs: `check` judges each plan, and each decision is recorded under its name."""
 
     @property
     def name(self) -> str:
@@ -21,7 +21,7 @@ class Planner(Protocol):
 
 
 class Policy(Planner, Protocol):
-    """Decides who starts where. Stateless: what it knows is in the view."""
+    """Decides what starts where. Stateless: what it knows is in the view."""
 
     @property
     def turns(self) -> Turns:
@@ -29,7 +29,7 @@ class Policy(Planner, Protocol):
 
     @property
     def min_runtime_before_preemption_s(self) -> float:
-        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+        """How long a job runs at least before it is stopped for another; infinite where none is."""
 
 
 def ask(planner: Planner, view: ClusterView) -> Plan:

@@ -1,7 +1,7 @@
 """What users have used of late: GPU seconds that count half as much after each half-life.
 
-A second of a GPU counts from when it is over, whoever shared the GPU. What jobs that hold GPUs now have used since they
-were given them is added by whoever asks; all else is kept here, charged when a job leaves its GPUs.
+A second of a GPU counts once it is over, for each job that shared it. What jobs that hold GPUs have used since they
+were given them is added by the caller; all else is kept here, charged when a job leaves its GPUs.
 
 Source: multifactor priority plugin of Slurm (PriorityDecayHalfLife).
 """

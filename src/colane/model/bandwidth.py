@@ -1,4 +1,4 @@
-"""Bandwidth between cores and host memory: who uses how much of a node's, and who is held back."""
+"""Bandwidth between cores and host memory: how much of a node's each job uses, and which jobs are throttled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class BandwidthSample(NamedTuple):
 
     Attributes:
         at_s: When the interval ended.
-        used_ratio: What everybody used; None where it is not known what the node has.
+        used_ratio: What all jobs together used; None where it is not known what the node has.
         by_job: What each job used.
         by: What measured it, as `BY_RESCTRL`.
         can_limit: Whether the machine can bound the bandwidth of a job (Intel MBA, AMD's QoS).

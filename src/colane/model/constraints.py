@@ -16,12 +16,12 @@ class Constraints(NamedTuple):
     """What was learnt of a job, or imposed on it.
 
     Attributes:
-        isolated: It has its GPUs to itself: beside others it was too slow, or ran out of memory.
+        isolated: It has its GPUs to itself: it was too slow next to other jobs, or ran out of memory.
         not_preemptible: No plan stops it any more: it has failed too often at saving its state.
         checkpoint: How it is asked to save, as learnt of it, in place of what was declared.
         sizes_lost: Numbers of GPUs at which it does not come up.
         cores: Cores it is to start with, where these are tuned, in place of those declared.
-        sharing_domain: Whose jobs may share a GPU with it (see `core.sharing_domains`); empty where all may.
+        sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
     """
 
     isolated: bool = False

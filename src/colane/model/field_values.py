@@ -115,7 +115,7 @@ class Amount(NamedTuple):
         least: Smallest; None: any.
         above: It is larger than that; None: any.
         most: Largest.
-        slurm_unit: What a bare number counts to who comes from Slurm, where that differs from what it counts here.
+        slurm_unit: Unit of a bare number for users of Slurm, where that differs from the unit here.
     """
 
     unit: BaseUnit

@@ -97,8 +97,8 @@ class Drain(NamedTuple):
     """Why a node takes no new jobs and lets those go that it has.
 
     Attributes:
-        by: Who asked for it.
-        reason: In his words; empty where he gave none.
+        by: The user who asked for it.
+        reason: In that user's words; empty where none was given.
         since_s: When.
         deadline_s: When jobs that are still there are stopped; None lets those finish that cannot go on elsewhere.
     """
@@ -110,7 +110,7 @@ class Drain(NamedTuple):
 
     @property
     def because(self) -> str:
-        """Who and why, as reasons name it."""
+        """The user and the reason given, as reasons name them."""
         return f"by {self.by} ({self.reason})" if self.reason else f"by {self.by}"
 
 
@@ -135,15 +135,15 @@ class Node:
         gpus: Its devices, by index.
         cores: Ids of the cores jobs may book.
         host_memory_bytes: Host memory jobs may book.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory jobs may book; 0 where unknown: then it bounds nobody.
+        host_bandwidth_bytes_per_s: Bandwidth to host memory jobs may book; 0 where unknown: then it limits no job.
         pool: Only jobs of the same pool run here (a partition, a virtual cluster).
         address: Base URL of its agent; empty in simulation.
         agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
         topology: How its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell.
         host_refusal: Why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known.
-        drain: An operator drains it; None where nobody does. It outlives the agent.
+        drain: An operator's drain; None where there is none. It outlives the agent.
         notice: Its agent has notice that the machine is about to go; None where it has none.
-        closed: That it is taken out, as jobs fail on it; None while it is not. Who runs there goes on.
+        closed: That it is taken out, as jobs fail on it; None while it is not. Jobs that run there go on.
         park_s: Parking a job there, and bringing it back, are believed to take so long each besides moving its memory.
         to_host_bytes_per_s: How fast GPU memory is believed to move to its host and back.
     """
@@ -166,7 +166,7 @@ class Node:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether new jobs may come: nobody drains it, and it is not taken out."""
+        """Whether new jobs may come: it is neither drained nor taken out."""
         return self.drain is None and self.notice is None and self.closed is None
 
     @property

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class HoldKind(StrEnum):
-    """Who keeps a job from starting; `core.eligibility` says when each lets it go."""
+    """What keeps a job from starting; `core.eligibility` says when each kind ends."""
 
     USER = "user"
     """Its owner or an operator, until it is resumed."""
@@ -22,7 +22,7 @@ class Hold(NamedTuple):
 
     Attributes:
         kind: What it is.
-        by: Who wants it, or which limit is reached.
+        by: The user who asked for it, or the limit that is reached.
         until_s: When it ends by itself; None where something else ends it.
     """
 

@@ -29,7 +29,7 @@ PAUSED: Final = JobState.PAUSED
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Job:
-    """A job and where it stands; a value: `core.lifecycle` makes the next one, nobody changes it.
+    """A job and its state; an immutable value: `core.lifecycle` makes the next one.
 
     Attributes:
         id: Unique, ascending with submission.

@@ -222,9 +222,9 @@ JOB_FIELDS: Final = (
         in_need=True, shown="{value} to host memory", column="host_bandwidth_bytes_per_s",
     ),
     JobField(
-        "priority", Whole(-PRIORITY_MAX, PRIORITY_MAX), "higher goes first where a policy heeds it",
+        "priority", Whole(-PRIORITY_MAX, PRIORITY_MAX), "higher goes first where the policy uses it",
         default=0,
-        option=Option("Higher goes first where the policy heeds it; above 0 for operators.", ("--priority",)),
+        option=Option("Higher goes first where the policy uses it; above 0 for operators.", ("--priority",)),
         shelf=Shelf.JOB, shown="{value}", column="priority",
     ),
     JobField(
@@ -282,7 +282,7 @@ JOB_FIELDS: Final = (
         "share", Flag(), "whether other jobs may be on its GPUs",
         default=True,
         option=Option("Keep other jobs off its GPUs.", ("--no-share",), panel=HelpPanel.SHARING),
-        in_need=True, shown="no company", column="share",
+        in_need=True, shown="shares no GPU", column="share",
     ),
     JobField(
         "mps", Flag(), "share through NVIDIA MPS where it can be started",
@@ -329,9 +329,9 @@ JOB_FIELDS: Final = (
         column="abortable",
     ),
     JobField(
-        "kind", OneOf(JobKind), "training, or inference by a process that stays",
+        "kind", OneOf(JobKind), "training, or inference by a process that runs on",
         default=JobKind.TRAINING,
-        option=Option("training, or inference by a process that stays.", ("--kind",), "KIND", HelpPanel.SHARING),
+        option=Option("training, or inference by a process that runs on.", ("--kind",), "KIND", HelpPanel.SHARING),
         in_need=True,
         column="kind",
     ),
@@ -353,12 +353,12 @@ JOB_FIELDS: Final = (
         shown="weight {value}", column="weight",
     ),
     JobField(
-        "group", NAME_OR_NONE, "whom it may share a GPU with, where that is allowed within a group only",
+        "group", NAME_OR_NONE, "jobs it may share a GPU with, where sharing is allowed within a group only",
         default="",
         option=Option(
-            "Whom it may share with, where policies share within groups only.", ("--group",), panel=HelpPanel.SHARING
+            "Share with this group only, where policies share within groups.", ("--group",), panel=HelpPanel.SHARING
         ),
-        shown="company of group {value} only", column="group",
+        shown="shares within group {value} only", column="group",
     ),
     JobField(
         "ranks", OneOf(Ranks), "processes that are started: one, or one for each GPU",
@@ -414,7 +414,7 @@ JOB_FIELDS: Final = (
     JobField(
         "comm_pattern", OneOf(CommPattern), "which ranks talk to each other",
         default=CommPattern.ALL,
-        option=Option("Who talks to whom: all, ring or pipeline.", ("--comm-pattern",), "PATTERN", HelpPanel.PLACING),
+        option=Option("Which ranks talk: all, ring or pipeline.", ("--comm-pattern",), "PATTERN", HelpPanel.PLACING),
         column="comm_pattern",
     ),
     JobField(
@@ -443,8 +443,8 @@ JOB_FIELDS: Final = (
         shelf=Shelf.JOB, column="user",
     ),
     JobField(
-        "family", NAME, "jobs of one family are taken to behave alike; none: told by the command",
-        option=Option("Jobs of one family are taken to behave alike.", ("--family",)),
+        "family", NAME, "jobs of one family are expected to behave the same; none: derived from the command",
+        option=Option("Jobs of one family are expected to behave the same.", ("--family",)),
         in_need=True, shelf=Shelf.JOB,
     ),
     JobField(
@@ -502,7 +502,7 @@ RULED: Final = tuple(field for field in JOB_FIELDS if field.needs_gpu or field.r
 
 
 def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[JobField, str]]:
-    """Yield fields that make no sense beside the others, each with the fix.
+    """Yield fields that make no sense together with the others, each with the fix.
 
     Args:
         values: Values by field; one that is missing has its default.

@@ -39,11 +39,11 @@ class NeedClass(NamedTuple):
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
 
-    A value that nobody changes; it is not frozen, as that would make it thrice as dear, and traces have a million.
+    An immutable value; it is not declared frozen, as that would make it thrice as slow, and traces have a million.
 
     Attributes:
         name: For people; need not be unique.
-        family: Profile key: jobs of one family behave alike.
+        family: Profile key: jobs of one family behave the same.
         user: Owner.
         pool: Nodes it may use.
         gpus: GPUs, on one node unless `multi_node`; 0 for a job that books cores and host memory only. Of a job of
@@ -55,7 +55,7 @@ class JobSpec:
         cores: Cores booked for it alone; 0 shares the cores near its GPUs.
         host_memory_bytes: Host memory booked.
         host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
-        priority: Higher goes first where a policy heeds it.
+        priority: Higher goes first where the policy uses it.
         time_limit_s: Stopped when an attempt has run this long.
         retries: How often a failed attempt is tried again.
         share: False keeps every other job off its GPUs.
@@ -70,14 +70,14 @@ class JobSpec:
         kind: Training, or inference by a resident process.
         latency_s: Objective for one step of an inference job.
         weight: Its share of a lane's turns under the fair rule, against the weights of the others.
-        group: Whom its owner works with, where sharing a GPU is allowed within a group only.
+        group: The group its owner works in, where sharing a GPU is allowed within a group only.
         multi_node: Its ranks may lie on several nodes.
         anti_collocation: No two of its ranks on one node (paper C, section 3).
         utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
-        sharing_domain: Whose jobs may share a GPU with it: never declared, see `Constraints`.
+        sharing_domain: Only jobs of the same domain may share a GPU with it: never declared, see `Constraints`.
         labels: For people and reports.
         comment: For people.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).

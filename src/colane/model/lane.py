@@ -17,11 +17,11 @@ class TurnRule(StrEnum):
 
 
 class ShareBetween(StrEnum):
-    """Whose jobs may share a GPU."""
+    """Which jobs may share a GPU."""
 
     ALL = "all"
     GROUP = "group"
-    """Those of users who named the same group; jobs without a group share with those of the same user."""
+    """Jobs of users that named the same group; jobs without a group share with those of the same user."""
     USER = "user"
 
 
@@ -30,7 +30,7 @@ class Turns:
     """How a lane's turns are handed out.
 
     Attributes:
-        rule: Whose turn is next.
+        rule: Which job has the next turn.
         quantum_s: A turn lasts this long, rounded up to whole steps; 0 is one step. None is as long as it takes for
             passing turns on to cost 1 % of the time at most (`lanes.turns.quantum_s`).
     """

@@ -69,7 +69,7 @@ class Quotas:
     Attributes:
         default: Of each user without limits of their own.
         users: Of these users, in the place of the default.
-        groups: Of groups; they hold beside those of users.
+        groups: Of groups; they hold in addition to those of users.
     """
 
     default: Limits = field(default_factory=Limits)
@@ -81,7 +81,7 @@ class Quotas:
         return self.users.get(user, self.default)
 
     def bounds(self, user: str, in_groups: Collection[str] = ()) -> tuple[Bound, ...]:
-        """Whose limits bind a user's jobs: the user's own, and those of groups by name.
+        """The limits that apply to a user's jobs: the user's own, and those of groups by name.
 
         `in_groups` are the groups of the system that the user is in.
         """

@@ -52,7 +52,7 @@ class Totals(NamedTuple):
     Attributes:
         served: What they have had, by GPU type and number in their order.
         steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
-        lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
+        lost_s: Run time whose steps have to be repeated, or were, as far as was seen.
         failures: Attempts that failed by the job's own fault.
         losses: How often it has lost the hardware it ran on.
         preemptions: How often a plan has stopped it for another job.
@@ -87,11 +87,11 @@ class FallBack(NamedTuple):
 
 
 class Suspension(NamedTuple):
-    """Somebody wants a job not to go on that was running: it is PAUSED, unless it leaves its GPUs besides.
+    """A user asked for a running job to stop stepping: it is PAUSED, unless it leaves its GPUs as well.
 
     Attributes:
         via: How it is kept from going on.
-        by: Who wanted it.
+        by: The user who asked for it.
     """
 
     via: SuspendVia
@@ -133,7 +133,7 @@ class OnHost(NamedTuple):
 
     Attributes:
         size_bytes: So much of it.
-        left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back. None of them
+        left_beside: Jobs that were on its GPUs when its memory left them: it may come back next to these. None of them
             where it was parked because of them.
     """
 

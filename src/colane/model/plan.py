@@ -38,7 +38,7 @@ class Stop:
     Attributes:
         job: The job.
         reason: Why, for people: no code of it decides what happens.
-        for_job: Whom room is made for, if anybody.
+        for_job: The job this preemption is for, if any.
         save: Whether it is asked to save its state first, where it has said how; else it is stopped at once.
         final: It ends as failed, and is not queued again.
         learn: What the jobs on its GPUs achieved together is learnt before it leaves them.
@@ -83,7 +83,7 @@ class Park:
     Attributes:
         job: The job.
         reason: Why, for people.
-        for_job: Whom room is made for, if anybody.
+        for_job: The job this preemption is for, if any.
         isolate: From now on it has a GPU to itself wherever it goes on.
     """
 
@@ -122,7 +122,7 @@ class Move:
 class Resize:
     """Let a running job go on with another number of GPUs, or elsewhere: it is stopped, and restarted there.
 
-    `for_job` is whom room is made for where it was, if anybody.
+    `for_job` is the job this was preempted for, if any.
     """
 
     job: Final[JobId]

@@ -35,7 +35,7 @@ class Memory(NamedTuple):
 
 
 class ProfileKey(NamedTuple):
-    """Jobs that share a key are taken to behave alike."""
+    """Jobs that share a key are expected to behave the same."""
 
     family: str
     batch_size: int | None
@@ -50,7 +50,7 @@ class ProfileKey(NamedTuple):
 
 
 class PlacePace(NamedTuple):
-    """Step time in one kind of place, with nobody on other GPUs of the same sockets.
+    """Step time in one kind of place, with no job on other GPUs of the same sockets.
 
     Attributes:
         distance: Sum of the shortest paths between the job's GPUs (paper C, eq. 3).
@@ -69,12 +69,12 @@ class CorePace(NamedTuple):
 
 
 class Slowdown(NamedTuple):
-    """How much slower jobs go beside a neighbour on their sockets.
+    """How much slower jobs go next to a neighbour on their sockets.
 
     Attributes:
         beside: Kind of the neighbour.
         distance: Of the place, as in `PlacePace`.
-        ratio: Step time beside it / step time in the same place with nobody near.
+        ratio: Step time next to it / step time in the same place without neighbours.
     """
 
     beside: ProfileKey
@@ -87,12 +87,12 @@ class Profile:
     """Behaviour of one key, alone on its GPUs. None is unknown.
 
     Attributes:
-        key: Whom it describes.
+        key: The jobs it describes.
         step_s: Mean step time; of several numbers of cores that of the one with which it is fastest.
         step_median_s: Median step time.
         persistent_bytes: P: GPU memory held between steps, per GPU (paper B).
         ephemeral_bytes: E: peak within a step less P, per GPU.
-        overhead_bytes: What one of its processes holds of a GPU beside its allocator's blocks, as a part of P; None
+        overhead_bytes: What one of its processes holds of a GPU outside its allocator's blocks, as a part of P; None
             where P is what an allocator says.
         occupancy: C = sum of occupancy (percent) x kernel time (us) over two steps (paper A, eq. 4.3).
         bandwidth: M = sum of memory-bandwidth use (percent) x kernel time (us) over two steps (eq. 4.2).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNGATED = "ungated"
-"""It runs beside its lane, without turns."""
+"""It runs outside its lane, without turns."""
 
 KEPT = "kept"
 """It waits at its boundary until one that runs without turns is back, for want of memory."""
@@ -27,7 +27,7 @@ class Progress:
         persistent_bytes: P on its busiest GPU, of all its processes there, as the device sees it.
         peak_bytes: P + E on its busiest GPU.
         memory_by: What measured the two (`nvml`, `estimate`, `resident-set`); empty when nothing did.
-        overhead_bytes: What one of its processes holds there beside its allocator's blocks.
+        overhead_bytes: What one of its processes holds there outside its allocator's blocks.
         cpu_s: CPU time of its whole process tree so far.
         occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
         bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
@@ -37,7 +37,7 @@ class Progress:
         turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`, `kept`); empty when it shares none.
         turn_service_s: Time it has held its lanes while it shared them.
         turn_wait_s: Time it has waited for them.
-        turn_share_ratio: Part of the time it wanted its lanes in which it had them, since their company last changed.
+        turn_share_ratio: Part of the time it wanted its lanes in which it had them, since its co-runners last changed.
         turn_quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.
         turn_handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
         on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.

@@ -168,8 +168,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "a gain beside {jobs}"
         ),
         Why.USED_BY_OTHERS: (
-            "Resources: no GPU is free, and nobody joins {gpu}: work that is not Colane's uses {percent} % of it, and "
-            "what company would bring there is not known"
+            "Resources: no GPU is free, and no job joins {gpu}: work that is not Colane's uses {percent} % of it, and "
+            "how fast jobs would go there is not known"
         ),
         Why.UNKNOWN_ALONE_FIRST: (
             "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {asked}, "
@@ -201,13 +201,13 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
-        Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
+        Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
         Why.CONSOLIDATED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
         Why.VACATED: "moved from {had} to {gpu}, so that {jobs} can go on: parked, and bound to {had}",
-        Why.TRIES_SHARING: "shares {gpu} with {jobs}: nothing is known of such company, so it is tried once",
+        Why.TRIES_SHARING: "shares {gpu} with {jobs}: this pairing has not been measured, so it is tried once",
         Why.SHARES_BEST: "shares {gpu} with {jobs}: at {speed:.2f} of its speed alone, together {rise:+.2f}",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
@@ -286,8 +286,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "need {need_bytes} of its {have_bytes}"
         ),
         Why.OUT_OF_TURNS: (
-            "runs without turns beside lane {lane} of {gpu}, shared with {jobs}, and counts as a lane of its own until "
-            "it is back: {detail}"
+            "runs without turns, outside lane {lane} of {gpu}, shared with {jobs}, and counts as a lane of its own "
+            "until it is back: {detail}"
         ),
         Why.KEPT_WAITING: "kept from its turns in lane {lane} of {gpu}, shared with {jobs}: {detail}",
         Why.TAKES_TURNS_AGAIN: "is back in the turns of lane {lane} of {gpu}, shared with {jobs}",
@@ -301,7 +301,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.MEASURED_ANEW: (
             "gives {gpu} up until job {job} has been measured there alone again: it goes {ratio:.1f} times as fast as "
-            "it was known to go alone, so nobody knows what sharing costs it"
+            "it was known to go alone, so the cost of sharing with it is unknown"
         ),
         Why.TOO_SLOW_TOGETHER: (
             "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "
@@ -342,7 +342,7 @@ class Reason:
     Attributes:
         why: The code.
         facts: Values for the sentence's fields, JSON scalars only.
-        jobs: Ids of the jobs in the way or in company.
+        jobs: Ids of the jobs in the way, or of co-runners.
     """
 
     why: Final[Why]

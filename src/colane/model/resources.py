@@ -57,7 +57,7 @@ class Resources:
         )
 
     def __sub__(self, other: Resources) -> Resources:
-        """What is left beside the other; less than nothing where that is too much."""
+        """What is left when the other is taken away; less than nothing where that is too much."""
         return Resources(
             self.gpus - other.gpus,
             self.cores - other.cores,
@@ -151,7 +151,7 @@ class Shortfall(NamedTuple):
 
 
 class Inventory:
-    """What nodes have when they are empty, by pool; alike nodes are judged once. Lost nodes count: they may come back.
+    """What nodes have when empty, by pool; equal nodes are judged once. Lost nodes count: they may come back.
 
     Args:
         nodes: All there are.

@@ -1,4 +1,4 @@
-"""Whose jobs users are told of."""
+"""Which jobs users are told of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class See(StrEnum):
-    """Whose jobs users are told of; operators are told of all."""
+    """Which jobs users are told of; operators are told of all."""
 
     ALL = "all"
     OWN = "own"

@@ -88,7 +88,7 @@ class Exit(NamedTuple):
 
 STORY_FIRST: Final = 16
 STORY_LAST: Final = 48
-"""A story keeps so many first and so many last changes: a job that is moved for weeks stays as small as others."""
+"""A story keeps so many first and so many last changes: one of a job moved for weeks is no longer than others."""
 
 
 def longer_story(

@@ -1,6 +1,6 @@
 """Reads what `nvidia-smi topo -m` prints, of any driver, into a `Topology`.
 
-The text is made for people: cells are parted by tabs or blanks or not at all, the affinity of a GPU may be empty, NIC
+The text is made for people: cells are separated by tabs, blanks or nothing, the affinity of a GPU may be empty, NIC
 columns and the legend come and go. So cells are known by their words, never by their width.
 """
 
@@ -323,7 +323,7 @@ def _has(row: _Row, kind: LinkKind) -> bool:
 def _completed(
     header: _Header, rows: Mapping[str, _Row], sockets: tuple[int, ...], missing: Sequence[str], lines: int
 ) -> ReadTopology:
-    """Fill in rows that were cut off, where a switch makes all GPUs alike.
+    """Fill in rows that were cut off, where a switch connects all GPUs in the same way.
 
     Raises:
         TopologyTextError: Their links cannot be known.

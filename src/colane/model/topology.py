@@ -1,4 +1,4 @@
-"""How the GPUs of one machine are connected: a value, equal for machines that are alike."""
+"""How the GPUs of one machine are connected: a value, equal for machines with the same wiring."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Topology:
         links: `links[a][b]` is the way from GPU a to GPU b; square, symmetric in kind and lanes, SELF on the diagonal.
         sockets: Socket (NUMA node) of each GPU.
         switches: PCIe switch of each GPU, -1 where it hangs on the socket itself.
-        nvswitch: Whether NVLinks go through a switch, so that every pair is connected alike.
+        nvswitch: Whether NVLinks go through a switch, so that every pair is connected in the same way.
     """
 
     links: tuple[tuple[Link, ...], ...]
@@ -57,7 +57,7 @@ class Topology:
 
 
 def flat_topology(sockets: Sequence[int]) -> Topology:
-    """Connect devices through nothing but the host: all alike within a socket."""
+    """Connect devices through nothing but the host: every pair within a socket in the same way."""
     links = tuple(
         [
             tuple([_through_host(is_self=a == b, same_socket=one == two) for b, two in enumerate(sockets)])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 def plural(number: float | str, noun: str) -> str:
-    """Return a noun as it stands beside a number: `core` beside 1, `cores` beside all else."""
+    """Return a noun as it follows a number: `core` after 1, `cores` after all else."""
     if number in (1, "1"):
         return noun
     if noun.endswith("y") and noun[-2] not in "aeiou":
@@ -18,7 +18,7 @@ def plural(number: float | str, noun: str) -> str:
 
 
 def count(number: float | str, noun: str) -> str:
-    """Return a number with its noun: `1 core`, `2 cores`, `1,200 jobs`; a number given as text stays as it is."""
+    """Return a number with its noun: `1 core`, `2 cores`, `1,200 jobs`; a number given as text is kept."""
     return f"{number} {plural(number, noun)}"
 
 

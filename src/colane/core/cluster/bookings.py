@@ -1,4 +1,4 @@
-"""What jobs book of a node: a pure function of each job as it stands, and what a node has left beside it."""
+"""What jobs book of a node: a pure function of each job's state, and what a node has left over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeState:
         free: Free GPUs by type, one bit for each index.
         cores_outside: Cores that are in none of its cpu devices.
         ids: Its GPUs by index.
-        bandwidth: Who was last seen to use the bandwidth of its memory.
+        bandwidth: Which jobs were last seen to use the bandwidth of its memory.
     """
 
     node: Node
@@ -49,18 +49,18 @@ class NodeState:
 
     @property
     def cores_free(self) -> int:
-        """Cores nobody has booked, and nobody will get back."""
+        """Cores that are not booked, and that no job will get back."""
         free = len(self.node.cores) - len(self.cores_booked)
         return free - len([core for core in self.cores_withheld if core not in self.cores_booked])
 
     @property
     def host_memory_free_bytes(self) -> int:
-        """Host memory nobody has booked."""
+        """Host memory that is not booked."""
         return self.node.host_memory_bytes - self.host_memory_booked_bytes
 
     @property
     def host_bandwidth_free(self) -> float:
-        """Bytes per second to host memory nobody has booked; infinite where the node does not say what it has."""
+        """Bytes per second to host memory that are not booked; infinite where the node does not say what it has."""
         has = self.node.host_bandwidth_bytes_per_s
         return has - self.host_bandwidth_booked if has else inf
 

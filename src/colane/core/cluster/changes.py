@@ -1,4 +1,4 @@
-"""What has happened to pools since their policy was asked: everything may be otherwise, or somebody has only come."""
+"""What has happened to pools since their policy was asked: anything may have changed, or jobs have only arrived."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ class Changes:
             known[job.spec.priority, job.need] = None
 
     def newcomers(self, pool: str) -> Newcomers | None:
-        """Who came, where nothing else has changed."""
+        """Jobs that arrived, where nothing else has changed."""
         came = self._pools.get(pool)
         return None if came is None else tuple(came)

@@ -1,4 +1,4 @@
-"""In what company a job is."""
+"""Which jobs run on the GPUs of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CoRunners(NamedTuple):
 
     Attributes:
         mates: Jobs in its lanes, which take turns with it.
-        others: Jobs in other lanes of its GPUs, which run beside it.
+        others: Jobs in other lanes of its GPUs, which run at the same time.
         share_ratio: Part of its lanes' time that it may ask for; None where the rule promises none.
         predicted: Slowdown it is predicted to have; None where the turn rule may keep it waiting for long.
         measured: Slowdown it has; None while too few steps were seen, or its time alone is unknown.

@@ -65,7 +65,7 @@ class Draft(Overlay):
         self._hosts_held: dict[str, HostHeld] = {}
 
     def act(self, action: Action) -> None:
-        """Put an action into the plan: its job is nobody else's to decide about."""
+        """Put an action into the plan: nothing else in the plan decides about its job."""
         self._decided.add(action.job)
         self.actions.append(action)
 
@@ -181,7 +181,7 @@ class Draft(Overlay):
         self.act(Remark(job.id, reason, learn=learn))
 
     def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
-        """Keep these GPUs, free ones and others, for a waiting job: nobody else starts on them.
+        """Keep these GPUs, free ones and others, for a waiting job: no other job starts on them.
 
         Of the cores, the host memory and its bandwidth that it books, at the size it is to have (`spec`; as asked where
         that is not given), what is free on their nodes is kept as well.

@@ -50,7 +50,7 @@ def gpus_counted(spec: JobSpec) -> int:
 
 
 class LimitAccount:
-    """What is used of a user's or a group's limits, and whose jobs wait under them."""
+    """What is used of a user's or a group's limits, and the jobs that wait under them."""
 
     __slots__ = ("bound", "first", "gpus", "jobs", "kinds")
 
@@ -165,7 +165,7 @@ class LimitBook:
         return account
 
     def in_groups(self, user: str, groups: tuple[str, ...], jobs: Iterable[Job]) -> None:
-        """Of which groups of the system a user is by now; his jobs are counted anew."""
+        """The groups of the system a user is in by now; the user's jobs are counted anew."""
         if groups == self._groups.get(user, ()):
             return
         his = [job for job in jobs if job.spec.user == user]
@@ -260,7 +260,7 @@ class LimitBook:
                 if account.first is not None:  # perhaps one of these was it
                     self._touched[account] = None
 
-    # -- who is held
+    # -- which jobs are held
 
     def review(self, jobs: Mapping[JobId, Job], now_s: float) -> list[Job]:
         """Jobs whose hold is to change, with it changed; a job that is let go comes with none."""
@@ -335,7 +335,7 @@ class LimitBook:
         """A plan without what is done for jobs that do not fit, and these jobs.
 
         GPUs that it keeps for a job without doing anything for it now are those of an overdue job, or come free by an
-        earlier plan: such a job goes before all for whom something is done. Members of a set start together or not.
+        earlier plan: such a job goes before all for which something is done. Members of a set start together or not.
         """
         allowance, refused = Allowance(self), dict[JobId, None]()
         targets = [_for_whom(action) for action in plan.actions]
@@ -368,7 +368,7 @@ class LimitBook:
         self._let_go.clear()
 
     def keep(self, plan: Plan, pools: Iterable[str], refused: Iterable[JobId], jobs: Mapping[JobId, Job]) -> None:
-        """Note for whom a policy keeps GPUs in the pools it was asked about: these use their limits until it does not.
+        """Note the jobs a policy keeps GPUs for in the pools it was asked about: they use limits until it does not.
 
         In one step no job comes to use them so a second time, so that a policy is not asked for ever.
 

@@ -1,4 +1,4 @@
-"""What one GPU carries: values nobody changes, shared by the state and by drafts."""
+"""What one GPU carries: immutable values, shared by the state and by drafts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def memory_held(job: Job, terms: Terms) -> Memory | None:
 class GpuLoad:
     """A GPU and the jobs booked on it.
 
-    `returning` are jobs whose memory lies on the host and that wait to come back: nobody else may start here until
+    `returning` are jobs whose memory lies on the host and that wait to come back: no other job may start here until
     they have. Of a node that is drained it is `closed`: no job is newly given it.
     """
 
@@ -129,7 +129,7 @@ class GpuLoad:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it works and nobody is there or is to come back: a job that lives on its node may have it."""
+        """Whether it works and no job is there or is to come back: a job that lives on its node may have it."""
         return not self.bookings and not self.returning and self.gpu.healthy
 
     @property
@@ -155,7 +155,7 @@ class GpuLoad:
 
     @property
     def left_bytes(self) -> int:
-        """Memory left beside its jobs; 0 when some job's need is unknown."""
+        """Memory left over by its jobs; 0 when some job's need is unknown."""
         needed = self.needed_bytes
         return 0 if needed is None else self.capacity_bytes - needed
 
@@ -167,7 +167,7 @@ class GpuLoad:
 
     @property
     def is_shareable(self) -> bool:
-        """Whether all its jobs may have company: sharing allowed, memory known, no measurement or return under way."""
+        """Whether all its jobs may have co-runners: sharing allowed, memory known, not being measured or returning."""
         for booking in self.bookings:
             if not booking.share or booking.memory is None or booking.measurement_group is not None:
                 return False
@@ -180,7 +180,7 @@ class GpuLoad:
 
     @property
     def is_joinable(self) -> bool:
-        """Whether it carries jobs that may have company: one-GPU jobs of known memory that allow it."""
+        """Whether it carries jobs that may have co-runners: one-GPU jobs of known memory that allow it."""
         for booking in self.bookings:
             if booking.key.gpus != 1:
                 return False
@@ -188,16 +188,16 @@ class GpuLoad:
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether one may join by what is foreseen: of company on a GPU that others use, too, that is nothing."""
+        """Whether a job may join by prediction: there is none for a GPU that processes outside Colane use too."""
         return self.is_joinable and not self.gpu.is_disturbed
 
     @property
     def is_open(self) -> bool:
-        """Whether one may do so by paper A's rule, which asks for everybody's C."""
+        """Whether a job may join by paper A's rule, which needs the C of every job there."""
         return self.is_foreseeable and all(booking.load is not None for booking in self.bookings)
 
     def admits(self, sharing_domain: str) -> bool:
-        """Whether all its jobs are of one circle with a newcomer."""
+        """Whether all its jobs are in a newcomer's sharing domain."""
         return all(booking.sharing_domain == sharing_domain for booking in self.bookings)
 
     @property
@@ -240,7 +240,7 @@ class GpuLoad:
 
 
 def booked_on(job: Job, beliefs: Beliefs, loads: Sequence[GpuLoad], lanes: Sequence[int], gpus: int) -> list[GpuLoad]:
-    """GPUs with one job more on each, which has so many in all, in a lane of each; of alike ones it holds the same."""
+    """GPUs with one job more on each, which has so many in all, in a lane of each; equal ones share one result."""
     found: list[GpuLoad] = []
     booking: Booking | None = None
     alone: tuple[Booking, ...] = ()

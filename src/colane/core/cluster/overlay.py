@@ -63,12 +63,12 @@ class Overlay:
         return (self._free.get(kind) or self.view.free(kind)) if self._free else self.view.free(kind)
 
     def cores_free(self, node: NodeState) -> list[int]:
-        """Cores of a node that a job with GPUs may have, in order: nobody will have booked them or wants them back."""
+        """Cores of a node that a job with GPUs may have, in order: not to be booked, and wanted back by no job."""
         free, withheld = self.cores_unbooked(node), node.cores_withheld
         return [core for core in free if core not in withheld] if withheld else free
 
     def cores_unbooked(self, node: NodeState) -> list[int]:
-        """Cores of a node nobody will have booked, in order: what jobs without GPUs may have."""
+        """Cores of a node that will not be booked, in order: what jobs without GPUs may have."""
         left = self._nodes.get(node.node.name)
         booked = node.cores_booked
         if left is None:
@@ -76,17 +76,17 @@ class Overlay:
         return [core for core in node.node.cores if left.is_free(core, booked)]
 
     def host_memory_free_bytes(self, node: NodeState) -> int:
-        """Host memory of a node nobody will have booked."""
+        """Host memory of a node that will not be booked."""
         left = self._nodes.get(node.node.name)
         return node.host_memory_free_bytes - (left.host_memory_taken_bytes if left else 0)
 
     def host_bandwidth_free(self, node: NodeState) -> float:
-        """Bytes per second to host memory of a node nobody will have booked; infinite where that is not known."""
+        """Bytes per second to host memory of a node that will not be booked; infinite where that is not known."""
         left = self._nodes.get(node.node.name)
         return node.host_bandwidth_free - (left.host_bandwidth_taken if left else 0)
 
     def host_free(self, node: NodeState) -> Resources:
-        """Cores, host memory and its bandwidth of a node nobody will have booked."""
+        """Cores, host memory and its bandwidth of a node that will not be booked."""
         cores, left = node.cores_free, self._nodes.get(node.node.name)
         if left:
             cores += len(left.cores_given) - len(left.cores_taken)
@@ -194,7 +194,7 @@ class Overlay:
         """Whether a job, one that waits or one that runs, has no action yet: a plan may have one for each."""
         return job not in self._decided
 
-    # -- for those who decide
+    # -- for callers that decide
 
     def _put(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs, each with one job more; what was free is so no more."""

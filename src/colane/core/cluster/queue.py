@@ -33,7 +33,7 @@ class Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it; both ends are kept clean of those that have left."""
+        """Whether it is empty; both ends are kept clean of jobs that have left."""
         return not self._ids
 
     @property

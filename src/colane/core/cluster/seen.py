@@ -10,7 +10,7 @@ from colane.model.profile import Memory
 
 
 def seen_layout(state: ClusterState, load: GpuLoad) -> Layout:
-    """Lanes of the jobs that stay on a GPU, in order of their start."""
+    """Lanes of the jobs that remain on a GPU, in order of their start."""
     members = []
     for booking in load.bookings:
         memory = _need(state, booking)
@@ -20,7 +20,7 @@ def seen_layout(state: ClusterState, load: GpuLoad) -> Layout:
 
 
 def is_overfull(state: ClusterState, load: GpuLoad) -> bool:
-    """Whether jobs that share a GPU were seen to need more than it has, so that somebody has to go, whoever it is."""
+    """Whether jobs that share a GPU were seen to need more than it has, so that one of them has to go."""
     return len(load.bookings) > 1 and seen_layout(state, load).needed_bytes > load.capacity_bytes
 
 

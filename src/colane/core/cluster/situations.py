@@ -1,6 +1,6 @@
 """Situations of jobs, read off the cluster (`perf.situation`).
 
-Of a newcomer beside the bookings of a GPU, of those there once it has come, and of a job as it runs.
+Of a newcomer next to the bookings of a GPU, of those there once it has come, and of a job as it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from colane.perf.situation import LaneMate, Situation
 from colane.perf.topology import ACROSS_MACHINES, cost, shape_of_node
 
 RESTING = frozenset({JobState.PAUSED, JobState.STOPPING})
-"""Jobs that are placed and disturb nobody."""
+"""Jobs that are placed and slow no other job."""
 
 Jobs = Mapping[JobId, Job]
 Near = tuple[ProfileKey, ...]
@@ -44,7 +44,7 @@ def situation_alone(
 def situation_beside(
     load: GpuLoad, lane: int, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()
 ) -> Situation:
-    """A newcomer of one GPU in that lane, beside the jobs that are there.
+    """A newcomer of one GPU in that lane, next to the jobs that are there.
 
     Args:
         load: The GPU with its jobs.
@@ -66,7 +66,7 @@ def situation_in(load: GpuLoad, job: JobId, jobs: Jobs, rule: TurnRule = TurnRul
 def situations_joined(
     load: GpuLoad, newcomer: Booking, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()
 ) -> list[tuple[JobId, Situation]]:
-    """Of everybody on a GPU once a newcomer has joined them, in order of their start; the newcomer's is left out.
+    """Of every job on a GPU once a newcomer has joined, in order of their start; the newcomer's is left out.
 
     Args:
         load: The GPU without the newcomer.
@@ -98,7 +98,7 @@ def _among(
 
 
 def _busy(booking: Booking) -> tuple[float, JobId]:
-    """How much of a GPU a job keeps busy; of several alike the newest counts."""
+    """How much of a GPU a job keeps busy; of several for one job the newest counts."""
     return (booking.load.occupancy if booking.load is not None else 0.0), booking.job
 
 
@@ -160,7 +160,7 @@ def distance_of(nodes: Mapping[str, NodeState], gpus: Sequence[GpuId]) -> float:
 
 
 def situations_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> tuple[Situation, ...]:
-    """A placed job as it runs, one situation for each of its GPUs, those alike once; none while it waits for one.
+    """A placed job as it runs, one situation for each of its GPUs, equal ones once; none while it waits for one.
 
     Jobs that rest or end count as gone.
     """

@@ -52,7 +52,7 @@ class Taking(Protocol):
 
 
 class LimitAccounts(Protocol):
-    """Who keeps account of what jobs use: the core knows who that is (`core.cluster.limits`)."""
+    """Keeps account of what jobs use: the core knows the implementation (`core.cluster.limits`)."""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """A job has changed from one value to the other; None where it is not, or no more, live."""
@@ -67,7 +67,7 @@ class LimitAccounts(Protocol):
 class ClusterState:
     """Nodes, live jobs, bookings and beliefs, with their indexes.
 
-    Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so. `draining` has the
+    Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the
     nodes that are drained, each with whether its deadline is over. `limits` keeps account of what users and groups use,
     where they are bounded. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a host.
     """
@@ -233,7 +233,7 @@ class ClusterState:
     # -- nodes and GPUs
 
     def put_node(self, node: Node) -> None:
-        """Add a node, or take its new description; its jobs stay."""
+        """Add a node, or take its new description; its jobs are kept."""
         known = self.nodes.get(node.name)
         if known is None:
             known = NodeState(node, self._order_next, self.version)

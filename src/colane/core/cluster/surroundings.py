@@ -1,4 +1,4 @@
-"""Who runs near a job: on other GPUs of its sockets."""
+"""Which jobs run near a job: on other GPUs of its sockets."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from colane.perf.topology import cost, shape_of_node
 
 
 def nobody() -> SocketNeighbours | None:
-    """What is said where a job's pace says nothing of its neighbours, whoever they are."""
+    """What is given where a job's pace says nothing about neighbours."""
     return None
 
 
 def socket_neighbours_of(state: ClusterState, job_id: JobId) -> SocketNeighbours | None:
-    """Where a job runs and who is near it; None where its pace says nothing of neighbours.
+    """Where a job runs and which jobs are near it; None where its pace says nothing about neighbours.
 
-    That is while it shares a GPU or spans nodes, while it or somebody near does not step, and while others use a GPU
+    That is while it shares a GPU or spans nodes, while it or a neighbour does not step, and while others use a GPU
     of its node.
     """
     job = state.jobs[job_id]

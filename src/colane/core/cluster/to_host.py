@@ -1,6 +1,6 @@
 """Whether a job that runs could wait at a step boundary, and whether its GPU memory can be moved to the host.
 
-Plans that park jobs, users who suspend them and `check` ask here, so that what one is refused no other is allowed.
+Plans that park jobs, users who suspend them and `check` all ask here, so that they give the same answer.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ClusterView:
     Attributes:
         now_s: The time.
         seed: Seed for a policy that draws lots.
-        explain: The job somebody asks about; the policy may then take time to name the jobs in the way.
+        explain: The job a user asks about; the policy may then take time to name the jobs in the way.
     """
 
     __slots__ = ("_newcomers", "_pools", "_state", "explain", "now_s", "seed")
@@ -62,7 +62,7 @@ class ClusterView:
 
     @property
     def steps_unseen(self) -> bool:
-        """Whether running jobs are taken to step though nobody has seen them do so."""
+        """Whether running jobs are taken to step though no step was seen."""
         return self._state.steps_unseen
 
     @property
@@ -72,12 +72,12 @@ class ClusterView:
 
     @property
     def pools(self) -> list[str]:
-        """Pools in which something changed and somebody waits, in order of name."""
+        """Pools in which something changed and a job waits, in order of name."""
         return [pool for pool in self._pools if self.queue(pool).count]
 
     @property
     def changed_pools(self) -> list[str]:
-        """Pools in which something changed, in order of name, whether somebody waits there or not."""
+        """Pools in which something changed, in order of name, whether a job waits there or not."""
         return self._pools
 
     @property
@@ -86,7 +86,7 @@ class ClusterView:
         return self._state.usage
 
     def newcomers(self, pool: str) -> Newcomers | None:
-        """Who has come since the last plan, where nothing else has happened that the plan might depend on."""
+        """Jobs that arrived since the last plan, where nothing else has happened that the plan might depend on."""
         return self._newcomers.get(pool)
 
     @property

@@ -1,1 +1,1 @@
-"""Planners beside the policy: the guard, drains, the search for cores, relief where memory runs short."""
+"""Planners that run next to the policy: guard, drains, search for cores, relief where memory runs short."""

@@ -1,6 +1,6 @@
 """The contention eliminator: jobs without GPUs are held back where they slow training jobs (CODA, paper D, V-D).
 
-Agents say who uses how much of the bandwidth of a node's memory; whether a training job there is slowed is seen by its
+Agents report how much of the bandwidth of a node's memory each job uses; whether a training job is slowed shows in its
 own steps, against those it made while the bandwidth was not short, else against what is believed of it. What changes is
 a decision like any other: the agent bounds the job's bandwidth where its machine can, else the job has fewer cores, and
 jobs with GPUs leave free what it gave up, so that it can have that back. Training and inference are never held back.
@@ -30,7 +30,7 @@ from colane.model.words import count, percent
 from colane.perf.pace import Paces
 
 CALM_WINDOWS_MAX = 9
-"""The pace of a job that nobody disturbs is the median of its last so many windows."""
+"""The pace of an undisturbed job is the median of its last so many windows."""
 
 NO_TRAINING = "no training job makes steps there any more"
 NOT_SHORT = "it has not been short for a while"
@@ -41,7 +41,7 @@ class TrainingPace:
     """How fast a training job was and is.
 
     Attributes:
-        co_runners: Its cores and who is on its GPUs; with others it goes at another speed.
+        co_runners: Its cores and the jobs on its GPUs; with others it goes at another speed.
         calm_s: Times of a step in windows in which the bandwidth of its node was not short.
         began_s: When the window that goes on began.
         now_s: Time of a step in the latest window; None before one has ended since something was done on its node.
@@ -61,7 +61,7 @@ class Watched:
         watch: Its thresholds and timers.
         sample: What was measured last.
         short_s: When the bandwidth was last seen to be short.
-        changes: How often somebody was held back or let go: windows end with each.
+        changes: How often a job was throttled or released: windows end with each.
     """
 
     watch: NodeWatch
@@ -71,10 +71,10 @@ class Watched:
 
 
 class Contention(SampleWatch):
-    """Notices where training jobs are slowed for lack of bandwidth, and plans who is held back or let go.
+    """Notices where training jobs are slowed for lack of bandwidth, and plans which jobs are throttled or released.
 
     Args:
-        state: Whose jobs.
+        state: The cluster's state.
         config: Thresholds; None watches nothing.
     """
 
@@ -218,7 +218,7 @@ def _consumer(job: Job, node: NodeState, used_ratio: float) -> Consumer:
 
 
 def _throttle(draft: Draft, node: NodeState, job: Job, change: Change) -> Throttle | None:
-    """The very cores: of fewer, those stay that no other job has booked, and before all that no training job is near.
+    """The very cores: of fewer, those are kept that no other job has booked, and first those no training job is near.
 
     Of more, what is still free comes back.
     """

@@ -1,6 +1,6 @@
 """Jobs without GPUs: each runs on the first node of its pool that has the cores and the host memory it books.
 
-They compete with nobody for GPUs, so no policy has to know of them: they are placed after the policy was asked, those
+They do not compete for GPUs, so no policy has to know of them: they are placed after the policy was asked, those
 of higher priority first, then by arrival. So that they never keep a job with GPUs waiting for ever, the oldest such job
 that is overdue is left what it books of a host: jobs that came after it do not take so much of a node that it could not
 run there once the jobs with GPUs have ended.
@@ -129,14 +129,14 @@ class CpuOnlyPlacer:
         return taken <= host_capacity(node.node)
 
     def _refuse(self, job: Job) -> None:
-        """Why it waits is worked out only when somebody asks."""
+        """Why it waits is worked out only when a user asks."""
         view = self._draft.view
         if view.explain is not None:
             self._draft.wait_class(job.effective, no_room(self._draft, job.effective, self._overdue))
 
 
 def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
-    """Why a job without GPUs finds no node: what it books, the most there is of it, and who holds the rest."""
+    """Why a job without GPUs finds no node: what it books, the most there is of it, and which jobs hold the rest."""
     nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
     if not nodes:
         return Reason(Why.NO_NODE, {"pool": spec.pool})

@@ -1,8 +1,8 @@
-"""Nodes that are drained: nobody starts there, and the jobs that are there go on elsewhere as far as they can.
+"""Nodes that are drained: no job starts there, and the jobs that are there go on elsewhere as far as they can.
 
 A job that may be stopped is asked to save its state, if it has said how, and waits for its turn like others: wherever
 the policy finds it a place next, at whatever of its sizes, it goes on. One that would lose its work finishes, as with
-Slurm's drain, unless the drain has a deadline: whoever is still there then is stopped and queued again.
+Slurm's drain, unless the drain has a deadline: a job still there then is stopped and queued again.
 
 A job parked on the node's host goes on only there, so parking empties no node: it comes back to its GPU, and saves
 there.
@@ -45,7 +45,7 @@ class Drains:
     """Lets the jobs of drained nodes go.
 
     Args:
-        state: Whose nodes.
+        state: The cluster's state.
     """
 
     name = "drain"
@@ -59,7 +59,7 @@ class Drains:
         return bool(self._state.draining)
 
     def notice(self, step: Step) -> None:
-        """Whose deadline is over; that of the others is waited for."""
+        """The nodes whose deadline is over; that of the others is waited for."""
         for name in self._state.draining:
             leaves_s = self._state.nodes[name].node.leaves_s
             self._state.draining[name] = leaves_s <= step.now_s
@@ -67,7 +67,7 @@ class Drains:
                 step.timers.wake(leaves_s)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Stop who is to leave now."""
+        """Stop the jobs that are to leave now."""
         draft = Draft(view)
         names = sorted(self._state.draining)
         for job_id in sorted({job for name in names for job in view.nodes[name].jobs}):

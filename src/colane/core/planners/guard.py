@@ -1,4 +1,4 @@
-"""The guard: jobs that are slower in company than was predicted are separated, or it is said that they are.
+"""The guard: jobs that are slower with co-runners than predicted are separated, or it is said that they are slow.
 
 Prediction may be wrong, and a job may change while it runs. Of jobs that are too slow together for some time the newest
 that can takes turns with the others in one lane; else the newest that may leaves them by its cheapest means
@@ -37,7 +37,7 @@ STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
 
 class Suspect(NamedTuple):
-    """A job that has been slower in company for long than was predicted."""
+    """A job that has been slower with its co-runners for long than was predicted."""
 
     job: JobId
     measured: float
@@ -45,10 +45,10 @@ class Suspect(NamedTuple):
 
 
 class Guard:
-    """Notices who is too slow in company, and plans what is to be done about it.
+    """Notices jobs that co-runners slow too much, and plans what is to be done about it.
 
     Args:
-        state: Whose jobs.
+        state: The cluster's state.
         paces: Remembers how fast they went.
         config: Settings of the core.
     """
@@ -65,7 +65,7 @@ class Guard:
 
     @property
     def is_due(self) -> bool:
-        """Whether it has somebody to separate."""
+        """Whether it has a job to separate."""
         return bool(self._suspects)
 
     def notice(self, events: Iterable[Event], turns: Turns) -> None:
@@ -98,7 +98,7 @@ class Guard:
             self._suspects.append(Suspect(job.id, seen.measured, seen.predicted))
 
     def plan(self, view: ClusterView) -> Plan:
-        """Separate each of them from the company it is too slow in, or say that this cannot be done."""
+        """Separate each of them from the co-runners it is too slow with, or say that this cannot be done."""
         draft, broken = Draft(view), set[GpuId]()
         self._said = {job: changes for job, changes in self._said.items() if job in view.jobs}
         for suspect in self._suspects:
@@ -155,7 +155,7 @@ def _is_first(job: Job, node: str) -> bool:
 
 
 def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
-    """Bookings of jobs that go on; None while anybody starts, stops or has no turns, or all are measured together."""
+    """Bookings of jobs that go on; None while any job starts, stops or has no turns, or all are measured together."""
     states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
     passing = any(each in STARTING or each in LEAVING for each in states.values())
     passing = passing or any(state.jobs[booking.job].turn for booking in load.bookings)
@@ -165,7 +165,7 @@ def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
 
 
 def _is_disturbed(state: ClusterState, gpus: Iterable[GpuId]) -> bool:
-    """Whether others use these GPUs: then how slow a job is says nothing of its company."""
+    """Whether others use these GPUs: then how slow a job is says nothing about its co-runners."""
     return any(state.gpus[gpu].gpu.is_disturbed for gpu in gpus)
 
 

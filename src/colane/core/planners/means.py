@@ -1,4 +1,4 @@
-"""The cheapest means by which a running job leaves its GPUs for another, and who may leave at all.
+"""The cheapest means by which a running job leaves its GPUs for another, and which jobs may leave at all.
 
 Parked, it loses nothing but the time its memory takes to the host and back, and is bound to its node, on GPUs to its
 very GPU. Stopped, it loses the time of its launch, may go on anywhere, and must have been allowed to by its owner.
@@ -22,7 +22,7 @@ REFORM_S: Final = 0.1
 """What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""
 
 BOUND_S: Final = 5.0
-"""What being bound to a node is believed to cost: who launches again in less is stopped rather than parked."""
+"""What being bound to a node is believed to cost: a job that launches again in less is stopped rather than parked."""
 
 
 BOUND_RATIO: Final = 0.1
@@ -45,13 +45,13 @@ def is_movable(job: Job) -> bool:
 
 
 def is_settled(draft: Draft, load: GpuLoad) -> bool:
-    """Whether nobody is on his way off a GPU: who comes next there is settled then."""
+    """Whether no job is on its way off a GPU: then it is settled what comes next there."""
     jobs = draft.view.jobs
     return not any(jobs[booking.job].is_leaving for booking in load.bookings)
 
 
 def is_untouched(draft: Draft, load: GpuLoad) -> bool:
-    """Whether a GPU is as it was when the plan began, nobody is or will be leaving it, and it is kept for nobody."""
+    """Whether a GPU is as it was when the plan began, no job leaves it, and it is kept for none."""
     same = load is draft.view.gpu(load.id) and load.id not in draft.held
     same = same and all(draft.is_undecided(booking.job) for booking in load.bookings)
     return same and not load.returning and load.is_usable and is_settled(draft, load)
@@ -75,7 +75,7 @@ def means_of(draft: Draft, job: Job, host_bytes: int = 0, away_s: float = 0.0) -
     Args:
         draft: Where that is decided.
         job: The job.
-        host_bytes: Host memory that others who leave with it will take of its node.
+        host_bytes: Host memory that others that leave with it will take of its node.
         away_s: How long its place is expected to be taken.
     """
     if draft.parking_refusal(job, host_bytes) is not None:
@@ -94,10 +94,10 @@ def cheapest(
 
     Args:
         draft: Where that is decided.
-        victim: Who leaves.
-        for_job: For whom.
+        victim: The job that leaves.
+        for_job: The job it leaves for.
         because: Ends the sentence of the reason.
-        host_bytes: Host memory that others who leave with it will take of its node.
+        host_bytes: Host memory that others that leave with it will take of its node.
         away_s: How long its place is expected to be taken.
     """
     facts: dict[str, str | int | float] = {"because": because}

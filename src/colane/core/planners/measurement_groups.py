@@ -1,4 +1,4 @@
-"""Sets under measurement: jobs started together on one GPU with nobody else (`colane profile --together`).
+"""Sets under measurement: jobs started together on one GPU with no others (`colane profile --together`).
 
 Measuring is not scheduling, so no policy has to know of it: complete sets are placed before the policy is asked.
 """

@@ -2,8 +2,8 @@
 
 Safety factors are there to be eaten by growth, so a GPU is relieved only when what its jobs were *seen* to need, lane
 by lane, is more than there is. Then the cheapest that frees enough is done with the youngest that does not fit: it goes
-to a lane in which it takes turns with others, so that not everybody's largest need comes at once; where that is not
-enough, it is stopped and queued again, and starts where there is room for what is known of it now. Waiting for somebody
+to a lane in which it takes turns with others, so that peaks of memory do not all come at once; where that is not
+enough, it is stopped and queued again, and starts where there is room for what is known of it now. Waiting for a job
 to run out of memory could cost an older job its work instead.
 """
 
@@ -69,7 +69,7 @@ class Relief:
 
 
 def may_take_turns(view: ClusterView, job_id: int, mates: Sequence[int]) -> bool:
-    """Whether a job may come to a lane while it runs: all there reach step boundaries, and nobody's answers wait."""
+    """Whether a job may come to a lane while it runs: all there reach step boundaries, and no server's answers wait."""
     if view.job(JobId(job_id)).state not in STEPPING:
         return False
     return all(_reaches_boundaries(view, view.job(JobId(each))) for each in (job_id, *mates))

@@ -1,8 +1,8 @@
-"""Who shares with a job that has changed since it was measured alone steps aside until it was measured again.
+"""The co-runners of a job that has changed since it was measured alone step aside until it was measured again.
 
-A job that goes faster in company than it ever went alone (`perf.observe.Outdated`) is one whose speed alone is not
-known any more: what its company costs it cannot be said, so it would share at any loss. Its company is parked, which
-loses no step; policies bring nobody beside it before it is known. Where somebody there cannot be parked, all stay.
+When a job goes faster with co-runners than it ever went alone (`perf.observe.Outdated`), its speed alone is no longer
+known: the cost of sharing cannot be told, so it would share at any loss. Its co-runners are parked, which
+loses no step; policies add none before it is known. Where one of them cannot be parked, all remain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Remeasuring:
 
     @property
     def is_due(self) -> bool:
-        """Whether somebody has changed."""
+        """Whether a job has changed."""
         return bool(self._changed)
 
     def notice(self, changed: Iterable[Outdated]) -> None:
@@ -36,7 +36,7 @@ class Remeasuring:
         self._changed.extend(changed)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Park the company of each of them."""
+        """Park the co-runners of each of them."""
         draft, met = Draft(view), set[GpuId]()
         for one in self._changed:
             job = view.jobs.get(one.job)

@@ -24,11 +24,11 @@ class Returns:
 
     @property
     def is_due(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any job waits."""
         return bool(self._state.returning)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Move back who has room."""
+        """Move back the jobs that have room."""
         draft, loads, decided = Draft(view), dict[GpuId, GpuLoad](), set[JobId]()
         for job in map(view.job, sorted(self._state.returning)):
             gpu = gpu_of(job)
@@ -49,7 +49,7 @@ def _reason(job: Job) -> Reason:
 def returned(state: ClusterState, load: GpuLoad, job: Job, decided: Container[JobId]) -> GpuLoad | None:
     """Its GPU with the job back on it; None when it has no room for it now.
 
-    It has when nobody is there but whom the job left, all may still share, all of them fit, and those who have waited
+    It has room when only jobs it left are there, all may still share, all of them fit, and those that have waited
     for this GPU longer come back before (`decided`).
     """
     beside = set(load.jobs) <= {*job.left_beside, *[other for other in load.jobs if other in decided]}
@@ -72,6 +72,6 @@ def gpu_of(job: Job) -> GpuId:
 
 
 def on_its_gpu(state: ClusterState, job: Job) -> tuple[JobId, ...]:
-    """Who is on its GPU now."""
+    """The jobs on its GPU now."""
     load = state.gpus.get(gpu_of(job))
     return load.jobs if load is not None else ()

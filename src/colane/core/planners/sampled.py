@@ -1,4 +1,4 @@
-"""What looks at the samples of live jobs as they come, beside the policy: the search for cores, the eliminator."""
+"""What looks at the samples of live jobs as they come, next to the policy: the search for cores, the eliminator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from colane.model.progress import Progress
 
 
 class SampleWatch:
-    """Hands events on to who derives from it.
+    """Hands events on to its subclasses.
 
     Args:
-        state: Whose jobs.
+        state: The cluster's state.
         is_on: Whether it looks at anything at all.
     """
 

@@ -1,8 +1,8 @@
 """Splitting jobs that share a GPU: one of them leaves it, so that the others, or in the end all, go faster.
 
 Two ask for it: the guard, where jobs are slower together than was predicted, and policies, where they are slower than
-one after another would be (`scheduling.mechanisms.sharing.splitting`). They say when and who; who may leave at all, and
-by which means, is decided here for both, by the same measure as for a job that leaves for another (`means`).
+one after another would be (`scheduling.mechanisms.sharing.splitting`). They say when and which; what may leave at all,
+and by which means, is decided here for both, by the same measure as for a job that leaves for another (`means`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def split_off(
     Args:
         draft: Where that is decided.
         load: The GPU.
-        job: Who leaves.
+        job: The job that leaves.
         facts: By what numbers.
         reasons: What is said of it.
         away_s: How long the others are expected to need the GPU.

@@ -57,8 +57,8 @@ class CoreTuning(SampleWatch):
     """Notices when a try has lasted long enough, and plans the next.
 
     Args:
-        state: Whose jobs.
-        config: How; None tunes nobody.
+        state: The cluster's state.
+        config: How; None tunes no job.
         contention: When bandwidth is short; a try in which it was begins anew.
     """
 

@@ -1,7 +1,7 @@
 """Nodes on which jobs of many fail at their start while others run: they are taken out, tried again, and brought back.
 
-Such a node swallows the queue: it is free again within seconds, so it gets the next job. Nobody's broken script looks
-like that: its jobs fail on every node, and they are of one user. So a node is blamed only for quick failures in a row
+Such a node swallows the queue: it is free again within seconds, so it gets the next job. A user's broken script looks
+different: its jobs fail on every node, and they are of one user. So a node is blamed only for quick failures in a row
 that are of several users and, as far as is known, would have run elsewhere.
 """
 

@@ -1,7 +1,7 @@
 """Stopping a job that is to go on later: it is asked to save its state first, and has so long for it.
 
-A job that is resized and does not save keeps its size; one that is stopped for others is stopped all the same. Who has
-failed at it too often is not stopped for others any more. Paper E, 4.2 (its application master).
+A job that is resized and does not save keeps its size; one that is stopped for others is stopped all the same. A job
+that has failed at it too often is not stopped for others any more. Paper E, 4.2 (its application master).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ STOPPED = "stopped"
 """Its agent was told to end with its jobs, or its machine shuts down: no failure of the job, and nothing is counted."""
 
 SENT_BACK = "no-memory"
-"""The agent saw that the job does not fit beside what its GPUs carry, and did not start it: nothing is counted."""
+"""The agent saw that the job does not fit next to what its GPUs carry, and did not start it: nothing is counted."""
 
 SENT_BACK_MAX = 3
 """A job that was sent back so often in a row is held: what was booked after each time has not helped."""
@@ -47,14 +47,14 @@ NOT_ITS_OWN = frozenset({LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SE
 """Outcomes that are no failure of the job."""
 
 BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
-"""Outcomes in which it matters who else was there."""
+"""Outcomes in which the co-runners matter."""
 
 FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""
 
 
 def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
-    """An attempt failed beside these jobs: the job ends, or is queued again."""
+    """An attempt failed next to these jobs: the job ends, or is queued again."""
     if event.outcome in NOT_ITS_OWN:
         _blame_others(step, job, event, end_s, mates)
         return
@@ -73,7 +73,7 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
 
 
 def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
-    """What its node, its agent or those beside it have to answer for."""
+    """What its node, its agent or its co-runners are responsible for."""
     if event.outcome == LEASE_RUN_OUT:
         lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
     elif event.outcome == SUPERVISOR_DIED:
@@ -113,7 +113,7 @@ def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) 
 
 
 def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
-    """It is put down to the job, within its retries; who ran out of memory in company has one more chance alone."""
+    """It counts as the job's own failure, within its retries; out of memory with co-runners gives one try alone."""
     cause, before, failures = _cause(event), job, job.totals.failures + 1
     job = job.with_totals(job.totals._replace(failures=failures))
     left = job.spec.retries - failures
@@ -132,7 +132,7 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[
 
 
 def _close(step: Step, name: str) -> None:
-    """Offer a node's free GPUs to nobody until its agent says that they can be used."""
+    """Offer a node's free GPUs to no job until its agent says that they can be used."""
     known = step.state.nodes.get(name)
     if known is None:
         return
@@ -143,7 +143,7 @@ def _close(step: Step, name: str) -> None:
 
 
 def co_runners(step: Step, job: Job) -> tuple[JobId, ...]:
-    """Who else is on its GPUs."""
+    """The other jobs on its GPUs."""
     return tuple(sorted({b.job for gpu in job.gpus_held for b in step.state.gpus[gpu].bookings} - {job.id}))
 
 

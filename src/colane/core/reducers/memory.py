@@ -15,7 +15,7 @@ def learn_memory(
     """Believe what a sample shows of memory, where that is so many times what was known; its kind, if it did.
 
     Before its first step a job may be loading still: then only what shows that too little was booked for it is
-    believed. Some jobs, of frameworks that nobody follows, never show a step.
+    believed. Some jobs, of frameworks that Colane does not follow, never show a step.
     """
     if not job.gpus_held:
         return None

@@ -1,7 +1,7 @@
 """Jobs that their agent has let out of the turns of their lane, and those that wait for them.
 
-A job that reaches no step boundary while others wait runs beside its lane. Until it is back it is booked like a lane of
-its own, so that nobody comes who has no room beside it; its agent has those of its mates wait for whom there is none.
+A job that reaches no step boundary while others wait runs outside its lane. Until it is back it is booked as a lane of
+its own, so that no job joins that has no room next to it; its agent makes those in its lane wait that have no room.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from colane.model.reason import Reason, Why
 
 def park(step: Step, job: Job, action: Park) -> None:
     """Let a job wait at its next step boundary; it holds its GPUs until its agent says that it has left them."""
-    # Steps from now on are not the company's: what it taught so far is learnt first.
+    # Steps from now on are made without co-runners: what they taught so far is learnt first.
     step.co_runners_changed(job.gpus_held)
     parked = move(job, JobState.PAUSED, step.now_s, action.reason)
     parked.parking = Parking(action.for_job)
@@ -52,7 +52,7 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
 
 
 def _left_for_their_sake(job: Job) -> bool:
-    """Whether it was parked for nobody who was to come: then those it left are who it goes better without."""
+    """Whether it was parked for no newcomer: then it goes better without those it left."""
     return job.parked and job.preempted_for is None
 
 
@@ -113,7 +113,7 @@ def go_on(
     step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING, placement: Placement | None = None, *,
     host_refusal: str = "",
 ) -> Job:  # fmt: skip
-    """Let a paused job step again; what its company learnt so far is learnt first."""
+    """Let a paused job step again; what was learnt of its co-runners so far is recorded first."""
     step.co_runners_changed(job.placement.gpus if job.placement is not None else ())
     goes_on = move(job, to, step.now_s, reason)
     if placement is not None:

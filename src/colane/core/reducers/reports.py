@@ -91,7 +91,7 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     node = event.node
     known = step.state.nodes.get(node.name)
     if known is not None:
-        was = known.node  # until somebody says otherwise, or its time is over
+        was = known.node  # until a user says otherwise, or its time is over
         node = replace(node, drain=was.drain, notice=was.notice, closed=was.closed)
     before = known.node if known is not None else node
     if known is not None:
@@ -208,7 +208,7 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
 
 
 def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:
-    """Who uses the bandwidth of a node's memory: `Contention` looks at it, and while it is short nothing is learnt."""
+    """How much bandwidth each job uses: `Contention` looks at it, and while it is short nothing is learnt."""
     node = step.state.nodes.get(event.node)
     if node is None:
         step.stale.append((event, "no such node"))
@@ -230,7 +230,7 @@ def groups_seen(step: Step, event: GroupsSeen) -> None:
 
 
 def tick(step: Step, _event: Tick) -> None:
-    """Time passed: policies that heed it look at every pool anew."""
+    """Time passed: policies that depend on it look at every pool anew."""
     step.state.changed_pools.update(step.state.queues)
 
 

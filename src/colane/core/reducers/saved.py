@@ -32,7 +32,7 @@ def steps_kept(job: Job, progress: Progress | None) -> int:
     """Steps that the next attempt of a job which leaves its GPUs now goes on from.
 
     As it says itself. One that says nothing keeps what it has made where it has left as one that has saved; without a
-    contract nobody knows, and it is believed to have.
+    contract it is unknown, and it is taken to have saved.
     """
     if progress is None or not job.effective.preemptible:
         return job.totals.steps_kept

@@ -1,7 +1,7 @@
-"""Whose jobs may share a GPU: every job has a circle, and only jobs of one circle share.
+"""Which jobs may share a GPU: every job has a sharing domain, and only jobs of one domain share.
 
-A circle is worked out from the setting when a job is submitted, and anew when the scheduler starts: what runs then
-stays together, but nobody of another circle joins.
+A domain is worked out from the setting when a job is submitted, and anew when the scheduler starts: jobs that run
+together then go on together, but no job of another domain joins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from colane.model.lane import ShareBetween
 
 
 def sharing_domain(spec: JobSpec, between: ShareBetween) -> str:
-    """The circle of a job; empty, and so the same for all, where everybody may share."""
+    """The sharing domain of a job; empty, and so the same for all, where all jobs may share."""
     if between is ShareBetween.ALL:
         return ""
     if between is ShareBetween.GROUP and spec.group:
@@ -20,6 +20,6 @@ def sharing_domain(spec: JobSpec, between: ShareBetween) -> str:
 
 
 def in_sharing_domain(job: Job, between: ShareBetween) -> Job:
-    """The job with its circle."""
+    """The job with its sharing domain."""
     name = sharing_domain(job.spec, between)
     return job if job.constraints.sharing_domain == name else job.under(job.constraints._replace(sharing_domain=name))

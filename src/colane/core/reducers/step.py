@@ -44,7 +44,7 @@ def _hold(job: Job | None) -> _Hold:
 
 
 class Watchers(NamedTuple):
-    """Who remembers what was seen of running jobs, from step to step."""
+    """Those that remember what was seen of running jobs, from step to step."""
 
     observer: Observer
     guard: Paces
@@ -94,7 +94,7 @@ class Step:
         self.state.put_job(job)
 
     def hold(self, job: Job) -> None:
-        """Take a waiting job whose holds alone have changed, for as long as this step lasts: see `settle_holds`."""
+        """Take a waiting job whose holds alone have changed, for as long as this step lasts (`settle_holds`)."""
         self._held.setdefault(job.id, self.state.jobs[job.id])
         self.state.put_job(job)
 
@@ -292,7 +292,7 @@ class Step:
             self.state.changed_pools.update(self.state.queues)
 
     def _learn_stay(self, stay: Stay | None) -> None:
-        """Learn from a time in which nobody came near a job or went."""
+        """Learn from a time in which no job came near a job or went."""
         if stay is None:
             return
         beliefs = self.state.beliefs
@@ -309,7 +309,7 @@ class Step:
         return EpochMember(booking.job, booking.key, booking.user, booking.lane, cores, job.spec.category)
 
     def learn(self, profile: Profile) -> None:
-        """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""
+        """Believe a profile and re-book the jobs it concerns; waiting jobs of any pool may be judged by it."""
         self._relearnt(self.state.beliefs.learn_profile(profile))
 
     def _relearnt(self, merged: Profile) -> None:

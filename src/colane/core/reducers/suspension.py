@@ -1,9 +1,9 @@
-"""Suspending a job and letting it go on, on somebody's word.
+"""Suspending a job and letting it go on, at a user's request.
 
 A running job waits at its next step boundary: its memory stays, its GPUs stay booked, and the safety condition goes on
 counting it. If asked, its memory is moved to the host besides: once its agent says that it is there, the job's GPUs are
 free for others. It comes back to the same GPU, for the driver restores nowhere else: when that is free, or carries none
-but those it left there; from the moment it is resumed until then nobody else starts on it. A waiting job is held: it
+but those it left there; from the moment it is resumed until then no other job starts on it. A waiting job is held: it
 keeps its place in line and does not start.
 """
 
@@ -49,7 +49,7 @@ def refusal(state: ClusterState, job: Job, progress: Progress | None, via: Suspe
 
 
 def _no_way_to_host(state: ClusterState, job: Job) -> str | None:
-    """Parking on cpu devices moves nothing; who asks for a move there is told so."""
+    """Parking on cpu devices moves nothing; a user who asks for a move there is told so."""
     if is_on_cpu_devices(state, job):
         return f"job {job.id} runs on a cpu device, whose memory is the host's: suspend it without --to-host"
     problem = no_way_to_host(state, job)
@@ -84,7 +84,7 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
 
 def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
     if job.state is not JobState.PAUSED:
-        # Steps from now on are not the company's: what it taught so far is learnt first.
+        # Steps from now on are made without co-runners: what they taught so far is learnt first.
         step.co_runners_changed(job.gpus_held)
     via = SuspendVia.HOST if job.is_on_host or job.parked else event.via
     why = Why.SUSPENDED if via is SuspendVia.LANE else Why.SUSPENDED_TO_HOST

@@ -8,7 +8,7 @@ from colane.core.cluster.state import ClusterState
 from colane.model.job import Job
 
 QUICK_S: Final = 20.0
-"""Who ends badly within this time and without a step has failed at his start."""
+"""A job that ends badly within this time and without a step has failed at its start."""
 
 STREAK: Final = 5
 """So many such failures in a row, with nothing between them that ran, are looked at."""
@@ -25,7 +25,7 @@ KINDS_MAX: Final = 4096
 STREAK_MAX: Final = 64
 
 Kind = tuple[str, str]
-"""A user and a family of his: what ran elsewhere should run here."""
+"""A user and one of the user's families: what ran elsewhere should run here."""
 
 
 class Runs(NamedTuple):
