@@ -1,14 +1,17 @@
-"""What an arrival costs while every GPU is taken does not grow with the kinds of jobs that wait."""
+"""What an arrival and an end cost while every GPU is taken: counted in calls, beside `fifo` and more families."""
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import median
 
 import pytest
 from benchmarks.calls import calls_of
 from benchmarks.decide import Size, fill, submissions
 
-from colane.core import core
+from colane.core import Core, core
+from colane.core.events import Ended
+from colane.model.job import Exit, Job
 
 pytestmark = pytest.mark.skipif(
     not core.__file__.endswith(".py"), reason="functions that compiled code calls are not seen"
@@ -16,19 +19,56 @@ pytestmark = pytest.mark.skipif(
 
 QUEUED = 400
 ARRIVALS = 4
+ENDS = 4
+
+ARRIVAL_MAX, END_MAX = 10, 15
+"""Times what `fifo` does, which looks at the head of the line alone."""
 
 
+@cache
+def made(policy: str, families: int) -> Core:
+    """A full cluster with a queue."""
+    return fill(policy, Size(nodes=32, gpus=8, queued=QUEUED, families=families))[0]
+
+
+@cache
 def calls_an_arrival(policy: str, families: int) -> float:
     """Functions called for one job that comes and finds nothing, where others of its family wait."""
-    made, _ = fill(policy, Size(nodes=32, gpus=8, queued=QUEUED, families=families))
+    full = made(policy, families)
     coming = submissions(QUEUED, 2 * ARRIVALS, families)
     for event in coming[:ARRIVALS]:
-        made.step([event], 3.0)
-    calls = [calls_of(made.step, [event], 3.0) for event in coming[ARRIVALS:]]
-    assert all(job.placement is None for job in (made.state.jobs[event.job] for event in coming))
+        full.step([event], 3.0)
+    calls = [calls_of(full.step, [event], 3.0) for event in coming[ARRIVALS:]]
+    assert all(job.placement is None for job in (full.state.jobs[event.job] for event in coming))
     return median(calls)
+
+
+@cache
+def calls_an_end(policy: str, families: int) -> float:
+    """Functions called for one job that ends, whose GPU another takes."""
+    full = made(policy, families)
+    running = [job for job in full.state.jobs.values() if job.placement is not None]
+    for job in running[:ENDS]:
+        full.step([_end(job)], 4.0)
+    calls = [calls_of(full.step, [_end(job)], 4.0) for job in running[ENDS : 2 * ENDS]]
+    assert sum(job.placement is not None for job in full.state.jobs.values()) == len(running), (
+        "others took their places"
+    )
+    return median(calls)
+
+
+def _end(job: Job) -> Ended:
+    return Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "colocate", "colane"])
 def test_an_arrival_costs_the_same_however_many_families_wait(policy: str) -> None:
     assert calls_an_arrival(policy, 128) < 2 * calls_an_arrival(policy, 16)
+
+
+def test_an_arrival_under_colane_costs_a_few_times_one_under_fifo() -> None:
+    assert calls_an_arrival("colane", 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
+
+
+def test_an_end_under_colane_costs_a_few_times_one_under_fifo() -> None:
+    assert calls_an_end("colane", 26) <= END_MAX * calls_an_end("fifo", 26)

@@ -15,9 +15,10 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Order, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.mechanisms.sharing.gpu_group_index import Hopes
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
 
@@ -64,7 +65,7 @@ class BoundBestSharing(BoundSourceDefaults):
         self._pool = context.pool
         self._rise_min = source.rise_min
         self._values = SharingValues(context.draft, context.pool, source.jobs_per_gpu_max - 1, context.queue)
-        self._stamp = 0
+        self._settings = float(source.jobs_per_gpu_max), source.rise_min
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""
@@ -97,13 +98,21 @@ class BoundBestSharing(BoundSourceDefaults):
 
     def may_help(self, classes: Classes) -> Classes:
         """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
-        found: dict[ClassKey, Line] = {}
-        self._stamp = self._values.stamp()
-        for key, line in classes.items():
-            need = key[1]
+        hopes = Hopes()
+        if classes is self._draft.view.queue(self._pool).classes:
+            hopes = self._values.gpu_groups.hopes.setdefault(self._pool, hopes)
+        kinds = self._draft.view.gpu_types(self._pool)
+        for key in hopes.due(classes, (float(self._values.stamp()), float(len(kinds)), *self._settings)):
+            need, line = key[1], classes[key]
             if need.home or (need.share and (need.sizes or (need.gpus == 1 and self._may_rise(line)))):
-                found[key] = line
-        return found
+                hopes.found[key] = line
+            elif need.share and need.gpus == 1 and self._may_try(line, kinds):
+                hopes.tries[key] = line
+        # Not kept: a job's first step changes no group, so the stamp does not tell of it.
+        tried = [kind for kind in kinds if hopes.tries and self._values.may_try(kind)]
+        if not tried:
+            return hopes.found
+        return {**hopes.found, **{key: line for key, line in hopes.tries.items() if self._may_try(line, tried)}}
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""
@@ -134,28 +143,25 @@ class BoundBestSharing(BoundSourceDefaults):
         return Reason(Why.NO_GAIN, facts, joining.load.jobs)
 
     def _may_rise(self, line: Line) -> bool:
-        """Whether the first of a class could come to anybody's GPU."""
-        first = line.first
-        if first is None:
+        """Whether there is company that pays for the first of a class."""
+        if line.first is None:
             return False
-        known = self._values.gpu_groups.hopes.get(line)
-        is_current = known is not None and known[0] == first and known[1] == self._stamp
-        if is_current and known is not None and known[2]:
-            return True
-        job, rises = self._draft.view.job(first), False
-        kinds = self._draft.view.gpu_types(self._pool, job.spec.gpu_type)
-        if not is_current:
-            for kind in kinds:
-                rises = rises or self._rises(job, job.effective, kind)
-            self._values.gpu_groups.hopes[line] = first, self._stamp, rises
-        # Not kept: a job's first step changes no group, so the stamp does not tell of it.
-        for kind in kinds:
-            rises = rises or (self._values.may_try(kind) and self._may_try(job, kind))
+        job, rises = self._draft.view.job(line.first), False
+        for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
+            rises = rises or self._rises(job, job.effective, kind)
         return rises
 
-    def _may_try(self, job: Job, kind: str) -> bool:
-        number = self._values.number(job, job.effective, kind)
-        return number is not None and self._values.has_untried(number, kind)
+    def _may_try(self, line: Line, kinds: Iterable[str]) -> bool:
+        """Whether there is company to be tried for the first of a class, on one of these types."""
+        job = None if line.first is None else self._draft.view.job(line.first)
+        if job is None:
+            return False
+        found = False
+        for kind in kinds:
+            if job.spec.gpu_type in {None, kind}:
+                number = self._values.number(job, job.effective, kind)
+                found = found or (number is not None and self._values.has_untried(number, kind))
+        return found
 
     def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
         number = self._values.number(job, spec, kind) if may_share(spec) else None

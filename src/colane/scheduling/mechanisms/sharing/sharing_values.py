@@ -198,6 +198,8 @@ class SharingValues:
 
     def _tries(self, kind: Kind) -> list[GpuGroup]:
         """Groups of one job each that are not known to stand still: no others can be tried in this plan."""
+        if not self.gpu_groups.stepping:
+            return []
         asked = self.gpu_groups.version(kind), len(self._still)
         known = self._left.get(kind)
         if known is None or known[0] != asked:
