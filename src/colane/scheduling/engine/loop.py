@@ -357,7 +357,7 @@ class _Service:
 REFUSED_MAX: Final = 8
 """When so many in a row find nothing behind one that has started, it is asked anew who may.
 
-With 1,000 families an end under `colane` takes 10 ms by this in place of 43 (`benchmarks/decide.py --families 1000`, as source).
+With 1,000 families an end under `colane` takes 10 ms by this in place of 43 (`benchmarks/decide.py`, as source).
 """
 
 
