@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.adaptor import warm as warm_program
 from tests.adaptor.jobs import Job, make_job
 
+WARM = str(Path(__file__).with_name("warm.py"))
 Trained = Callable[..., Job]
 
 
@@ -32,7 +32,7 @@ def imports() -> tuple[str, ...]:
 def forks(imports: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """A Python that has imported PyTorch, and forks for each script."""
     with subprocess.Popen(
-        [sys.executable, warm_program.__file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, WARM, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield process
         assert process.stdin is not None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.adaptor.conftest import Trained
+from tests.needs import needs
 
-pytest.importorskip("pytorch_lightning")
+needs("pytorch_lightning", "the scripts train with it")
 
 
 @pytest.fixture(scope="module")

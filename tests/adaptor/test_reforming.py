@@ -15,8 +15,9 @@ import pytest
 from colane.adaptor import reforming, wire
 from colane.agent.gate.page import ControlPage
 from tests.agent.waiting import until
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the ranks are PyTorch's")
+needs("torch", "the ranks are PyTorch's")
 pytestmark = pytest.mark.timeout(300)
 
 LONG_S = 120.0

@@ -26,6 +26,8 @@ from tests.agent.waiting import DEADLINE_S, until
 T = TypeVar("T")
 
 HEARTBEAT_S = 0.05
+GRACE_S = 30.0
+"""A busy machine may let a job that heeds SIGTERM wait for a core for seconds."""
 
 
 def config_of(state_dir: Path, **changes: Any) -> AgentConfig:
@@ -35,7 +37,7 @@ def config_of(state_dir: Path, **changes: Any) -> AgentConfig:
         "state_dir": state_dir,
         "devices": "cpu:1:1GB",
         "heartbeat_s": HEARTBEAT_S,
-        "grace_s": 0.3,
+        "grace_s": GRACE_S,
         "heeds_others": False,
     }
     return AgentConfig(**(settings | changes))
@@ -106,7 +108,7 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[1], state_dir=Path(sys.argv[2]), devices="cpu:1:1GB",
-                      heartbeat_s=float(sys.argv[3]), grace_s=0.3, stop_jobs=len(sys.argv) > 4))
+                      heartbeat_s=float(sys.argv[3]), grace_s=30.0, stop_jobs=len(sys.argv) > 4))
 """
 
 

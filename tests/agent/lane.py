@@ -14,6 +14,8 @@ from tests.agent.fake_scheduler import FakeScheduler, Object
 JOB = str(Path(__file__).with_name("turn_job.py"))
 STEP_S = 0.002
 GATED = ("running", "waiting")
+BOUND_S = 2.0
+"""For agents whose jobs reach no boundary: longer than one that does reach some may wait for a core."""
 QUIET = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 """Environment of jobs that use PyTorch."""
 

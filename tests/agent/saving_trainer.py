@@ -18,26 +18,25 @@ from types import FrameType
 
 
 def train(folder: str, name: str, save_s: float) -> None:
-    told = Path(folder, f"told-{name}").open("a", buffering=1)  # noqa: SIM115 - it is written until the end
+    # Without buffers: a handler that writes while the line it answers is being written would fail.
+    told = Path(folder, f"told-{name}").open("ab", buffering=0)  # noqa: SIM115 - it is written until the end
 
     def save(number: int, _frame: FrameType | None) -> None:
-        told.write(f"{signal.Signals(number).name}\n")
-        sys.stdout.write("saving\n")
-        sys.stdout.flush()
+        told.write(f"{signal.Signals(number).name}\n".encode())
+        os.write(1, b"saving\n")
         until_s = time.monotonic() + save_s
         while (left_s := until_s - time.monotonic()) > 0:
             signal.sigtimedwait(set(), left_s)
-        sys.stdout.write("state is written\n")
-        sys.stdout.flush()
-        told.write("saved\n")
+        os.write(1, b"state is written\n")
+        told.write(b"saved\n")
         sys.exit(75 if number == signal.SIGUSR1 else 0)
 
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, save)
     if sys.argv[4:] == ["forks"] and os.fork() == 0:
         told.close()
-        told = Path(folder, "told-worker").open("a", buffering=1)  # noqa: SIM115
-    told.write("ready\n")
+        told = Path(folder, "told-worker").open("ab", buffering=0)  # noqa: SIM115
+    told.write(b"ready\n")
     while True:
         threading.Event().wait(1.0)
 

@@ -20,7 +20,10 @@ from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
 from tests.agent.waiting import DEADLINE_S, until, until_gone
 
+GRACE_S = 30.0
+"""For commands that heed SIGTERM: a busy machine may let one wait for a core for seconds."""
 QUICK_GRACE_S = 0.3
+"""For commands that do not."""
 
 
 @dataclass
@@ -63,7 +66,7 @@ def write_command(root: Path, argv: list[str], *, marker: str, **changes: Any) -
     path = root / "1-1"
     path.mkdir()
     name, _, value = marker.partition("=")
-    settings: dict[str, Any] = {"workdir": str(root), "env": {"PATH": os.environ["PATH"]}, "grace_s": QUICK_GRACE_S}
+    settings: dict[str, Any] = {"workdir": str(root), "env": {"PATH": os.environ["PATH"]}, "grace_s": GRACE_S}
     settings |= changes
     settings["env"] = {**settings["env"], name: value}
     (path / shim_files.COMMAND).write_bytes(Command(tuple(argv), **settings).encode())

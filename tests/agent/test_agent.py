@@ -153,7 +153,7 @@ async def test_a_job_that_shall_not_run_is_stopped(
     fake: FakeScheduler, state: Path, mark: dict[str, str], how: str
 ) -> None:
     fake.want(7, "sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1000 & wait; sleep 1000", env=mark)
-    async with running(state, fake) as agent:
+    async with running(state, fake, grace_s=0.3) as agent:
         await agent.until(lambda: fake.launched(7))
         getattr(fake, how)(7)
         await agent.until(lambda: fake.ends)

@@ -16,7 +16,7 @@ from colane.agent.running.jobdir import OWN, JobDir, LaunchFacts, StateDir
 from colane.agent.running.logs import read_log
 from colane.agent.supervisor import shim_files, shim_system
 from colane.agent.supervisor.command import Command
-from tests.agent.agents import running
+from tests.agent.agents import GRACE_S, running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until_gone
 
@@ -76,7 +76,7 @@ async def test_jobs_end_with_the_agent_where_so_configured(
 def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:
     """Leave what an agent leaves that dies right after preparing attempt 1 of job 7."""
     directory = StateDir(state)
-    command = Command(argv, "/", mark, grace_s=0.3)
+    command = Command(argv, "/", mark, grace_s=GRACE_S)
     job = directory.prepare(Key(7, 1), command, LaunchFacts(boot or boot_id(), 1.0, (0,), (0,), cpu_devices=True))
     directory.close()
     return job

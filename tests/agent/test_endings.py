@@ -163,8 +163,8 @@ def test_each_trainer_is_told_once_and_saves(tmp_path: Path, marker: str, name: 
 
 def test_who_does_not_end_is_killed_at_the_end_of_lead_and_grace(tmp_path: Path, marker: str) -> None:
     code = (
-        "import signal, time; got = []\n"
-        "for n in (signal.SIGUSR1, signal.SIGTERM): signal.signal(n, lambda n, _: print(n, flush=True))\n"
+        "import os, signal, time\n"  # a handler that prints while 'ready' is being printed would fail
+        "for n in (signal.SIGUSR1, signal.SIGTERM): signal.signal(n, lambda n, _: os.write(1, b'%d\\n' % n))\n"
         "print('ready', flush=True)\nwhile True: time.sleep(10)"
     )
     env = {"PATH": "/usr/bin:/bin", shim.SIGNAL_ENV: "SIGUSR1", shim.LEAD_ENV: "0.4"}

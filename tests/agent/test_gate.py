@@ -15,7 +15,7 @@ from colane.agent.gate import gate
 from colane.agent.launch.launcher import gate_path
 from colane.lanes.turns import QUANTUM_MAX_S
 from tests.agent.agents import running
-from tests.agent.lane import GATED, JOB, STEP_S, Lane, overlaps
+from tests.agent.lane import BOUND_S, GATED, JOB, STEP_S, Lane, overlaps
 
 pytestmark = [pytest.mark.live]
 
@@ -143,7 +143,7 @@ async def test_a_child_that_a_job_forks_takes_no_turns_and_holds_none(lane: Lane
 async def test_a_stopped_holder_is_left_out_reported_and_taken_in_again(lane: Lane, tmp_path: Path) -> None:
     lane.want(1)
     lane.want(2)
-    async with running(tmp_path / "state", lane.fake, yield_bound_s=0.3) as agent:
+    async with running(tmp_path / "state", lane.fake, yield_bound_s=BOUND_S) as agent:
         await lane.goes_on(agent, (1, 2))
         os.kill(lane.pid(1), signal.SIGSTOP)
         await lane.goes_on(agent, (2,), 50)
@@ -162,7 +162,7 @@ async def test_a_mate_without_room_beside_one_that_is_left_out_waits_until_it_is
 ) -> None:
     for job in (1, 2):  # of 1 GB; together 0.8 GB in turns, 1.4 GB side by side
         lane.want(job, memory=[100_000_000, 600_000_000])
-    async with running(tmp_path / "state", lane.fake, yield_bound_s=0.3) as agent:
+    async with running(tmp_path / "state", lane.fake, yield_bound_s=BOUND_S) as agent:
         await lane.goes_on(agent, (1, 2))
         await lane.is_in(agent, (1, 2), GATED)
         os.kill(lane.pid(1), signal.SIGSTOP)
@@ -184,7 +184,7 @@ async def test_a_mate_without_room_beside_one_that_is_left_out_waits_until_it_is
 async def test_one_that_never_steps_is_reported_and_not_killed(lane: Lane, tmp_path: Path) -> None:
     lane.want(1)
     lane.fake.want(2, "sleep", "1000", env=lane.env)
-    async with running(tmp_path / "state", lane.fake, first_step_bound_s=0.3) as agent:
+    async with running(tmp_path / "state", lane.fake, first_step_bound_s=BOUND_S) as agent:
         await lane.goes_on(agent, (1,), 20)
         await lane.says(agent, "job 2 shares a lane and has reached no step boundary")
         await lane.is_in(agent, (2,), ("ungated",))

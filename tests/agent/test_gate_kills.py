@@ -40,7 +40,7 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[1], state_dir=Path(sys.argv[2]), devices="cpu:1:1GB",
-                      heartbeat_s=0.1, grace_s=0.3))
+                      heartbeat_s=0.1, grace_s=30.0))
 """
 
 

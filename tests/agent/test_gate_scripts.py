@@ -12,6 +12,7 @@ import pytest
 from colane.adaptor import wire
 from tests.agent.agents import running
 from tests.agent.lane import GATED, JOB, QUIET, STEP_S, Lane, overlaps
+from tests.needs import needs
 
 pytestmark = [pytest.mark.live]
 
@@ -81,7 +82,7 @@ def weights(output: bytes) -> list[bytes]:
 @pytest.fixture
 def alone(tmp_path: Path, mark: dict[str, str]) -> Iterator[Callable[[], bytes]]:
     """Run all scripts alone meanwhile; what they print."""
-    pytest.importorskip("pytorch_lightning", reason="one of the scripts trains with it")
+    needs("pytorch_lightning", "one of the scripts trains with it")
     scripts = [f"{script(shape)}:2" if shape == "ddp" else script(shape) for shape in SHAPES]
     with (tmp_path / "alone").open("wb") as out:
         process = subprocess.Popen([sys.executable, ALONE, str(STEPS), *scripts], env=QUIET | mark, stdout=out)

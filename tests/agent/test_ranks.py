@@ -10,17 +10,18 @@ import pytest
 
 from colane.agent.measuring import processes
 from colane.agent.supervisor import programs, ranks
-from tests.agent.shims import Supervised, program, run
+from tests.agent.shims import GRACE_S, QUICK_GRACE_S, Supervised, program, run
 from tests.agent.waiting import until, until_gone
 
 pytestmark = pytest.mark.live
 
-GRACE_S = "0.3"
 STUBBORN = 'trap "" TERM; while :; do sleep 1000; done'
 
 
-def start(root: Path, bindings: list[str], *command: str, marker: str, first_rank: int = 0) -> Supervised:
-    numbers = (GRACE_S, str(first_rank), "OMP_NUM_THREADS,MKL_NUM_THREADS")
+def start(
+    root: Path, bindings: list[str], *command: str, marker: str, first_rank: int = 0, grace_s: float = GRACE_S
+) -> Supervised:
+    numbers = (str(grace_s), str(first_rank), "OMP_NUM_THREADS,MKL_NUM_THREADS")
     words = [*program(root, programs.RANKS), *numbers, *bindings, "--", *command]
     return run(root, *words, marker=marker)
 
@@ -65,7 +66,8 @@ def test_a_rank_that_dies_ends_the_gang(
 
 def test_ranks_that_do_not_heed_are_killed(tmp_path: Path, marker: str) -> None:
     script = f"if [ $RANK = 0 ]; then exit 7; fi; {STUBBORN}"
-    assert start(tmp_path, ["::", "::"], "sh", "-c", script, marker=marker).end()["exit_code"] == 7
+    started = start(tmp_path, ["::", "::"], "sh", "-c", script, marker=marker, grace_s=QUICK_GRACE_S)
+    assert started.end()["exit_code"] == 7
 
 
 def test_a_rank_that_ends_well_ends_nobody(tmp_path: Path, marker: str) -> None:
@@ -135,7 +137,7 @@ def test_all_ranks_start_or_none(
 
 
 def test_the_compiled_copy_runs_without_the_package(tmp_path: Path, marker: str) -> None:
-    words = [*program(tmp_path, programs.RANKS), GRACE_S, "0", "::", "--", "true"]
+    words = [*program(tmp_path, programs.RANKS), str(GRACE_S), "0", "::", "--", "true"]
     assert run(tmp_path, *words, marker=marker).end()["exit_code"] == 0
 
 

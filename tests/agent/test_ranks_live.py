@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent import ddp_job
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the jobs train with PyTorch")
+needs("torch", "the jobs train with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
@@ -21,7 +21,7 @@ pytestmark = [
 
 NONE_CAME = "-1"
 TORCHRUN = 'exec "$0" -m torch.distributed.run --nproc-per-node "$NPROC_PER_NODE" "$@"'
-JOB = ddp_job.__file__
+JOB = str(Path(__file__).with_name("ddp_job.py"))
 LONG_S = 100
 
 

@@ -199,7 +199,7 @@ def test_a_job_may_end_itself_within_the_grace_time(tmp_path: Path, marker: str)
 
 
 def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path, marker: str) -> None:
-    supervised = run(tmp_path, "sh", "-c", f"echo ready; {STUBBORN}", marker=marker)
+    supervised = run(tmp_path, "sh", "-c", f"echo ready; {STUBBORN}", marker=marker, grace_s=QUICK_GRACE_S)
     until(lambda: supervised.output() == b"ready\n")
     supervised.stop()
     record = supervised.end()
@@ -219,7 +219,7 @@ def test_daemons_of_a_job_do_not_outlive_it(tmp_path: Path, marker: str, end: st
     (tmp_path / "daemon.sh").write_text(f"echo $$ >pid.new; mv pid.new pid; {STUBBORN}")
     (tmp_path / "detach.sh").write_text("setsid sh daemon.sh >/dev/null 2>&1 &")
     script = f"setsid sh detach.sh; while ! [ -e pid ]; do sleep 0.01; done; {end}"
-    supervised = run(tmp_path, "sh", "-c", script, marker=marker)
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker, grace_s=3.0)  # which the daemon does not heed
     path = tmp_path / "pid"
     until(path.exists)
     pid = int(path.read_text())
@@ -238,7 +238,7 @@ def test_a_fork_bomb_is_stopped(tmp_path: Path, marker: str) -> None:
         "while time.monotonic() < end:\n"
         "    if os.fork() == 0:\n        os.setsid()\n    else:\n        time.sleep(0.02)\n        os._exit(0)"
     )
-    supervised = run(tmp_path, "python3", "-S", "-c", bomb, marker=marker)
+    supervised = run(tmp_path, "python3", "-S", "-c", bomb, marker=marker, grace_s=QUICK_GRACE_S)
     until(lambda: supervised.output() == b"ready\n")
     record = supervised.end()
     assert record["outcome"] == "exited"

@@ -16,14 +16,15 @@ from colane.cli.demo.mixed import MixedPlan, make_mixed_plan
 from colane.cli.errors import MisuseError
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, marked
+from tests.needs import needs
 
 torch_and_data = pytest.mark.usefixtures("trainer")
 
 
 @pytest.fixture
 def trainer() -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
+    needs("torch", "the demo trains with PyTorch")
+    needs("sklearn", "the demo trains on digits that ship with scikit-learn")
 
 
 @pytest.mark.live

@@ -15,8 +15,9 @@ from colane.agent.supervisor.shim_system import children as direct_children
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
 from tests.cli.test_torchrun_live import alone
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the job trains with PyTorch")
+needs("torch", "the job trains with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(600),

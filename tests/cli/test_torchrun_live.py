@@ -11,8 +11,9 @@ import pytest
 
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the job trains with PyTorch")
+needs("torch", "the job trains with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(600),

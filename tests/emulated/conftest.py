@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.adaptor import warm
 from tests.adaptor.jobs import Job, make_job
 from tests.agent.conftest import lane, mark, marker  # noqa: F401 - fixtures
 from tests.emulated.job.emulated_cuda.device import HOME_ENV, Kind
 from tests.emulated.machine import JOB_SIDE, Machine
 
 LOOPS = str(Path(__file__).with_name("loops.py"))
+WARM = str(Path(__file__).parents[1] / "adaptor" / "warm.py")
 Loop = Callable[..., Job]
 
 
@@ -40,7 +40,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen
     """A Python that has imported PyTorch over emulated GPUs, and forks for each script."""
     env = {**os.environ, "PYTHONPATH": str(JOB_SIDE), HOME_ENV: str(tmp_path_factory.mktemp("no-gpus"))}
     with subprocess.Popen(
-        [sys.executable, warm.__file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, WARM], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield process
         assert process.stdin is not None

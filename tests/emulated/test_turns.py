@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.agents import running
-from tests.agent.lane import QUIET, Lane
+from tests.agent.lane import BOUND_S, QUIET, Lane
 from tests.agent.test_gate_scripts import TORCHRUN
 from tests.emulated.conftest import LOOPS
 from tests.emulated.job.emulated_cuda.device import Kind
@@ -149,7 +149,7 @@ async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
     monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     env = lane.env | machine.env
-    async with running(tmp_path / "state", lane.fake, devices="gpu", yield_bound_s=0.3) as agent:
+    async with running(tmp_path / "state", lane.fake, devices="gpu", yield_bound_s=BOUND_S) as agent:
         lane.fake.want(1, sys.executable, LOOPS, "loses_its_steps", "100000", "2", env=env, turn={"paused": True})
         lane.fake.want(2, sys.executable, LOOPS, "plain", "30", "2", env=env, turn={"paused": True})
         await agent.until(

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.agent import ddp_job
 from tests.faults.cluster import WAIT_MAX_S, Cluster
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the jobs train with PyTorch")
+DDP_JOB = Path(__file__).parents[1] / "agent" / "ddp_job.py"
+
+needs("torch", "the jobs train with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
@@ -41,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def run(cluster: Cluster, tmp_path: Path, gpus: int, fail_rank: int, **more: Any) -> dict[str, Any]:
     client = cluster.client()
     env = {"PATH": os.environ["PATH"], "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, ddp_job.__file__, str(tmp_path), str(fail_rank)]
+    command = [sys.executable, str(DDP_JOB), str(tmp_path), str(fail_rank)]
     job = client.submit(
         {"command": command, "env": env, "workdir": str(Path.cwd()), "gpus": gpus, "multi_node": True,
          "ranks": "per-gpu", **more}

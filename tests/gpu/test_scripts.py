@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+from tests.needs import needs
+
+needs("torch", "the scripts train with PyTorch")
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,9 +15,10 @@ import pytest
 
 from colane.adaptor import wire
 from colane.workloads.statefile import CorruptStateError, SavedState, StateFile
+from tests.needs import needs
 from tests.workloads.test_trainer import command, environment
 
-torch = pytest.importorskip("torch", reason="the built-in trainer needs PyTorch")
+needs("torch", "the built-in trainer needs PyTorch")
 
 NET = {"model_name": "vgg11", "image_size": "32", "width": "0.03", "iters": "10", "log_every": "1", "seed": "7"}
 NAME = "vgg11-3.state"
@@ -27,6 +28,7 @@ NAME = "vgg11-3.state"
 ASKED = """
 import os, signal, sys
 from colane.workloads import __main__, progress
+from tests.needs import needs
 asks_after, step = int(sys.argv.pop(1)), progress.Log.step
 def step_and_ask(log, loss):
     step(log, loss)
@@ -55,6 +57,8 @@ def losses(said: list[str]) -> list[tuple[str, str]]:
 
 
 def saved(folder: Path) -> dict[str, Any]:
+    import torch  # noqa: PLC0415 - see tests/needs.py
+
     (newest, *_) = StateFile(folder / NAME).states()
     assert isinstance(newest, SavedState)
     state: dict[str, Any] = torch.load(io.BytesIO(newest.data), weights_only=True)
@@ -63,6 +67,8 @@ def saved(folder: Path) -> dict[str, Any]:
 
 def same(one: object, other: object) -> bool:
     """Whether two states are equal, bit by bit."""
+    import torch  # noqa: PLC0415
+
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -4,12 +4,14 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the built-in trainer needs PyTorch")
-import numpy as np  # noqa: E402
+from colane.workloads import cifar10, unpickle
+from tests.needs import needs
 
-from colane.workloads import cifar10, data, unpickle  # noqa: E402
+needs("torch", "the built-in trainer needs PyTorch")
+
 
 RECORDS = 6
 IMAGES = np.arange(RECORDS * 3072, dtype=np.uint64).astype(np.uint8).reshape(RECORDS, 3072)
@@ -31,7 +33,7 @@ def write_pickled(folder: Path) -> None:
 
 @pytest.mark.parametrize("write", [write_binary, write_pickled])
 @pytest.mark.parametrize("inside", cifar10.FOLDERS)
-def test_both_versions_of_cifar10_are_read_alike(tmp_path: Path, inside: str, write: Any) -> None:
+def test_both_versions_of_cifar10_are_read_alike(tmp_path: Path, inside: str, write: Any, data: Any) -> None:
     folder = tmp_path / inside
     folder.mkdir(exist_ok=True)
     write(folder)
@@ -50,7 +52,7 @@ class Harm:
         return (Path.touch, (self._path,))
 
 
-def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(tmp_path: Path, data: Any) -> None:
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"data": Harm(tmp_path / "harm")}))
     with pytest.raises(cifar10.DatasetError, match="refuses to load pathlib"):
         data.load("cifar10", tmp_path, 10, 32)
@@ -77,13 +79,13 @@ def test_a_damaged_pickle_is_one_clear_error(tmp_path: Path, batch: bytes) -> No
         unpickle.images_and_labels(path)
 
 
-def test_labels_outside_the_classes_are_an_error(tmp_path: Path) -> None:
+def test_labels_outside_the_classes_are_an_error(tmp_path: Path, data: Any) -> None:
     write_binary(tmp_path)
     with pytest.raises(cifar10.DatasetError, match=r"outside 0 \.\.\. 4"):
         data.load("cifar10", tmp_path, 5, 32)
 
 
-def test_digits_are_the_real_ones() -> None:
+def test_digits_are_the_real_ones(data: Any, torch: Any) -> None:
     pytest.importorskip("sklearn", reason="the digits ship with scikit-learn")
     samples = data.load("digits", Path(), 10, 32)
     assert samples.images.shape == (1797, 3, 8, 8)
@@ -91,7 +93,7 @@ def test_digits_are_the_real_ones() -> None:
     assert torch.equal(samples.images[:, 0], samples.images[:, 2])
 
 
-def test_synthetic_data_follows_its_seed() -> None:
+def test_synthetic_data_follows_its_seed(data: Any, torch: Any) -> None:
     first, again, other = (data.make_synthetic(5, 16, seed) for seed in (1, 1, 2))
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
@@ -99,7 +101,7 @@ def test_synthetic_data_follows_its_seed() -> None:
 
 
 @pytest.mark.parametrize("side", [8, 32, 40])
-def test_a_sample_is_augmented_to_the_side_asked_for(side: int) -> None:
+def test_a_sample_is_augmented_to_the_side_asked_for(side: int, data: Any, torch: Any) -> None:
     torch.manual_seed(0)
     dataset = data.Augmented(data.make_synthetic(3, 32, 0), side, flip=True)
     taken = [dataset[data.Draw(0, seed)][0] for seed in range(8)]
@@ -108,7 +110,7 @@ def test_a_sample_is_augmented_to_the_side_asked_for(side: int) -> None:
     assert len({each.numpy().tobytes() for each in taken}) > 1
 
 
-def test_rotations_change_a_sample_by_its_draw_alone_and_turn_it_little() -> None:
+def test_rotations_change_a_sample_by_its_draw_alone_and_turn_it_little(data: Any, torch: Any) -> None:
     samples = data.make_synthetic(3, 32, 0)
     plain, turned = (data.Augmented(samples, 32, flip=False, rotations=count) for count in (0, 3))
     draw = data.Draw(0, 7)
@@ -120,7 +122,7 @@ def test_rotations_change_a_sample_by_its_draw_alone_and_turn_it_little() -> Non
     assert torch.allclose(middle, middle[:, :1, :1].expand_as(middle), atol=1e-5)
 
 
-def test_normalised_samples_have_mean_zero_and_deviation_one() -> None:
+def test_normalised_samples_have_mean_zero_and_deviation_one(data: Any, torch: Any) -> None:
     samples = data.make_synthetic(3, 32, 0)
     dataset = data.Augmented(samples, 32, flip=False)
     inner = torch.stack([dataset[data.Draw(index, index)][0][:, 8:-8, 8:-8] for index in range(64)])
@@ -128,12 +130,12 @@ def test_normalised_samples_have_mean_zero_and_deviation_one() -> None:
     assert abs(float(inner.std()) - 1) < 0.05
 
 
-def test_digits_are_not_mirrored() -> None:
+def test_digits_are_not_mirrored(data: Any) -> None:
     assert [data.flips(name) for name in ("cifar10", "digits", "synthetic")] == [True, False, True]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_loader_gives_exactly_the_batches_asked_for(workers: int) -> None:
+def test_the_loader_gives_exactly_the_batches_asked_for(workers: int, data: Any) -> None:
     dataset = data.Augmented(data.make_synthetic(3, 8, 0), 8, flip=True)
     batches = len(dataset) // 512 + 3
     loader = data.loader(dataset, 512, batches, workers, 0)

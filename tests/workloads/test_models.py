@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", reason="the built-in trainer needs PyTorch")
+from colane.workloads import catalogue
+from tests.needs import needs
 
-from colane.workloads import catalogue, models  # noqa: E402
+needs("torch", "the built-in trainer needs PyTorch")
 
 
 def conv(inputs: int, outputs: int, side: int) -> int:
@@ -55,14 +58,16 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", catalogue.MODELS)
-def test_parameter_counts_are_those_of_the_published_layouts(name: str) -> None:
+def test_parameter_counts_are_those_of_the_published_layouts(name: str, models: Any) -> None:
     published, computed = PUBLISHED[name]
     assert models.parameters(models.build(name)) == published == computed
 
 
 @pytest.mark.parametrize("name", catalogue.MODELS)
 @pytest.mark.parametrize("side", [None, 48])
-def test_the_smallest_images_and_batches_can_be_trained_on(name: str, side: int | None) -> None:
+def test_the_smallest_images_and_batches_can_be_trained_on(
+    name: str, side: int | None, models: Any, torch: Any
+) -> None:
     model = models.build(name, num_class=7, width=0.05)
     side = side or catalogue.IMAGE_SIDES_MIN[name]
     scores = model(torch.rand(1, 3, side, side))
@@ -72,6 +77,6 @@ def test_the_smallest_images_and_batches_can_be_trained_on(name: str, side: int 
 
 
 @pytest.mark.parametrize("name", catalogue.MODELS)
-def test_width_scales_the_parameters_about_quadratically(name: str) -> None:
+def test_width_scales_the_parameters_about_quadratically(name: str, models: Any) -> None:
     ratio = models.parameters(models.build(name, width=0.5)) / models.parameters(models.build(name))
     assert 0.24 < ratio < 0.27

@@ -15,8 +15,9 @@ import pytest
 
 from colane.adaptor import wire
 from colane.workloads import arguments
+from tests.needs import needs
 
-pytest.importorskip("torch", reason="the built-in trainer needs PyTorch")
+needs("torch", "the built-in trainer needs PyTorch")
 pytestmark = pytest.mark.live
 
 TINY = {
