@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,10 @@ class Guest:
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         answer = await self._http.request(method, path, json=body, headers=headers)
         return answer.status_code, answer.json()
+
+    async def read(self, path: str) -> str:
+        """All of an answer that is sent bit by bit."""
+        return (await self._http.get(path)).text
 
 
 async def guest(w: World, token: str, **whom: str) -> Guest:
@@ -174,6 +179,24 @@ class TestTokens:
             assert (await ann.ask("GET", "/jobs"))[0] == 401
         async with world(store) as w:
             assert (await Guest(w, "ann's own").ask("GET", "/jobs"))[0] == 401
+
+    @pytest.mark.parametrize("path", ["/events?after=0", "/job/1/log?follow=true"])
+    async def test_a_revoked_one_ends_what_is_still_being_answered(self, path: str) -> None:
+        async with world() as w:
+            ann = await guest(w, "ann's own", user="ann")
+            (known,) = (await ann.ask("GET", "/tokens"))[1]
+            await w.good("POST", "/node", node())
+            await ann.ask("POST", "/job", {"command": ["true"]})
+            w.agents.logs["/log/1/1"] = b"so far\n"
+            answering = asyncio.create_task(ann.read(path))
+            if "log" in path:
+                await asyncio.wait_for(w.agents.read.wait(), 20)
+            else:
+                await w.line(lambda line: line.kind == "job")
+            assert not answering.done()
+            await w.good("DELETE", f"/token/{known['id']}")
+            told = await asyncio.wait_for(answering, 20)
+            assert ("revoked]" in told and "so far" in told) if "log" in path else "token-revoked" not in told
 
     async def test_nobody_makes_more_of_himself_or_revokes_anothers(self) -> None:
         async with world() as w:

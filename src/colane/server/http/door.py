@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from starlette.datastructures import Headers
@@ -25,6 +26,8 @@ PEER_UID: Final = "peer_uid"
 """In a request's state where it came over a unix socket: the user of the process at its other end."""
 CALLER: Final = "caller"
 """In a request's state behind the door: who asks."""
+IS_KNOWN: Final = "is_known"
+"""In a request's state behind the door: tells whether it would still pass, for answers that go on for hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,9 @@ class Gate:
             raise RefusedError.because(421, "this scheduler answers to its loopback names only")
         if scope["path"] not in OPEN_PATHS:
             state = scope.setdefault("state", {})
-            state[CALLER] = _caller(rules.callers, state.get(PEER_UID), headers.get("authorization"))
+            by = rules.callers, state.get(PEER_UID), headers.get("authorization")
+            state[CALLER] = caller = _caller(*by)
+            state[IS_KNOWN] = partial(_is_known, caller, *by)
         if scope["method"] in WITH_BODY:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -145,6 +150,14 @@ def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Calle
             401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
         )
     return known
+
+
+def _is_known(caller: Caller, callers: Callers, peer_uid: int | None, header: str | None) -> bool:
+    """Whether what was brought still stands for a caller: a token may have been revoked."""
+    try:
+        return _caller(callers, peer_uid, header) == caller
+    except RefusedError:
+        return False
 
 
 def refusal_response(refused: RefusedError) -> JSONResponse:

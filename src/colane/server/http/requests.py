@@ -9,7 +9,7 @@ from fastapi import Depends, Header, Path, Request
 
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.access import Caller
-from colane.server.http.door import CALLER
+from colane.server.http.door import CALLER, IS_KNOWN
 from colane.server.http.idempotency import fingerprint, once
 from colane.server.service import Service
 from colane.server.writer.turn import Turn
@@ -25,6 +25,11 @@ async def the_caller(request: Request) -> Caller:
     return cast("Caller", getattr(request.state, CALLER))
 
 
+async def is_known(request: Request) -> Callable[[], bool]:
+    """Return what tells whether the caller's token is still good: it is asked while an answer goes on."""
+    return cast("Callable[[], bool]", getattr(request.state, IS_KNOWN))
+
+
 def asked(request: Request) -> tuple[Service, Caller]:
     """Return the service and who asks, for routes that agents ask all the time: FastAPI takes longer to find them."""
     return request.app.state.service, getattr(request.state, CALLER)
@@ -32,6 +37,7 @@ def asked(request: Request) -> tuple[Service, Caller]:
 
 TheService = Annotated[Service, Depends(the_service)]
 TheCaller = Annotated[Caller, Depends(the_caller)]
+IsKnown = Annotated[Callable[[], bool], Depends(is_known)]
 JobIdPath = Annotated[int, Path(ge=1, le=EXACT_MAX, description="Id of a job")]
 IdempotencyKey = Annotated[
     str | None, Header(min_length=1, max_length=200, description="The same key gives the first answer again")

@@ -14,11 +14,11 @@ from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.http.refusals import REFUSALS
-from colane.server.http.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, asked, change_once
+from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.http.streams import json_list
 from colane.server.http.wire import WireModel
 from colane.server.submitting.job_request import JobRequest
-from colane.server.views.logs import NEXT_OFFSET_HEADER, follow_log, read_range
+from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, follow_log, read_range
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
@@ -206,6 +206,7 @@ async def launch(request: Request, number: JobIdPath) -> JSONResponse:
 async def read(
     service: TheService,
     caller: TheCaller,
+    is_known: IsKnown,
     number: JobIdPath,
     offset: Annotated[int, Query(ge=-EXACT_MAX, le=EXACT_MAX, description="From the end when negative")] = 0,
     limit: Annotated[int, Query(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX,
@@ -217,7 +218,13 @@ async def read(
     if not follow:
         chunk = await read_range(service.http, place, offset, limit)
         return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
-    stream = follow_log(service.http, lambda: service.locate_log(JobId(number), caller), offset, service.stopping)
+
+    async def locate() -> LogPlace:
+        if not is_known():
+            raise RefusedError.because(401, "the token that this log was asked for with was revoked")
+        return await service.locate_log(JobId(number), caller)
+
+    stream = follow_log(service.http, locate, offset, service.stopping)
     return StreamingResponse(await _started(stream), media_type=plain)
 
 

@@ -13,7 +13,7 @@ from sse_starlette import EventSourceResponse
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS
-from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
+from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.sight import lines_for
 from colane.server.http.streams import json_list, sse_lines
 from colane.server.http.wire import ProfileBody
@@ -119,6 +119,7 @@ async def measurements(service: TheService, caller: TheCaller) -> StreamingRespo
 async def events(
     service: TheService,
     caller: TheCaller,
+    is_known: IsKnown,
     after: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number to resume behind")] = None,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,16}$")] = None,
 ) -> EventSourceResponse:
@@ -132,7 +133,7 @@ async def events(
         found = (sight, lines, service.read_model, service.store)
         return lines if sight.is_whole else await asyncio.to_thread(lines_for, *found)
 
-    lines = sse_lines(service.feed, start, choose)
+    lines = sse_lines(service.feed, start, choose, is_known)
     return EventSourceResponse(lines, ping=PING_S, shutdown_grace_period=GRACE_S)
 
 

@@ -28,9 +28,14 @@ def json_list(items: Iterable[Body]) -> Iterator[bytes]:
 Choose = Callable[[list[AuditLine]], Awaitable[list[AuditLine]]]
 
 
-async def sse_lines(feed: Feed, after: int, choose: Choose) -> AsyncIterator[bytes]:
-    """Yield server-sent events, all that there are at a time, of the lines that are chosen for whoever listens."""
+async def sse_lines(feed: Feed, after: int, choose: Choose, is_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield server-sent events, all that there are at a time, of the lines that are chosen for the listener.
+
+    They end when its token is revoked: that is an event itself, so it is noticed at once.
+    """
     async for lines in feed.batches(after):
+        if not is_known():
+            return
         chosen = await choose(lines)
         if chosen:
             yield b"".join([feed.text(line) for line in chosen])
