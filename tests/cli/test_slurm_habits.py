@@ -53,7 +53,7 @@ def test_directives_are_said_not_to_be_heeded_and_translated(tmp_path: Path) -> 
     )
     said = directives(["bash", "s.sh", "arg"], str(tmp_path))
     assert said is not None
-    assert "s.sh has #SBATCH lines, which are not heeded" in said
+    assert "s.sh has #SBATCH lines, which Colane does not read" in said
     assert "colane submit --name resnet --time-limit 30m --gpus 2 --host-memory 4GiB --cores 4 s.sh" in said
 
 

@@ -58,7 +58,7 @@ def submit(client: Client, *command: str, **fields: Any) -> int:
 
 
 def test_it_says_what_root_means(up: Up) -> None:
-    assert "run by root: every user of this machine may submit; jobs run as whoever submits them" in up.greeting
+    assert "run by root: every user of this machine may submit; jobs run as their submitters" in up.greeting
 
 
 def test_a_job_runs_as_its_submitter_and_reaches_nothing_of_the_agent(up: Up) -> None:

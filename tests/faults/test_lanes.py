@@ -92,7 +92,7 @@ def test_a_shared_lane_survives_every_kill(cluster: Cluster) -> None:
     until(lambda: all((job["progress"] or {}).get("turn") for job in live(cluster).values()), cluster, "turns")
     seen = live(cluster)
     assert {(tuple(job["gpus"]), tuple(job["lanes"])) for job in seen.values()} == {(("node-1/0",), (0,))}
-    assert "of the time it wanted the lane, since its company changed" in show(cluster, jobs[0])
+    assert "of the time it wanted the lane, since its co-runners changed" in show(cluster, jobs[0])
     killed = 0
     for victim in random.sample(["job"] * (FAULTS - 4) + ["server", "agent"] * 2, FAULTS):
         if victim == "job":

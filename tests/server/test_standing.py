@@ -44,11 +44,11 @@ async def test_shares_under_fair_turns() -> None:
         for weight in (3, 1):
             await w.submit(**SMALL, weight=weight)
         await run(w, {"steps": 5, "turn": "running", "turn_share_ratio": 0.8}, {"steps": 5})
-        had = "since its company changed it has had the lane for 80 % of the time it wanted it"
+        had = "since its co-runners changed it has had the lane for 80 % of the time it wanted it"
         assert await now(w, 1) == [
             "on n1/0: takes turns with job 2 in lane 0",
             f"{had}; its share is 75 % while all want to run",
-            "turns go to whoever has had least for its weight (fair): nobody goes before it for long",
+            "turns go to the job that has had least for its weight (fair): no job goes before it for long",
         ]
 
 
@@ -73,7 +73,7 @@ async def test_who_goes_before_whom_by_time_left(
             await w.submit(**SMALL)
         await run(w, LONG, second)
         said = [(await now(w, job))[-1] for job in (1, 2)]
-        assert all(each.startswith("turns go to whoever needs least time to its end (srtf): ") for each in said)
+        assert all(each.startswith("turns go to the job with the least time left (srtf): ") for each in said)
         minutes = expected_of_first.replace("140 s", "2 min"), expected_of_second.replace("140 s", "2 min")
         assert minutes[0] in said[0]
         assert minutes[1] in said[1]

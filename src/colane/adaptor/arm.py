@@ -113,7 +113,7 @@ def attach(how: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 def arm() -> None:
-    """Wait for a framework in this process, if it belongs to a job; once, whoever calls."""
+    """Wait for a framework in this process, if it belongs to a job; once, however often it is called."""
     if not os.environ.get(STEPS_FILE_ENV) or os.environ.get(SWITCH_ENV) == "off":
         return
     if any(isinstance(finder, ImportFinder) for finder in sys.meta_path):

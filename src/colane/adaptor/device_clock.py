@@ -4,7 +4,7 @@ A script launches kernels and goes on before they have run, so the time between 
 them says how fast it launches, not how fast the GPU computes: where a script waits for its GPU at every tenth step
 only, nine steps seem to take nothing and one takes all. So an event is recorded in the stream where a step ends, and
 asked at later boundaries whether it is passed; the time between two such events is that of the steps between them,
-with everything in it that the GPU waited for. Nobody waits for an event here.
+with everything in it that the GPU waited for. Nothing waits for an event here.
 
 Time in which the job waited for its turn lies between two events and is taken off: the GPU has nothing of this job
 to do then (`turns` sees to it).
@@ -50,7 +50,7 @@ class DeviceClock:
     """Times the steps of a process on the GPU that it uses most.
 
     Attributes:
-        waited_s: How long the job has waited for its turn since the last mark; whoever waits adds to it.
+        waited_s: How long the job has waited for its turn since the last mark; the waiting code adds to it.
         untimed: Steps that were told and are not timed yet.
     """
 

@@ -133,7 +133,7 @@ class Recorder:
     def enter(self) -> None:
         """Wait for a turn before the device is used, where none is held: at first, and after leaving.
 
-        Who uses its device first and is not asked for turns goes on, seen to be in a step.
+        A process that uses its device first and is not asked for turns goes on, seen to be in a step.
         """
         if self.has_left or self.is_new:
             with self._lock:
@@ -430,7 +430,7 @@ def current() -> Recorder | None:
 
 
 def debug(message: str) -> None:
-    """Say on stderr why nothing is reported, to whoever wants to know."""
+    """Say on stderr why nothing is reported, if `COLANE_DEBUG` is set."""
     if os.environ.get("COLANE_DEBUG") and sys.stderr is not None:
         print(f"colane: {message}", file=sys.stderr, flush=True)  # noqa: T201
 

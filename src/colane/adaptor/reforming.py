@@ -1,4 +1,4 @@
-"""Going on as fewer ranks inside living processes: the group is formed anew, whoever is one too many leaves.
+"""Going on as fewer ranks inside living processes: the group is formed anew, surplus ranks leave.
 
 For ranks that Colane has started, all on one machine, which talk by gloo. The state is saved before, so that whatever
 goes wrong here ends in an ordinary restart from it.
@@ -15,7 +15,7 @@ LEFT = 76
 """Exit code of a rank that the others go on without."""
 
 FORM_MAX_S = 10.0
-"""Who is not there after so long is not waited for: those who are leave, their state saved."""
+"""Ranks that are missing after so long are not waited for: those that are there leave, their state saved."""
 
 BATCH_ENV, EACH_ENV, KIND_ENV = "COLANE_BATCH_SIZE", "COLANE_BATCH_SIZE_PER_GPU", "COLANE_BATCH"
 """Samples of a step of all ranks, of each of them, and which of the two stays."""
@@ -42,7 +42,7 @@ def agree(wanted: int, *, has_failed: bool) -> tuple[int, bool]:
 def form(ranks: int) -> bool:
     """Form the group of the first `ranks` ranks; whether this process is one of them.
 
-    Where they meet is a port that the first one listens on before anybody is told of it, so nobody can have taken it.
+    Where they meet is a port that the first one listens on before it is told, so that it cannot have been taken.
 
     Raises:
         Exception: Another rank did not come in time, or is gone.

@@ -152,7 +152,7 @@ class Reporter:
     def _as_fewer(
         self, ranks: int, occasions: saving.Occasions, rebuild: Callable[[], object], *, is_one: bool
     ) -> None:
-        """The group of fewer is formed; who is none of it leaves here."""
+        """The smaller group is formed; a rank that is no part of it leaves here."""
         if not is_one:
             occasions.leaves()
             raise SystemExit(reforming.LEFT)

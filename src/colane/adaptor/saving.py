@@ -61,7 +61,7 @@ class Occasions:
         return agreed(ASKED if self.is_asked else DUE if is_time else NOT_DUE)
 
     def answered(self) -> None:
-        """The state is saved now because Colane asks: whoever asks from here on asks anew."""
+        """The state is saved now because Colane asks: a request from here on counts anew."""
         self.is_asked = False
 
     def leaves(self) -> None:
@@ -69,7 +69,7 @@ class Occasions:
         self._leaves = True
 
     def _end(self) -> None:
-        """Whoever asks from here on comes too late: the interpreter's end takes its handlers away, and a signal kills.
+        """A request from here on comes too late: the interpreter's end takes its handlers away, and a signal kills.
 
         A process that had made all its steps, or saved its state because another rank was told first, would fail.
         """

@@ -7,7 +7,7 @@ In this order, the first that is seen counts:
    Without gradients a step ends with the call; with them, where the next call begins. Once a backward pass was seen
    the script trains, and calls without gradients are its evaluation; those before are not counted any more.
 2. Replays of a CUDA graph. One that was recorded with an optimizer's step in it is such a step, whatever else counts.
-3. Backward passes: training by hand, whose updates nobody sees.
+3. Backward passes: training by hand, whose updates no hook sees.
 4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
 
 All of it is gone as soon as the script makes an optimizer.
@@ -148,7 +148,7 @@ class Others:
         self._event(LOADER, 0)
 
     def gave(self, loader: Any) -> None:
-        """Hear that a loader gave a batch; who knows their number (Lightning) never asks for one after the last."""
+        """Hear that a loader gave a batch; a loop that knows their number (Lightning) asks for none after the last."""
         if self._giver is not None and self._giver() is None:
             self._event(LOADER, 0)
         self._giver = weakref.ref(loader)

@@ -41,7 +41,7 @@ PAUSE_AT = 1
 FLUSH = 2
 """1: give cached GPU memory back before yielding, because the lane needs it."""
 HOLD = 3
-"""1: who waits goes on by the agent's word alone, for its device may be another job's: it waits for the next agent."""
+"""1: a waiting process goes on by the agent's word alone, for its device may be another job's, even a later agent's."""
 SHARES = 4
 """1: the job shares a lane, so that it gives its turn up while it waits for something else than its device."""
 SOON_AT = 5
@@ -59,7 +59,7 @@ ANSWER = struct.Struct("=4sHHQ")
 """Agent to job: magic, protocol, kind, serial number of the request."""
 
 YIELD, LEAVE, PING = 1, 2, 3
-"""Kinds of requests: the turn is given up and wanted again; given up and not wanted; is anybody there?"""
+"""Kinds of requests: the turn is given up and wanted again; given up and not wanted; whether the agent is there."""
 GO, WAIT, SOON = 1, 2, 3
 """Kinds of answers: run; you are heard, wait on; wait on, your turn comes at `SOON_AT`."""
 
@@ -79,7 +79,7 @@ ADDRESS_MAX_BYTES = 107
 
 
 class TurnTaker:
-    """Takes turns for this process. Made once; `boundary` is called by whoever counts the steps.
+    """Takes turns for this process. Made once; `boundary` is called by the code that counts the steps.
 
     Attributes:
         waited_s: Time spent waiting for turns so far.
@@ -117,7 +117,7 @@ class TurnTaker:
         self._asking = threading.Lock()
 
     def boundary(self, step: int) -> None:
-        """Give the turn up after `step` steps and wait for the next one; go on at once when nobody is there to ask."""
+        """Give the turn up after `step` steps and wait for the next one; go on at once without an agent."""
         if step < self._words[PAUSE_AT]:
             return
         self._ask(YIELD, step)

@@ -44,7 +44,7 @@ FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
 OTHER_VERSION = "has version"
 
 IDENTITY = struct.Struct("=8sQQ")
-"""Magic, version, slots of the ring: at offset 0, written once by whoever creates the file."""
+"""Magic, version, slots of the ring: at offset 0, written once by the process that creates the file."""
 
 # Indexes of 8-byte words in the first page.
 VERSION_WORD, PID_WORD, TOTAL_WORD, FIRST_WORD, COUNT_WORD, REFUSED_WORD = 1, 3, 4, 5, 6, 7
@@ -182,7 +182,7 @@ class Writer:
             self._words[UNCOUNTED_WORD] = self.uncounted = self.steps
 
     def stay(self) -> None:
-        """Give the place to nobody from now on.
+        """Give the place to no other process from now on.
 
         Raises:
             WireError: Another process has it already.

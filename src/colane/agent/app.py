@@ -26,7 +26,7 @@ _ID = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 
 class SecretGate:
-    """Lets only callers with the secret in, which the scheduler was told; the health is anybody's.
+    """Lets only callers with the secret in, which the scheduler was told; the health is open to all.
 
     Where it listens on loopback, requests must name it so: a web page that points its own name there sends its own.
     """

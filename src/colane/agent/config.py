@@ -37,7 +37,7 @@ class AgentConfig:
         drain_on_stop_s: When it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be.
         notice_file: While it is there, the machine is about to go.
         notice_command: While it ends with 0, the machine is about to go; empty for none.
-        heeds_others: Tell the scheduler what work that is not ours uses of the devices; it lets nobody join there.
+        heeds_others: Tell the scheduler what work that is not ours uses of the devices; no job joins there then.
         yield_bound_s: A job that is asked for its turn and reaches no step boundary for so long is left out of turns.
         first_step_bound_s: One that shares a lane and has done no step for so long is reported.
         ended_jobs_max: Ended jobs whose logs and records are kept.

@@ -204,20 +204,20 @@ class Agent:
         starts = await self._fitting(starts, wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
         ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
-        if ready and desired is not None:  # whom they share a lane with they must know at their first step
+        if ready and desired is not None:  # at their first step they must know the jobs they share a lane with
             await self._gate.heed(self._places(desired))
         for key in ready:
             with self._bounds.around(f"the start of job {key}"):
                 self.jobs.spawn(key)
 
     async def _fitting(self, starts: list[Key], wanted: Mapping[Key, DesiredJob]) -> list[Key]:
-        """Those that fit beside what their devices carry now; others are sent back, or wait for who is about to end."""
+        """Those that fit next to what their devices carry now; others are sent back, or wait for a job about to end."""
         fresh = [wanted[key] for key in starts if not self.jobs.is_prepared(key)]
         if not any(job.memory for job in fresh):
             return starts
         gpus, held = {gpu.index: gpu for gpu in self._observed()}, self._held()
         verdict = launch_check.judge(fresh, self.jobs.occupants(wanted, held), gpus)
-        if verdict.sent_back:  # what is seen here is booked first, so that nobody is sent here again for it
+        if verdict.sent_back:  # what is seen here is booked first, so that no job is sent here again for it
             await self._contact.report(self._report())
         for key, problem in verdict.sent_back.items():
             await self._see_to(key, self._refuse(key, problem, launch_check.SHORT_OF_MEMORY))
@@ -325,7 +325,7 @@ class Agent:
         return OwnProcesses(own.pids | self._mps.server_pids, own.busy)
 
     def _observed(self) -> tuple[Gpu, ...]:
-        """The devices as they are now, and what others use of them where that is to be heeded."""
+        """The devices as they are now, and what others use of them where that counts."""
         gpus = self._gpus_seen = self._devices.observe(self._own())
         return gpus if self._config.heeds_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
 
@@ -431,6 +431,6 @@ class Agent:
             self.woken.clear()
             await self._act(reconcile(nothing, observed, self._contact.followed))
             if all(phase is AttemptPhase.ENDED for phase in observed.values()):
-                break  # told, as far as somebody listened; the rest is told by the next agent
+                break  # told, if the scheduler listened; the rest is told by the next agent
             await self._answers.rest(min(self._config.heartbeat_s, LAST_WORDS_S), self.woken, hurry)
         await self._mps.stop()

@@ -38,7 +38,7 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
 
 
 def run_agent(config: AgentConfig) -> None:
-    """Run an agent until SIGTERM or SIGINT; SIGHUP says that who started it is gone, which ends none of its jobs.
+    """Run an agent until SIGTERM or SIGINT; SIGHUP says that its parent is gone, which ends none of its jobs.
 
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
@@ -63,7 +63,7 @@ async def serve(
         stop: Set it to end the agent; without one it runs until it is cancelled.
         hurry: Set it to end an agent that drains its node, or waits for its jobs, before it ends.
         abandoned: Set it before `stop` where the end is no order: the jobs go on.
-        scheduler: Whom it serves; by default the one at `config.scheduler_url`.
+        scheduler: The scheduler it serves; by default the one at `config.scheduler_url`.
         on_address: Called with the agent's base URL once it listens.
 
     Raises:
@@ -98,7 +98,7 @@ async def _run_until_signal(config: AgentConfig) -> None:
     def leave() -> None:
         """The crash of a parent, or a closed terminal, is no order."""
         if not stop.is_set():
-            log.warning("who started this agent is gone: it ends, and its jobs go on")
+            log.warning("the process that started this agent is gone: it ends, and its jobs go on")
             abandoned.set()
             stop.set()
 

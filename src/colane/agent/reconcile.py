@@ -2,7 +2,7 @@
 
 Rules:
     * A job is started once for each attempt. Where anything of an attempt is on disk, it is not started again,
-      unless nobody has claimed it.
+      unless it is unclaimed.
     * An attempt waits until older ones of its job have ended here: they hold the memory it needs.
     * Older wishes than those already followed change nothing.
     * An end is reported until it is answered, wanted or not.
@@ -92,7 +92,7 @@ class DesiredJob:
 class Desired:
     """All that shall run here, as of one generation of the node, and how jobs of one lane take turns.
 
-    `bandwidth_interval_s` is how often it is said who uses the bandwidth of memory; None: never.
+    `bandwidth_interval_s` is how often bandwidth of memory is reported by job; None: never.
     """
 
     generation: int
@@ -105,7 +105,7 @@ class AttemptPhase(Enum):
     """How far an attempt has come on this machine."""
 
     PREPARED = auto()
-    """Its directory is there, nobody has claimed it: a launch that a crash broke off."""
+    """Its directory is there, unclaimed: a launch that a crash broke off."""
     STARTING = auto()
     """Its supervisor has been started and has not claimed it yet."""
     RUNNING = auto()
@@ -122,8 +122,8 @@ class Evidence(NamedTuple):
     """What is known of one attempt.
 
     Attributes:
-        claimed_by: Who claimed it.
-        alive: Who lives under that pid now.
+        claimed_by: The process that claimed it.
+        alive: The process under that pid now.
         has_ended: Whether there is a record of its end.
         spawned: Whether a supervisor of ours is on its way.
     """
@@ -154,7 +154,7 @@ class Action(NamedTuple):
 
 
 def phase_of(evidence: Evidence) -> AttemptPhase:
-    """Judge how far an attempt is; a pid that lives on as somebody else counts as gone."""
+    """Judge how far an attempt is; a pid that another process has now counts as gone."""
     if evidence.has_ended:
         return AttemptPhase.ENDED
     if evidence.claimed_by is not None:

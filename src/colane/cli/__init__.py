@@ -10,5 +10,5 @@ def main() -> int:
     from colane.cli.app import run  # noqa: PLC0415 - importing the package itself costs nothing
 
     code = run()
-    gc.freeze()  # the process ends: nobody needs to look through all that it has for cycles
+    gc.freeze()  # the process ends: its objects need not be searched for cycles
     return code

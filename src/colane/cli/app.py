@@ -133,7 +133,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone (`colane ps | head`); nothing must be written when Python ends.
+        # The reader of our output has gone (`colane ps | head`); nothing must be written when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     return code if isinstance(code, int) else 0

@@ -1,4 +1,4 @@
-"""Values of options that are judged when they are read, before anybody is asked; they go on as they were typed."""
+"""Values of options that are judged when they are read, before any request; they go on as they were typed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def judged(parse: Callable[[str], object]) -> Callable[[str | None], str | None]
 
 
 def limit_s(text: str) -> float:
-    """Return a time limit with its unit: a bare number is minutes to who comes from Slurm, and seconds in our files.
+    """Return a time limit with its unit: a bare number is minutes to users of Slurm, and seconds in our files.
 
     Raises:
         ValueError: It is none, or has no unit.

@@ -46,7 +46,7 @@ FOLDED_MIN: Final = 12
 
 
 _LATE_CONTROLS: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""Control and formatting characters that JSON leaves as they are; their escapes mean the same to whoever reads it."""
+"""Control and formatting characters that JSON leaves as they are; their escapes mean the same to any reader."""
 
 
 class ScreenColumn(NamedTuple):
@@ -72,7 +72,7 @@ def clean(text: str, kept: str = "") -> str:
 
 
 def has_input() -> bool:
-    """Whether somebody has put something into our standard input: a file from its start, or a pipe that holds data."""
+    """Whether our standard input holds something: a file from its start, or a pipe that holds data."""
     try:
         kind = os.fstat(0)
         if stat.S_ISREG(kind.st_mode):

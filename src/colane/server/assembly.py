@@ -32,7 +32,7 @@ def make_service(
     """Read the store and put a service together; it acts once `run` runs.
 
     Args:
-        store: Owned by the caller, who closes it after `run`.
+        store: Owned by the caller, which closes it after `run`.
         config: Settings.
         clocks: Where time comes from, the machine by default.
         agents: How to reach agents, the network by default.

@@ -24,7 +24,7 @@ class ServiceConfig:
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
-        see: Whose jobs users are told of.
+        see: Which jobs users are told of.
         core: How jobs are treated, whatever the policy.
     """
 

@@ -52,7 +52,7 @@ SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
 
 PASSABLE: Final = 0o711
-"""Mode of root's state directory: everybody may pass to the socket, and to what is his of his jobs; none may look."""
+"""Mode of root's state directory: all users may pass to the socket and to their own jobs' files; none may list it."""
 
 log = logging.getLogger(__name__)
 Listener = TypeVar("Listener")
@@ -81,7 +81,7 @@ class ServerConfig:
         tick_s: The core is asked at least this often.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
-        see: Whose jobs users are told of.
+        see: Which jobs users are told of.
         core: How jobs are treated, whatever the policy.
     """
 
@@ -207,7 +207,7 @@ def _unwritable(state_dir: Path, error: OSError) -> ServerError:
 
 
 def _hold_name(state_dir: Path) -> socket.socket:
-    """Hold a name made of the directory's path: unlike the lock file, nobody can delete it while we live.
+    """Hold a name made of the directory's path: unlike the lock file, it cannot be deleted while we live.
 
     Raises:
         ServerError: A scheduler of ours or root's holds it.
@@ -221,20 +221,20 @@ def _hold_name(state_dir: Path) -> socket.socket:
         holder.setblocking(False)
     except OSError:
         pid, uid = _holder_of(name)
-        if uid in {0, os.geteuid()}:  # anybody may take the name; only these could be a scheduler on our files
+        if uid in {0, os.geteuid()}:  # any user may take the name; only these could be a scheduler on our files
             holder.close()
             raise _taken(state_dir, str(pid)) from None
     return holder
 
 
 def _dismiss(name: socket.socket) -> None:
-    """Let go whoever asked who holds the name; too many of them would keep the next from asking."""
+    """Close connections that asked which process holds the name; too many of them would keep the next from asking."""
     with contextlib.suppress(OSError):
         name.accept()[0].close()
 
 
 def _holder_of(name: str) -> tuple[int, int]:
-    """Process and user that listen under a name; -1 when nobody does."""
+    """Process and user that listen under a name; -1 when none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.setblocking(False)
         if caller.connect_ex(name) != 0:
@@ -305,10 +305,10 @@ def _withdraw(path: Path) -> None:
 
 
 def about_users() -> str:
-    """Say who may use a scheduler that we run, in one line."""
+    """Say which users may use a scheduler that we run, in one line."""
     if os.geteuid() == 0:
-        return "every user of this machine may submit; jobs run as whoever submits them (docs/how-to/security.md)"
-    return f"users: {user_name(os.geteuid())} alone; run it as root to serve everybody (docs/how-to/security.md)"
+        return "every user of this machine may submit; jobs run as their submitters (docs/how-to/security.md)"
+    return f"users: {user_name(os.geteuid())} alone; run it as root to serve all users (docs/how-to/security.md)"
 
 
 def _print_url(config: ServerConfig) -> Callable[[str], None]:

@@ -50,7 +50,7 @@ from colane.server.writer.driver import LiveDriver
 from colane.server.writer.turn import Turn
 
 CLEANING_PERIOD_S: Final = 3600.0
-"""How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""
+"""How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Service:
             await self.driver.change(partial(changes.forget, records=records, keep=keep))
 
     def sight(self, caller: Caller) -> Sight:
-        """Return what somebody may be told."""
+        """Return what a caller may be told."""
         return Sight(caller, self.config.see)
 
     # -- jobs
@@ -145,7 +145,7 @@ class Service:
         """Return the change that judges and appends jobs, the caller's where they name no other user.
 
         Raises:
-            RefusedError: 403, somebody else's.
+            RefusedError: 403, another user's.
         """
         if len(requests) > self.config.batch_jobs_max:
             most = self.config.batch_jobs_max
@@ -287,7 +287,7 @@ class Service:
         """Return where the log of a job's latest attempt lies.
 
         Raises:
-            RefusedError: 403, somebody else's; 404.
+            RefusedError: 403, another user's; 404.
         """
         live = self.read_model.jobs.get(job_id)
         job = live or documents.decode_job((await self._ended(job_id))["job"])
@@ -351,7 +351,7 @@ class Service:
         return body if body.cluster_id in {None, self.cluster_id} else body.model_copy(update={"jobs": []})
 
     def node(self, name: str, caller: Caller | None = None) -> Body:
-        """Return a node object, to its own agent where nobody else is named.
+        """Return a node object, to its own agent where no other caller is named.
 
         Raises:
             RefusedError: 404.

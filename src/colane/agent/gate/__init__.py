@@ -1,1 +1,1 @@
-"""The gate of a node's lanes: whose turn it is, passed on between processes."""
+"""The gate of a node's lanes: which job has the turn, passed on between processes."""

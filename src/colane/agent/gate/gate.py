@@ -1,7 +1,7 @@
-"""The gate of this node's lanes: it owns each lane's turn, wakes whose turn it is, and notices who dies.
+"""The gate of this node's lanes: it owns each lane's turn, wakes the next job, and notices processes that die.
 
 Jobs that share a lane are told by a flag in their steps file to ask at their step boundaries; they ask over a SEQPACKET
-socket and wait there. Who asks is matched to a job by the kernel's word (SO_PEERCRED) and the process tree. The death
+socket and wait there. A caller is matched to a job by the kernel's word (SO_PEERCRED) and the process tree. The death
 of a process is told by its pidfd: its socket may be held open by a child. When this agent is gone the jobs run on
 without turns; the next one takes them in again.
 """
@@ -117,11 +117,11 @@ class LaneGate:
         return {job: self._see(job, seen) for job, seen in self.floor.seen(self._clock()).items()}
 
     def messages(self) -> list[str]:
-        """Say who is left out of the turns."""
+        """Say which jobs are left out of the turns."""
         return self.floor.messages()
 
     def close(self) -> None:
-        """Let everybody run freely and listen no more."""
+        """Let all jobs run freely and listen no more."""
         for timer in (self._timer, self._looking):
             if timer is not None:
                 timer.cancel()
@@ -164,7 +164,7 @@ class LaneGate:
             self._loop.add_reader(connection, self._on_packet, link)
 
     def _make_room(self) -> None:
-        """Drop whoever connected first and is no rank of a job: a job that holds connections keeps no newcomer out."""
+        """Drop the oldest connection that is no rank of a job: a job that holds connections keeps no newcomer out."""
         idle = next((link for link in self._links if link.rank is None), None)
         if idle is not None:
             self._drop_link(idle)
@@ -216,7 +216,7 @@ class LaneGate:
             gang.stalled_s = self._clock()
 
     def _on_parked(self, gang: Gang, step: int) -> None:
-        """Let its successor go before anything is counted: meanwhile nobody computes."""
+        """Let its successor go before anything is counted: meanwhile the device idles."""
         now_s = self._clock()
         successor = self.floor.successor(gang.job, step, now_s)
         if successor is not None:
@@ -236,7 +236,7 @@ class LaneGate:
                 self.floor.stepping(rank.gang.job, rank.steps, self._clock())
 
     def _admit(self, link: RankConnection, claimed: int) -> Rank:
-        """Find whose process asks.
+        """Find the job whose process asks.
 
         Raises:
             ValueError: It belongs to no job, or reports no steps.
@@ -322,7 +322,7 @@ class LaneGate:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See who has come, who has stalled, whose time is over; again soon, as long as lanes are shared."""
+        """See which processes came, which stalled, which turns are over; again soon, as long as lanes are shared."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -363,7 +363,7 @@ class LaneGate:
         self._wake_at(orders.next_s)
 
     def _announce(self) -> None:
-        """Tell who goes on next when the one before it is expected at its boundary, so that it is awake by then."""
+        """Tell the next job when the one before it is expected at its boundary, so that it is awake by then."""
         for job, follower, since_s, step_s in self.floor.expected():
             gang = self._gangs[follower]
             if not gang.is_told:
@@ -384,7 +384,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listener.setblocking(False)
         turns.at_address(os.fspath(path), listener.bind)
-        path.chmod(0o666 if os.geteuid() == 0 else 0o600)  # who asks is told by the kernel
+        path.chmod(0o666 if os.geteuid() == 0 else 0o600)  # the kernel names the caller
         listener.listen(BACKLOG)
     except OSError:
         listener.close()

@@ -52,7 +52,7 @@ class Handoffs:
             self._since_s[job] = left.at_s
 
     def settled(self) -> None:
-        """Who is let go from now on comes to a lane that was idle."""
+        """A job that is let go from now on comes to a lane that was idle."""
         self._left = None
 
     def forget(self, jobs: Iterable[int], lanes: Iterable[Lane]) -> None:

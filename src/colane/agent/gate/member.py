@@ -27,7 +27,7 @@ class GateMember:
         ungated: Why it runs without turns; empty while it has them.
         kept_for: Jobs without turns beside which its steps have no room.
         granted: Whether it was let go, and not only seen to run.
-        counted_s: Since when its steps count among its company: when the last newcomer came.
+        counted_s: Since when its steps count among its co-runners: when the last newcomer came.
         asked_s: Since when it is asked for its turn.
         steps: Steps it has done.
         measured: Steps by which `step_s` is known.
@@ -35,7 +35,7 @@ class GateMember:
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
         mates: Jobs it shares lanes with.
-        co_runner_service_s: Service when it came to have these mates.
+        co_runner_service_s: Service when it came to share with these jobs.
         co_runner_wait_s: Wait then.
     """
 
@@ -59,7 +59,7 @@ class GateMember:
     co_runner_wait_s: float = 0.0
 
     def steps_beside(self, done: int, now_s: float) -> int:
-        """How many of the steps of the turn that ends now it made beside the company it has: all where nobody came."""
+        """How many steps of the turn that ends now it made next to its present co-runners: all where none came."""
         if self.counted_s <= self.since_s:
             return done
         return min(done, ceil(done * (now_s - self.counted_s) / (now_s - self.since_s)))

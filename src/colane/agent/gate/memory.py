@@ -1,8 +1,8 @@
-"""Who may step beside jobs that run without turns: a pure rule on what jobs book of their devices.
+"""Which jobs may step next to jobs that run without turns: a pure rule on what jobs book of their devices.
 
 A job that is left out of the turns runs at any time, so it counts as a lane of its own. Where the safety condition
-(`lanes.safety`) does not hold like that, others wait at their step boundaries, where they hold P alone: its mates
-first, and the youngest of them. It needs no word from the scheduler, which may be unreachable just then.
+(`lanes.safety`) does not hold like that, others wait at their step boundaries, where they hold P alone: those in its
+lane first, and the youngest of them. It needs no word from the scheduler, which may be unreachable just then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tenant(NamedTuple):
 
 
 def kept_back(tenants: Sequence[Tenant], capacity_bytes: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """Say who must wait at its boundary, and for whom.
+    """Say which jobs must wait at their boundaries, and for which.
 
     Args:
         tenants: All jobs.
@@ -56,7 +56,7 @@ def kept_back(tenants: Sequence[Tenant], capacity_bytes: Mapping[int, int]) -> d
 
 
 def _without_room(here: Sequence[Tenant], device: int, size_bytes: int) -> list[int]:
-    """Of the jobs of one device, those for whose steps there is no room beside those that cannot be kept."""
+    """Of the jobs of one device, those for whose steps there is no room next to those that cannot be kept."""
     sizes = {tenant.job: tenant.memory or Memory(0, 0) for tenant in here}
     lane_of = {tenant.job: number for tenant in here for index, number in tenant.lanes if index == device}
     # Where they were booked beyond what there is already, turns need no more than before.

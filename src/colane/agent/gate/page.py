@@ -72,7 +72,7 @@ class ControlPage:
         self._written: dict[int, int] = {}
 
     def counters(self) -> PageCounters:
-        """Say who reports here, and how far it is."""
+        """Say which process reports here, and how far it is."""
         try:
             words = _COUNTERS.unpack(os.pread(self._fd, _COUNTERS.size, PID_WORD * 8))
         except (OSError, struct.error):
@@ -103,7 +103,7 @@ class ControlPage:
         self._write(turns.SOON_AT, max(0, int(due_s * 1e9)))
 
     def is_held(self) -> bool:
-        """Whether who waits here goes on by our word alone, as an earlier agent may have said."""
+        """Whether a process that waits here goes on by our word alone, as an earlier agent may have said."""
         with suppress(OSError, struct.error):
             return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, CONTROL_OFFSET + turns.HOLD * 8))[0])
         return False

@@ -1,4 +1,4 @@
-"""The processes of one job as the gate sees them: who runs, who waits at which step, and how a gang is parked.
+"""The processes of one job as the gate sees them: which run, which wait at which step, and how a gang is parked.
 
 A gang (several ranks that talk to each other) must stop at one step, or the ranks that run would wait for ever for
 those that are parked. Each is told the same step number, two beyond the last that any has published. A rank publishes
@@ -150,7 +150,7 @@ class Gang:
             self._aim(self._top() + MARGIN_STEPS if self.is_gang() and not self.held else 0)
 
     def lower_flag(self) -> None:
-        """Have them run freely; who is parked alone goes on."""
+        """Let them run freely; a process that is parked alone goes on."""
         if self.flag:
             self.flag, self._target = False, 0
             self._order()

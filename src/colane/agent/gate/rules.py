@@ -1,10 +1,10 @@
-"""Who holds which lane of this node: a pure state machine. `gate` tells it what happens and does what it says.
+"""Which job holds which lane of this node: a pure state machine. `gate` tells it what happens and does what it says.
 
 Rules:
     * A job holds its lanes from the moment it is let go, or is seen to run, until it waits at a boundary again.
-    * A job that shares no lane is never asked. One that starts, or waits for nothing, holds nobody up.
-    * Who is asked and does not come to a boundary within the bound is left out of the turns: it runs beside the lane,
-      it is said why, and it is taken in again at its next boundary. Nothing is killed. Meanwhile those for whose
+    * A job that shares no lane is never asked. One that starts, or waits for nothing, holds no other up.
+    * A job that is asked and reaches no boundary within the bound is left out of the turns: it runs outside the lane,
+      the reason is told, and it is taken in again at its next boundary. Nothing is killed. Meanwhile those for whose
       memory there is no room beside it are kept at their boundaries (`memory`).
 """
 
@@ -35,7 +35,7 @@ NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})
 
 @dataclass
 class GateState:
-    """All jobs of a node and whose turn it is.
+    """All jobs of a node and which has the turn.
 
     Attributes:
         turns: Rule and quantum.
@@ -102,7 +102,7 @@ class GateState:
             self._take_in(member, now_s)
 
     def settle(self, now_s: float) -> Orders:
-        """Say who is let go, who is asked for the lane, and when to look again."""
+        """Say which jobs are let go, which are asked for the lane, and when to look again."""
         self._give_up(now_s)
         go = self._grant(now_s)
         flags = {job: self._flag(member, now_s) for job, member in self._parties.items()}
@@ -111,7 +111,7 @@ class GateState:
         return Orders(go, flags, self._next_s(now_s))
 
     def successor(self, job: int, steps: int, now_s: float) -> Successor | None:
-        """Say whom `settle` will let go alone if this one parks now: it may go on before that is told."""
+        """Say which job `settle` will let go alone if this one parks now: it may go on before that is told."""
         found = self._successors.get(job)
         if found is None:
             return None
@@ -146,7 +146,7 @@ class GateState:
         return job in self._parties and self._parties[job].is_parked
 
     def is_busy(self) -> bool:
-        """Whether anybody shares a lane or is paused."""
+        """Whether any job shares a lane or is paused."""
         return any(self._is_watched(member) for member in self._parties.values())
 
     def seen(self, now_s: float) -> dict[int, Seen]:
@@ -154,7 +154,7 @@ class GateState:
         return {job: self._see(member, now_s) for job, member in self._parties.items() if self._is_watched(member)}
 
     def messages(self) -> list[str]:
-        """Say who is left out of the turns or kept from them, and why."""
+        """Say which jobs are left out of the turns or kept from them, and why."""
         return [f"job {job} {note(member)}" for job, member in sorted(self._parties.items()) if note(member)]
 
     def holders(self) -> dict[int, tuple[Lane, ...]]:
@@ -226,13 +226,13 @@ class GateState:
             member.wait_s += passed_s
 
     def _book_holders(self, now_s: float) -> None:
-        """Bring virtual time up to now: where a lane stands is asked, and somebody may be in a long turn."""
+        """Bring virtual time up to now: where a lane stands is asked, and a job may be in a long turn."""
         for member in self._parties.values():
             if member.holds:
                 self._book(member, now_s)
 
     def _sync(self, member: GateMember, now_s: float) -> None:
-        """Who neither runs nor wants to saves no claim up."""
+        """A job that neither runs nor wants to saves no claim up."""
         job = member.wish.job
         if not (member.holds or member.wants):
             self._clock.rest(job)
@@ -258,7 +258,7 @@ class GateState:
         return member.is_to_wait or bool(member.mates)
 
     def _is_contended(self, member: GateMember) -> bool:
-        """Whether it must take turns: with anybody who does, and, once left out, with everybody."""
+        """Whether it must take turns: with any job that does, and, once left out, with all."""
         return any(member.ungated or not self._parties[mate].ungated for mate in member.mates)
 
     def _give_up(self, now_s: float) -> None:
@@ -284,10 +284,10 @@ class GateState:
             self._keep(now_s)
 
     def _keep(self, now_s: float) -> None:
-        """Have those wait for whose steps there is no room beside one that is left out; let the others go on."""
+        """Make those wait for whose steps there is no room next to one that is left out; let the others go on."""
         kept: dict[int, tuple[int, ...]] = {}
         for member in self._parties.values():
-            if member.steps and not member.mates:  # nobody asks it any more
+            if member.steps and not member.mates:  # no job asks it any more
                 member.ungated = ""
         if any(member.ungated for member in self._parties.values()):
             kept = kept_back([tenant(member) for member in self._parties.values()], self._capacity_bytes)

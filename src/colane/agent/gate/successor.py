@@ -1,4 +1,4 @@
-"""Who goes on once a holder parks, chosen while it still runs: then it can be let go before anything is counted."""
+"""Which job goes on once a holder parks, chosen while it still runs: it can be let go before anything is counted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from colane.model.lane import TurnRule
 
 
 class Successor(NamedTuple):
-    """Who has the lanes of a job as soon as it gives them up.
+    """The job that has the lanes of another as soon as it gives them up.
 
     Attributes:
-        job: Who.
+        job: Its id.
         key: Its place in the order of the rule, which does not change while it waits.
         flag: Whether it asks at its first boundary.
     """
@@ -24,7 +24,7 @@ class Successor(NamedTuple):
 
 
 def choose(rule: TurnRule, ready: Sequence[LaneRequest], others: Sequence[LaneRequest]) -> Successor | None:
-    """Say who alone is let go when a holder parks, if the holder itself comes later in the order (`comes_before`).
+    """Say which one job is let go when a holder parks, if the holder itself comes later in the order (`comes_before`).
 
     None where one that comes first waits for another holder: by then it may be the one to replace that.
 

@@ -72,12 +72,12 @@ class GateThread:
         return self._ask(lambda gate: gate.seen(), {})
 
     def messages(self) -> list[str]:
-        """Say who is left out of the turns, or why there are none."""
+        """Say which jobs are left out of the turns, or why there are none."""
         nothing: list[str] = []
         return [self._trouble] if self._trouble else self._ask(lambda gate: gate.messages(), nothing)
 
     def close(self) -> None:
-        """Let everybody run freely and end the thread."""
+        """Let all jobs run freely and end the thread."""
         self._ask(lambda gate: gate.close(), None)
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -80,7 +80,7 @@ class Seen(NamedTuple):
         state: `running`, `waiting`, `paused`, `ungated` or `kept`.
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
-        share_ratio: Part of the time it wanted its lanes in which it had them, since their company last changed.
+        share_ratio: Part of the time it wanted its lanes in which it had them, since its co-runners last changed.
         is_parked: It is suspended, and waits at a boundary.
         note: Why it has no turns; empty while it has.
         quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.

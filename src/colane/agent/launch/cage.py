@@ -132,8 +132,8 @@ class Cages:
     def follow(self, jobs: Iterable[DesiredJob], find: Callable[[Key], JobDir]) -> None:
         """Bound the host memory of jobs that run by what they book now.
 
-        A job that goes on as fewer ranks books less once the processes of the others are gone, so nobody is killed
-        on his way out. What is in force is written down, last: an agent that dies before does it again.
+        A job that goes on as fewer ranks books less once the processes of the others are gone, so none is killed
+        while it exits. What is in force is written down, last: an agent that dies before does it again.
 
         Args:
             jobs: As the scheduler wants them.
@@ -207,5 +207,5 @@ def _write(cage: Path, name: str, limit: int) -> None:
 
 
 def _remove(cage: Path) -> None:
-    with suppress(OSError):  # somebody is in it still, or nobody has made it
+    with suppress(OSError):  # a process is in it still, or it was never made
         cage.rmdir()

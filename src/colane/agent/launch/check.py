@@ -42,7 +42,7 @@ class DeviceOccupant(NamedTuple):
 
 
 class LaunchVerdict(NamedTuple):
-    """Who of those that shall start does not fit.
+    """Which of the jobs that shall start do not fit.
 
     Attributes:
         sent_back: By attempt, what is lacking.
@@ -78,7 +78,7 @@ def _memory(seen: DeviceMemory | None) -> Memory | None:
 
 
 def judge(starts: Iterable[DesiredJob], here: Sequence[DeviceOccupant], gpus: Mapping[int, Gpu]) -> LaunchVerdict:
-    """Say who does not fit, in the order of their starts; who fits is counted for those after it.
+    """Say which do not fit, in the order of their starts; one that fits is counted for those after it.
 
     Args:
         starts: Jobs that shall start; of one of which nothing is booked nothing is judged.

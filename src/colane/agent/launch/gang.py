@@ -147,7 +147,7 @@ def memory_problem(host: HostFacts) -> str:
 def find_port(taken: frozenset[int]) -> int:
     """Find a free TCP port for a job to listen on.
 
-    Below the range that the kernel gives to outgoing connections nobody takes it by chance before the job does.
+    Below the range that the kernel gives to outgoing connections no process takes it by chance before the job does.
 
     Args:
         taken: Ports of other jobs here, which may not listen yet.
@@ -169,7 +169,7 @@ def _outgoing_from() -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether nobody has the port on any address; nothing listens meanwhile."""
+    """Whether the port is free on all addresses; nothing listens meanwhile."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))

@@ -61,7 +61,7 @@ def plan_launch(
         node_cores: All cores of this node.
         steps_path: Where its steps file will be.
         mps: Variables that lead to an MPS daemon; empty without one.
-        account: As whom it runs; None for the agent's own user.
+        account: The user it runs as; None for the agent's own user.
     """
     is_other = account is not None and account.uid != os.geteuid()
     cores = job_cores(job.cores, gpus, node_cores)
@@ -112,7 +112,7 @@ def batch_variables(launch: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Launch(NamedTuple):
-    """A supervisor that was asked for: of whom, when, what closes once its job runs or cannot, what ends looking."""
+    """A supervisor that was asked for: for which job, when, what closes once it runs or cannot, what ends looking."""
 
     server: ForkServer
     asked_s: float
@@ -166,7 +166,7 @@ class Launcher:
         self._under_way[job.key] = _Launch(server, time.monotonic(), ready_fd, watch(ready_fd, finish))
 
     def close(self) -> None:
-        """Watch no more; who is about to run a job is waited for, so that it is claimed when the next agent looks."""
+        """Watch no more; one about to run a job is waited for, so that it is claimed when the next agent looks."""
         until_s = time.monotonic() + LAUNCH_MAX_S
         for launch in self._under_way.values():
             select.select([launch.ready_fd], [], [], max(until_s - time.monotonic(), 0.0))
@@ -241,7 +241,7 @@ class ForkServer:
 
 
 def watch(fd: int, then: Callable[[], None]) -> Callable[[], None]:
-    """Call `then` in the running event loop when the process of a pidfd, or whoever had a pipe's other end, is gone.
+    """Call `then` in the running event loop when the process of a pidfd, or a pipe's other end, is gone.
 
     Returns:
         What cancels that. Either way `fd` is closed.

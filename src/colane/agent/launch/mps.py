@@ -1,7 +1,7 @@
 """NVIDIA MPS: one control daemon for each GPU that jobs share through it, and for each user of these jobs.
 
 The daemon runs as the jobs' user with pipe and log directories of its own: a server serves the clients of one user,
-and its pipes let nobody else in. So it needs no root and meets no other daemon (NVIDIA Multi-Process Service guide). It
+and its pipes let no other user in. So it needs no root and meets no other daemon (NVIDIA's guide to MPS). It
 is asked as that user too, so that an answer says that the user's jobs reach it. CUDA goes on silently without MPS when
 no daemon answers, so a daemon is asked before each job relies on it. Where it cannot be started, jobs share by time
 slicing, and the fact is kept as a message until it is no longer true.
@@ -96,7 +96,7 @@ class MpsManager:
         """Take over the daemons that an earlier agent left for its jobs."""
         left = [daemon for gpu in gpus for daemon in self._left(gpu)]
         for daemon in left if shutil.which(self._control) else ():
-            with suppress(MpsError):  # it is gone; whoever needs it has it started anew
+            with suppress(MpsError):  # it is gone; a job that needs it has it started anew
                 await self._probe(daemon)
                 self._daemons[daemon.gpu.index, daemon.account.uid] = daemon
 
@@ -105,7 +105,7 @@ class MpsManager:
 
         Args:
             gpu: The GPU.
-            account: As whom its clients run; None is the agent's own user.
+            account: The user its clients run as; None is the agent's own user.
         """
         account = account or own_account()
         key = (gpu.index, account.uid)
@@ -139,7 +139,7 @@ class MpsManager:
         """Ask daemons that have not been asked for a while, and start anew those that are gone.
 
         A server comes with its first client, and anew after a fault: while jobs run on a GPU whose servers are not
-        known, its daemon is asked each time, or what they hold of it would be taken for somebody else's.
+        known, its daemon is asked each time, or what they hold of it would be taken for another user's.
         """
         due_s = time.monotonic() - PROBE_EVERY_S
         for daemon in list(self._daemons.values()):

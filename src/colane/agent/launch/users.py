@@ -1,4 +1,4 @@
-"""As whom jobs run: their submitters where the agent is root, else the agent's own user alone."""
+"""The users jobs run as: their submitters where the agent is root, else the agent's own user alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODYS_GROUP = 65534
 """Group of a user that has only a number: the kernel's overflow id."""
 
 ANYBODY = ""
-"""What a node says that runs everybody's jobs."""
+"""What a node says that runs the jobs of all users."""
 
 
 class UnknownUserError(Exception):
@@ -24,12 +24,12 @@ class Account(NamedTuple):
     """A user of this machine.
 
     Attributes:
-        name: His name.
-        uid: His number.
-        gid: His group.
-        groups: All groups he is in.
-        home: His home directory.
-        shell: His login shell, empty where he has none.
+        name: The user's name.
+        uid: Numeric id.
+        gid: Numeric id of the primary group.
+        groups: All groups of the user.
+        home: Home directory.
+        shell: Login shell, empty where there is none.
     """
 
     name: str
@@ -88,11 +88,11 @@ def _nameless(name: str) -> Account:
 
 
 def account_for(user: str, runs_as: str) -> Account:
-    """Return as whom a job of a user runs here.
+    """Return the user a job runs as here.
 
     Args:
-        user: Whose job it is.
-        runs_as: The one user whose jobs run here, `ANYBODY` for everybody's.
+        user: Owner of the job.
+        runs_as: The one user whose jobs run here, `ANYBODY` for those of all users.
 
     Raises:
         UnknownUserError: It cannot run here.
@@ -105,7 +105,7 @@ def account_for(user: str, runs_as: str) -> Account:
 
 
 def whose_jobs(root: Path) -> tuple[str, str]:
-    """Return whose jobs an agent can run that keeps its files below `root`, and what keeps root's from all others'."""
+    """Return the users whose jobs an agent with its files below `root` can run, and what keeps out the others'."""
     own = own_account().name
     if os.geteuid() != 0:
         return own, ""

@@ -27,7 +27,7 @@ class Contact:
         """Begin unregistered.
 
         Args:
-            scheduler: Whom to talk with.
+            scheduler: The scheduler to talk with.
             name: The node's name.
             describe: Gives the node object to register with.
             state: The jobs here, and their lease.

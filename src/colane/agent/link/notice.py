@@ -1,6 +1,6 @@
 """Notice of the end of this machine: a spot instance is taken back, maintenance comes, the agent is told to stop.
 
-Whoever knows of it writes a file, or answers a command that is asked every few seconds: with exit code 0 there is
+The source of the notice writes a file, or answers a command that is asked every few seconds: with exit code 0 there is
 notice. What is written is, on its first line, when the machine goes (seconds from now as `120`, or a time as
 `2026-11-22T16:00:00Z`; left out where that is not known) and why.
 """

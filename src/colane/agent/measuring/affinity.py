@@ -1,8 +1,8 @@
 """Keeps a job's processes on its cores: every thread of all of them, those born later too.
 
 Linux keeps cores by thread, and a new thread or process has those of the one that makes it. So cores are changed in
-looks: each gives them to all threads that it has not seen, until one finds nobody. A later look catches who was being
-born meanwhile, and who has given itself other cores since.
+looks: each gives them to all threads that it has not seen, until one finds none. A later look catches threads that were
+born meanwhile, and those that have given themselves other cores since.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who uses the bandwidth of this node's memory, and what bounds it: measured by the best that the machine lets us have.
+"""How much of this node's memory bandwidth each job uses, and its bound: measured by the best means there is.
 
 First resctrl, which counts and bounds by job; else cache misses, counted by core; else an estimate by CPU time. What
 cannot be had is said once, with what is used instead. Nothing is measured while the scheduler does not ask for it.
@@ -29,7 +29,7 @@ class Used(NamedTuple):
     """Counters so far, in units of their source.
 
     Attributes:
-        total: Of everybody.
+        total: Of all processes.
         by_job: Of each job.
     """
 

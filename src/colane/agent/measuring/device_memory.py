@@ -84,7 +84,7 @@ def on_gpus(
     held: Mapping[int, HeldByPid | None],
     usual_bytes: int,
 ) -> DeviceMemory | None:
-    """Memory of a job on GPUs; None while it holds none, and where nobody tells.
+    """Memory of a job on GPUs; None while it holds none, and where it cannot be told.
 
     Args:
         gpus: Numbers of its GPUs.

@@ -1,4 +1,4 @@
-"""Processes as Linux shows them: who they are for certain, what is below them, what they used."""
+"""Processes as Linux shows them: which they are for certain, what is below them, what they used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Say who lives under a pid now; None when nobody does (a zombie is nobody)."""
+    """Return the process under a pid now; None when there is none (a zombie counts as none)."""
     stat = _read_stat(pid)
     if stat is None or stat.state in _DEAD_STATES:
         return None
@@ -55,7 +55,7 @@ def open_pidfd(process: ProcessId) -> int | None:
         fd = os.pidfd_open(process.pid)
     except OSError:
         return None
-    # The descriptor holds whoever it was opened on, so looking after opening leaves no gap.
+    # The descriptor holds the process it was opened on, so looking after opening leaves no gap.
     if identify(process.pid) == process:
         return fd
     os.close(fd)
@@ -66,7 +66,7 @@ class Tree(NamedTuple):
     """A supervisor and everything below it.
 
     Attributes:
-        processes: Who they are, the supervisor first.
+        processes: Which they are, the supervisor first.
         cpu_s: CPU time of what is below it, with that of children which have ended and been waited for.
     """
 
@@ -74,7 +74,7 @@ class Tree(NamedTuple):
     cpu_s: float = 0.0
 
     def __bool__(self) -> bool:
-        """Whether anybody is there."""
+        """Whether any process is there."""
         return bool(self.processes)
 
 

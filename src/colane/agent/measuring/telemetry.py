@@ -135,10 +135,10 @@ class AttemptMeter:
             held: What each process holds of each device now, where the driver tells.
             others: Which part of each device work that is not ours uses now.
         """
-        # When the supervisor has just died, who was below it is needed to clean up.
+        # When the supervisor has just died, the processes below it are needed to clean up.
         self.tree = read_tree(supervisor_pid) or self.tree
         self._adopted = tuple(one for one in self._adopted if identify(one.pid) == one)
-        # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
+        # Time of a child that was not waited for is gone with it; what was seen once was used all the same.
         self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
         self._add(used)
         self._others.see(now_s, [(others or {}).get(gpu, 0.0) for gpu in self._facts.gpus])
@@ -227,7 +227,7 @@ class AttemptMeter:
         self._stepping = stepping
 
     def _ratios(self, now_s: float, cpu_s: float, *, is_last: bool) -> Ratios:
-        """Use of its devices in the window since the last answer, whose company may have been another.
+        """Use of its devices in the window since the last answer, whose co-runners may have been others.
 
         A window too short to tell is added to the next one, and the last answer is given again; a job that has
         ended has no next one.

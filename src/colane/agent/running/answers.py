@@ -1,6 +1,6 @@
 """Hears at once from jobs that were asked to save their state and cannot, or go on as fewer ranks.
 
-Nobody waits for them any longer.
+No request waits for them any longer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SaveAnswers:
     """Looks for answers of jobs that were asked to save."""
 
     def __init__(self, find: Callable[[Key], Path]) -> None:
-        """Begin with nobody.
+        """Begin with none.
 
         Args:
             find: Gives the file of a job's steps.

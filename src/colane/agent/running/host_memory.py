@@ -3,7 +3,7 @@
 A job is parked at its boundary first, so nothing of it runs. One move at a time on a node, in a thread of its own: it
 takes seconds, and the agent goes on reporting. What is moved is written down before it is, so that the next agent knows
 what it finds. A restore without room leaves the process stuck for ever: room is looked for right before, and the
-scheduler gives the memory to nobody else meanwhile.
+scheduler gives the memory to no other job meanwhile.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class HostMemory:
     def said(self, key: Key) -> dict[str, Any]:
         """Give what a job's sample says of its memory: fields of `Progress`.
 
-        Memory that is to come back is not said to be on the host: whoever believed that would give its GPU away.
+        Memory that is to come back is not said to be on the host: the scheduler would give its GPU away.
         """
         stay = self._stays.get(key)
         if stay is None:
@@ -121,7 +121,7 @@ class HostMemory:
         return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
 
     def messages(self) -> list[str]:
-        """Say whose memory cannot come back."""
+        """Say which jobs' memory cannot come back."""
         troubled = sorted((key, stay.trouble) for key, stay in self._stays.items() if stay.trouble)
         return [f"the GPU memory of job {key.job} stays on the host: {trouble}" for key, trouble in troubled]
 
@@ -167,7 +167,7 @@ class Mover:
     """Moves memory, one job at a time; its methods take seconds and say where the memory is afterwards.
 
     Args:
-        devices: Tells who holds memory of a GPU.
+        devices: Tells which processes hold memory of a GPU.
         open_driver: Opens the driver, when it is first needed.
         free_host_bytes: Free memory of the machine.
     """

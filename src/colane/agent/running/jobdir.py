@@ -1,6 +1,6 @@
 """The agent's directory on disk: one directory for each attempt of a job.
 
-    STATE/agent_id          who this agent is, for ever
+    STATE/agent_id          identity of this agent, for ever
     STATE/lock              held by the one agent that uses STATE
     STATE/jobs/7-1/         attempt 1 of job 7, until the scheduler knows its end
     STATE/ended/7-1/        after that: its log and its records, for a while
@@ -111,7 +111,7 @@ class JobDir:
         write_json(self.path / LAUNCH, asdict(facts))
 
     def claimed_by(self) -> ProcessId | None:
-        """Who claimed it.
+        """The process that claimed it.
 
         A directory that is older than this boot counts as claimed by a process of that boot: its claim may have
         been lost with the power, and nothing may run twice.
@@ -196,7 +196,7 @@ class JobDir:
 
     def _claim(self) -> bool:
         draft = self.path / f"{shim_files.CLAIM}.agent"
-        # Pid 0 of this boot: whoever finds this claim without a record knows that no supervisor holds it.
+        # Pid 0 of this boot: an agent that finds this claim without a record knows that no supervisor holds it.
         draft.write_text(f"0 0 {boot_id()}\n")
         try:
             (self.path / shim_files.CLAIM).hardlink_to(draft)

@@ -218,7 +218,7 @@ class Jobs:
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
     def adopt(self, pids: Iterable[int]) -> None:
-        """Find whose those of these processes are that no supervisor is above: a container's runtime started them."""
+        """Find the jobs of those of these processes that no supervisor is above: a container's runtime started them."""
         known = {process.pid: process for meter in self._meters.values() for process in meter.processes} | self._strange
         new = {pid: one for pid in pids if (one := processes.identify(pid)) is not None and known.get(pid) != one}
         self._strange = {pid: one for pid, one in self._strange.items() if processes.identify(pid) == one} | new

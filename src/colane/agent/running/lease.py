@@ -1,4 +1,4 @@
-"""How long the jobs here may run without word from the scheduler: a file that the agent renews and their shims heed.
+"""How long jobs may run without word from the scheduler: a file that the agent renews and their shims obey.
 
 The shims look at it themselves, so the jobs of an agent that is frozen or dead end in time, too. The scheduler starts
 another attempt elsewhere only when every shim that follows it must be done.

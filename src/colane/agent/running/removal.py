@@ -105,7 +105,7 @@ def unlinked(name: bytes, fd: int) -> bool:
 
 
 def opened(name: bytes, fd: int) -> int:
-    """Open a directory and make it ours to change; its owner may have closed it even to himself."""
+    """Open a directory and make it ours to change; its owner may have denied itself access."""
     try:
         found = os.open(name, OPEN, dir_fd=fd)
     except PermissionError:

@@ -1,6 +1,6 @@
 """Asks jobs to save their state by the signal they have named, once for each asking.
 
-To whom the signal goes is said in `shim_ending`: a handler that saves is to run once for each rank.
+`shim_ending` says which processes get the signal: a handler that saves is to run once for each rank.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Saver:
         self._deaf: dict[Key, str] = {}
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
-        """Tell those that are to save and do not know yet; who catches no such signal yet is told in a later round."""
+        """Tell those that are to save and do not know yet; one that catches no signal yet is told in a later round."""
         wishes = {job.key: job.save for job in jobs if job.save is not None and job.run}
         self._deaf = {key: said for key, said in self._deaf.items() if key in wishes}
         for key, wish in wishes.items():

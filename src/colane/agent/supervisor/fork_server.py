@@ -3,12 +3,12 @@
     python -I -S fork_server.py      with the other end of the agent's SOCK_SEQPACKET socket as standard input
 
 A message is a job's directory, with two descriptors: one that its supervisor closes once the job runs or cannot, and
-the file that takes what the supervisor complains about. Nothing is answered: whoever waits for the first sees it close,
-too, when no supervisor could be forked or nobody is there to fork one.
+the file that takes what the supervisor complains about. Nothing is answered: the caller waits for the first to close,
+which it does, too, when no supervisor could be forked or there is no server to fork one.
 
 * It ends when the agent has closed its end or is gone, after what was asked before; supervisors go on without it.
 * One thread, and all modules are imported before the first fork, so that a fork is a whole, small process.
-* Nobody waits for supervisors: the kernel does, as SIGCHLD is ignored here (wait(2)).
+* Supervisors are not waited for: the kernel does that, as SIGCHLD is ignored here (wait(2)).
 """
 
 # ruff: noqa: PTH120 - as `shim`, a copy that runs beside those of its parts

@@ -78,7 +78,7 @@ class LocalRanks:
         os.close(gate)
         if not problem:
             os.write(opener, b"." * len(self._ranks))
-        os.close(opener)  # who has not got a byte by now goes away
+        os.close(opener)  # a rank that has no byte by now goes away
         problem = problem or system.read_all(trouble).decode(errors="replace").partition("\n")[0]
         if problem:
             self._kill(signal.SIGKILL)

@@ -3,14 +3,14 @@
 One process for each attempt of a job, from its start to its end, forked by the agent's `fork_server`. Its rules:
 
 * Standard library and its parts (`shim_files`, `shim_system`) alone: an upgrade under a running agent changes nothing.
-* It claims the directory by linking a complete file to one name, which succeeds once. Whoever comes second goes
+* It claims the directory by linking a complete file to one name, which succeeds once. A second shim goes
   away, so that a launch repeated after a crash never runs a job twice.
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
 * SIGTERM orders it to end the job, in the one way there is: `shim_ending`. Where the agent has not said why (`stop`),
   the order is from outside of Colane, as at a machine's shutdown.
 * It ends the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
-* It stays who the agent is when the job is another user's: the job can neither end it nor write its records.
+* It keeps the agent's user when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
@@ -209,7 +209,7 @@ class Supervisor:
         return self._outgrown or self._problem or str(self._ordered.get("cause", ""))
 
     def _apply_lease(self) -> None:
-        """Stop the job when nobody has renewed the lease; one that was there and is gone counts as not renewed."""
+        """Stop the job when the lease was not renewed; one that was there and is gone counts as not renewed."""
         if self._lease is None or self._stopped or since_boot_s() < self._lease[0] < ENDLESS_S:
             return
         self._lease = read_lease(LEASE_PATH) or self._lease

@@ -1,4 +1,4 @@
-"""How a job's processes are asked to end. There is this one contract, whoever asks and why.
+"""How a job's processes are asked to end. There is this one contract, whatever asks and why.
 
 1. The signal that the owner asked for (`--checkpoint`), where a process catches it, and the lead to save.
 2. SIGTERM, and the grace time.
@@ -125,7 +125,7 @@ class Ending:
                 send(pid, signal.SIGSTOP)
 
     def _end_others(self) -> None:
-        """SIGTERM to who has not had it; what their parent has left to them is not for heirs to save."""
+        """SIGTERM to those that have not had it; what their parent has left to them is not for heirs to save."""
         for pid, _ in self._heirs:
             send(pid, signal.SIGKILL)
         fresh = self._fresh(descendants())
@@ -191,7 +191,7 @@ def passed_by(root: int) -> list[int]:
             found.append(pid)
         if not _is_one_of(FORWARDERS, words):
             here = has_handler or is_below
-            # Who was forked has its parent's command line, and the handler of it.
+            # A forked process has its parent's command line, and the handler of it.
             todo += [(child, here and _words(child) != words) for child in children(pid)]
     return found
 

@@ -1,4 +1,4 @@
-"""The shim's files: who claims a job's directory, records that appear whole, the lease, the output.
+"""The shim's files: which process claims a job's directory, records that appear whole, the lease, the output.
 
 Standard library alone, and of that only what starts fast: see `shim`.
 """
@@ -40,7 +40,7 @@ RECORD_BYTES = 4096
 
 
 def claim() -> bool:
-    """Make the current directory this process's own; False when somebody else has it."""
+    """Make the current directory this process's own; False when another process has it."""
     draft, boot = f"{CLAIM}.{os.getpid()}", read_file("/proc/sys/kernel/random/boot_id").decode().strip()
     # Pid, start time and boot of a process: together they never come again.
     publish(draft, f"{os.getpid()} {read_start_ticks(os.getpid())} {boot}\n", durable=False)
@@ -82,7 +82,7 @@ def publish(name: str, text: str, *, durable: bool) -> None:
 
 
 def publish_exit(text: str, wake_fd: int) -> None:
-    """Write the exit record, trying again while the disk refuses; without its directory nobody waits for it."""
+    """Write the exit record, trying again while the disk refuses; without its directory no agent waits for it."""
     waiter = select.poll()
     waiter.register(wake_fd, 0)
     while True:
@@ -129,7 +129,7 @@ def read_object(path: str) -> dict[str, object]:
 
 
 def read_memory_limit(otherwise_bytes: int) -> int:
-    """Bytes of host memory that the job of the current directory may use now; as before where nobody has said so."""
+    """Bytes of host memory that the job of the current directory may use now; as before where none are given."""
     try:
         return int(read_file(MEMORY_LIMIT))
     except (OSError, ValueError):

@@ -107,7 +107,7 @@ def proportional_memory_bytes(pid: int) -> int:
 
 
 def kill_tree() -> None:
-    """SIGKILL to all, again until nobody is found who has not got it: a fork may slip through one pass."""
+    """SIGKILL to all, again until none is found that has not got it: a fork may slip through one pass."""
     killed: set[int] = set()
     while fresh := [pid for pid in descendants() if pid not in killed]:
         for pid in fresh:

@@ -29,7 +29,7 @@ MIXED_DIR: Final = "mixed"
 
 
 class DemoPaper(StrEnum):
-    """Whose idea is shown."""
+    """The paper whose idea is shown."""
 
     A = "A"
     D = "D"

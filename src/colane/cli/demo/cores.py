@@ -152,7 +152,7 @@ def _contend(stack: Stack, watching: Watching, training_job: int) -> None:
     command = [sys.executable, "-m", "colane.workloads", "stream", "--threads", threads]
     hog = watching.submit(HOG, {"command": command, "gpus": 0})
     if not watching.until(stack, lambda live: _is_held(live, hog), SEARCH_MAX_S):
-        output.note("it has slowed nobody, so it was left alone")
+        output.note("it has slowed no training job, so it was left alone")
     watching.until(stack, lambda _: False, 2 * AFTER_S)
     watching.client.cancel(training_job)
     watching.until(stack, lambda live: not _is_held(live, hog), SEARCH_MAX_S)

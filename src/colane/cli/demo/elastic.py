@@ -139,7 +139,7 @@ def _words(name: str, *more: str, sample_ms: float | None = None) -> list[str]:
 
 
 def _steps(live: dict[int, Object], number: int) -> float:
-    """Steps of a job; of one that has ended more than anybody waits for."""
+    """Steps of a job; of one that has ended more than is ever waited for."""
     return live[number]["steps"] if number in live else float("inf")
 
 

@@ -36,7 +36,7 @@ URGENT_AFTER: Final = 0.5
 """Part of the steps of the longest job after which the urgent one comes: no job is parked soon after its start."""
 
 URGENT_AFTER_ALL: Final = 0.6
-"""Or part of all steps: where nobody can share, the longest job gives way to the shorter ones until the end."""
+"""Or part of all steps: where sharing is impossible, the longest job gives way to the shorter ones until the end."""
 
 CPU_SECONDS: Final = 15
 SMALL_ITERS: Final = 250
@@ -47,7 +47,7 @@ ROTATIONS: Final = 40
 """Of each sample, by the data workers of the job that waits for its data: its speed grows with its cores."""
 
 CORES_OF_TWO_MIN: Final = 4
-"""With fewer cores a second device would leave one core to each, where nobody could share it."""
+"""With fewer cores a second device would leave one core to each, where no other job could share it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def cancel(
         typer.Argument(metavar="[JOB]...", parser=_parse_job_id, show_default=False, help="Ids of the jobs."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All your jobs that wait or run; an operator: everybody's.")
+        bool, typer.Option("--all", help="All your jobs that wait or run; for an operator, those of all users.")
     ] = False,
     label: jobs.LabelOption = None,
     as_json: output.Json = False,
@@ -74,7 +74,7 @@ def cancel(
 def _cancel(scheduler: Client, job_id: int) -> str | None:
     """Cancel a job and return its state, None when there is no such job; one that has ended stays as it was.
 
-    One that is somebody else's stays as it is, too: `THEIRS`.
+    Another user's job is left as it is, too: `THEIRS`.
     """
     try:
         scheduler.cancel(job_id)

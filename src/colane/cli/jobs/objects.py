@@ -174,7 +174,7 @@ def slowdown_text(job: Mapping[str, Any]) -> str:
 
 
 def is_slow(job: Mapping[str, Any]) -> bool:
-    """Whether the guard has said that a job is slower in company than predicted, and it still is."""
+    """Whether the guard has said that co-runners slow a job more than predicted, and it still is."""
     sharing = job.get("sharing") or {}
     measured, predicted = sharing.get("slowdown_measured"), sharing.get("slowdown_predicted")
     return job["why"] == "slow-together" and measured is not None and predicted is not None and measured > predicted

@@ -116,7 +116,7 @@ def _limit(text: str) -> int | None:
 
 
 def _left_out(counts: dict[str, Any]) -> str:
-    """Say who is not shown; empty when all are."""
+    """Say which jobs are not shown; empty when all are."""
     said = [f"{counts['running']} more that run"] if counts["running"] else []
     said += [f"{counts['queued']} more that wait"] if counts["queued"] else []
     said += ["older ones that have ended"] if counts["ended"] else []

@@ -73,7 +73,7 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
 
 
 def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield with whom it shares its GPUs, and what that costs it."""
+    """Yield the jobs it shares its GPUs with, and what that costs it."""
     sharing = job.get("sharing")
     if sharing is None:
         return
@@ -182,7 +182,7 @@ def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _turn(sample: dict[str, Any]) -> str:
     """How it stands in its lane: now, and what it has had."""
-    had = f"{percent(sample['turn_share_ratio'])} of the time it wanted the lane, since its company changed"
+    had = f"{percent(sample['turn_share_ratio'])} of the time it wanted the lane, since its co-runners changed"
     waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
     return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
 

@@ -50,8 +50,8 @@ def suspend(
     With --to-host its GPU memory is moved to the host by the driver, and its GPU is free for others meanwhile. It
     comes back to the same GPU, once that has room. Jobs of one process on one GPU only.
 
-    A policy may park a running job in that way to make room for another, whether or not it is --preemptible: 'colane
-    why' says for whom. It goes on by itself once its node has a GPU for it, and 'colane suspend' keeps it off its GPUs.
+    A policy may park a running job in that way to preempt it for another, whether or not it is --preemptible: 'colane
+    why' says for which. It goes on by itself once its node has a GPU for it; 'colane suspend' keeps it off its GPUs.
     """
     change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), as_json=as_json)
 

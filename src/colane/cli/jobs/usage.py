@@ -1,4 +1,4 @@
-"""`colane usage`: who has used what."""
+"""`colane usage`: what each user has used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def usage(
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="Of jobs that ended within this time.")] = SINCE,
     as_json: output.Json = False,
 ) -> None:
-    """Say who has used what: jobs that ended, GPU hours, and what each user has now.
+    """Say what each user has used: jobs that ended, GPU hours, and what each user has now.
 
     GPU hours are those of all attempts of these jobs, and of jobs that live.
     """

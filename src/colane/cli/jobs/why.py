@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAILED: Final = frozenset({"failed", "out-of-memory"})
 NAMED_MAX: Final = 10
-"""Jobs in the way or company that are described."""
+"""Jobs in the way, or co-runners, that are described."""
 LAST_LINES: Final = 5
 LAST_BYTES: Final = 4096
 """Of the end of a failed job's log."""
@@ -31,9 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
-    """Say why a job waits, runs or has ended, and list the jobs in its way or company.
+    """Say why a job waits, runs or has ended, and list the jobs in its way or its co-runners.
 
-    Of a running one: in what company it is, its share of the lane, who goes before it and why. Of one that failed:
+    Of a running one: its co-runners, its share of the lane, which jobs go before it and why. Of one that failed:
     the last lines it printed.
     """
     with jobs.client() as scheduler:
@@ -77,7 +77,7 @@ def _live(scheduler: Client, job: int) -> jobs.Object | None:
 
 
 def _last_lines(scheduler: Client, job: int) -> list[str]:
-    """Return the end of a job's log, where its error stands; nothing where nobody has the log any more."""
+    """Return the end of a job's log, where its error stands; nothing where the log is gone."""
     try:
         part = scheduler.log(job, -LAST_BYTES, LAST_BYTES)
     except SchedulerError:
@@ -93,4 +93,4 @@ def _describe(job_id: int, job: jobs.Object | None, name: str) -> str:
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
     eta_s = jobs.eta_s(job)
     left = f", about {output.duration(eta_s)} left" if eta_s is not None else ""
-    return f"job {job_id} ({name}, {job['user'] or 'nobody'}): {job['state']}{where}{left}"
+    return f"job {job_id} ({name}, {job['user'] or 'no user'}): {job['state']}{where}{left}"

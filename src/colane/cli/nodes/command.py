@@ -86,7 +86,7 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
 
 
 def members(node: dict[str, Any], gpu: int) -> str:
-    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Who is on the host stands last."""
+    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Jobs on the host stand last."""
     return ", ".join(filter(None, [_on_gpu(node, gpu), _on_host(node, gpu)]))
 
 

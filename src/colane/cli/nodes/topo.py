@@ -50,7 +50,7 @@ def topo(
     ] = None,
     as_json: output.Json = False,
 ) -> None:
-    """Show how the GPUs of a machine are connected: sockets, switches, links and their bandwidth, who is free.
+    """Show how the GPUs of a machine are connected: sockets, switches, links and their bandwidth, and which are free.
 
     --import shows a machine that is not here; its file can stand as `topology` in a cluster file for colane simulate.
     """

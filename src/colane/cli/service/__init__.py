@@ -1,1 +1,1 @@
-"""Scheduler and agent, started and kept; who may use them."""
+"""Scheduler and agent, started and kept; which users may use them."""

@@ -62,8 +62,8 @@ OthersOption = Annotated[
         "--others",
         envvar="COLANE_OTHERS",
         show_envvar=True,
-        help="Work of others on the devices: heed it (nothing is learnt from jobs beside it, no company is formed by "
-        "prediction, quiet devices come first), or ignore it.",
+        help="Work of others on the devices: heed it (nothing is learnt from jobs next to it, no sharing by "
+        "prediction, quiet devices first), or ignore it.",
     ),
 ]
 DrainOnStop = Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CoreTunerChoice(StrEnum):
-    """Who looks for the right number of cores."""
+    """Which tuner looks for the right number of cores."""
 
     OFF = "off"
     LINEAR = "linear"
@@ -36,7 +36,7 @@ ContentionOption = Annotated[
     typer.Option(
         "--contention",
         metavar="TIME|off",
-        help="How often it is measured who uses up memory bandwidth; who slows training beside him is held back.",
+        help="How often use of memory bandwidth is measured; jobs that slow training on the node are throttled.",
     ),
 ]
 CONTENTION: Final = "10s"

@@ -24,7 +24,7 @@ LimitsOption = Annotated[
 ]
 
 SeeOption = Annotated[
-    See, typer.Option("--see", help="Whose jobs users are told of: all, or their own; operators are told of all.")
+    See, typer.Option("--see", help="Which jobs users are told of: all, or their own; operators are told of all.")
 ]
 
 

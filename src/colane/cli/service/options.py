@@ -102,7 +102,7 @@ LEASE_MAX_S: Final = 30 * 86_400.0
 ShareOption = Annotated[
     ShareBetween,
     typer.Option(
-        "--share-between", help="Whose jobs may share a GPU: all, those of one --group (else one user), or one user's."
+        "--share-between", help="Which jobs may share a GPU: all, those of one --group (else one user), or one user's."
     ),
 ]
 TurnsOption = Annotated[
@@ -123,7 +123,7 @@ GuardOption = Annotated[
     typer.Option(
         "--guard",
         metavar="PERCENT|off",
-        help="Separate jobs that are slower in company than predicted by more than this; off leaves them.",
+        help="Separate jobs that co-runners slow by more than this over the prediction; off leaves them.",
     ),
 ]
 GUARD: Final = "30%"

@@ -67,7 +67,7 @@ class StackConfig:
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
         lease_s: As `ServerConfig.node_timeout_s`.
         limits: File of what users may have.
-        see: Whose jobs users are told of.
+        see: Which jobs users are told of.
         sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
         yield_bound_s: As `AgentConfig.yield_bound_s`.
@@ -316,7 +316,7 @@ END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _hurrying(agent: Callable[[], _Child | None]) -> Iterator[None]:
-    """While we are at our end, whoever asks for it again hurries the agent, and nothing else is broken off."""
+    """While we are at our end, asking for it again hurries the agent, and nothing else is broken off."""
 
     def hurry(number: int, _frame: FrameType | None) -> None:
         child = agent()

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def make(
-    user: Annotated[str | None, typer.Option("--user", show_default="you", help="Whose token it is.")] = None,
+    user: Annotated[str | None, typer.Option("--user", show_default="you", help="The user it stands for.")] = None,
     role: Annotated[
         TokenRole | None, typer.Option("--role", show_default="user", help="What its holder may: an operator all.")
     ] = None,
@@ -79,7 +79,7 @@ def _new_file(path: Path) -> int:
 
 
 def list_tokens(as_json: output.Json = False) -> None:
-    """List tokens, yours or (for an operator) all: whom they stand for, and when they were made."""
+    """List tokens, yours or (for an operator) all: which users or nodes they stand for, and when they were made."""
     with jobs.client() as scheduler:
         known = scheduler.tokens()
     if as_json:

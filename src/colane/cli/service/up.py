@@ -129,11 +129,11 @@ def _greeting(stack: Stack) -> Iterator[str]:
 
 
 def _about_users(node: dict[str, Any]) -> Iterator[str]:
-    """Say what being root means for users; nobody else has a choice."""
+    """Say what being root means for users; other users have no choice."""
     if os.geteuid() == 0:
         only = node["runs_as"]
         served = f"only {only} may submit" if only else "every user of this machine may submit"
-        yield f"run by root: {served}; jobs run as whoever submits them"
+        yield f"run by root: {served}; jobs run as their submitters"
 
 
 def _is_found_by_itself(state_dir: Path) -> bool:

@@ -1,1 +1,1 @@
-"""Commands of those who study: simulate, report, profile, papers, traces."""
+"""Commands for studies: simulate, report, profile, papers, traces."""

@@ -93,16 +93,16 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
 
 
 ALONE_RATIO_MAX = 0.01
-"""Jobs that follow one another overlap by the time an end takes to be reported: so much company is none."""
+"""Jobs that follow one another overlap by the time an end takes to be reported: so short an overlap counts as none."""
 
 COMPANY = "shared_ratio"
-"""Part of its run in which a job had company on its GPUs."""
+"""Part of its run in which a job had co-runners on its GPUs."""
 
 
 def _with_co_runners(
     items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]
 ) -> list[dict[str, Any]]:
-    """Records with what company each job had."""
+    """Records with the share of time each job had co-runners."""
     return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
 
 
@@ -187,7 +187,7 @@ LET_GO = frozenset({"resumed", "begin-reached"})
 def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
     """As the run itself shows it, none of one without steps: all of its run is work.
 
-    On cpu devices company slows launching too, so there that of runs alone.
+    On cpu devices co-runners slow launching too, so there that of runs alone.
     """
     from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
 

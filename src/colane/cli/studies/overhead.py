@@ -1,7 +1,7 @@
 """What finished runs took besides their steps, and what of that was work of their device.
 
-Launching uses no GPU. A cpu device it does use, for a part of its time: that part is slowed by company, and slows it,
-as steps do. The rest is waiting: for files, for the scheduler, for a process to leave.
+Launching uses no GPU. A cpu device it does use, for a part of its time: that part is slowed by co-runners, and slows
+them, as steps do. The rest is waiting: for files, for the scheduler, for a process to leave.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunOverhead(NamedTuple):
 
     Attributes:
         overhead_s: Before the first, and after the last.
-        slowdown: Of steps of its kind in the company it had before the first, mean of that time; 1 on a GPU.
+        slowdown: Of steps of its kind with the co-runners it had before the first, mean of that time; 1 on a GPU.
     """
 
     overhead_s: float
@@ -53,7 +53,7 @@ def overhead_s(item: Record) -> float | None:
 
 
 def device_uses(items: Sequence[Record], gpu_types: Mapping[str, str]) -> dict[str, list[DeviceUse]]:
-    """Who was on each GPU, and when."""
+    """Which jobs were on each GPU, and when."""
     found: dict[str, list[DeviceUse]] = {}
     for item in items:
         for gpu in item["gpus"]:
@@ -77,9 +77,9 @@ def run_overheads(
 
 
 def fit(known: Sequence[RunOverhead]) -> Overhead:
-    """The line through what they took over how much company slowed steps meanwhile, by least squares.
+    """The line through what they took over how much co-runners slowed steps meanwhile, by least squares.
 
-    Where it grows as steps do it is all work, where it does not grow there is none. All is, where all had like company.
+    Where it grows as steps do it is all work, where it does not grow there is none. All is, where slowdowns are equal.
     """
     from colane.traces.tables.measured import Overhead  # noqa: PLC0415 - imported late
 
@@ -95,7 +95,7 @@ def fit(known: Sequence[RunOverhead]) -> Overhead:
 
 
 SPREAD_MIN = 0.01
-"""Sum of squares below which all had like company."""
+"""Sum of squares below which the slowdowns count as equal."""
 
 
 def _key(item: Record, gpu_type: str) -> ProfileKey:

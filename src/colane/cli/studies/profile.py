@@ -132,7 +132,7 @@ def _check(params: Mapping[str, Any]) -> None:
 
 
 def _check_gpus(text: str | None) -> None:
-    """Judge the numbers of GPUs before anybody is asked."""
+    """Judge the numbers of GPUs before any request."""
     if text is None:
         return
     try:

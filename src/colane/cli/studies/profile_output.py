@@ -203,7 +203,7 @@ def _print_tables(found: Findings) -> None:
 
 
 def _print_table(table: Table) -> None:
-    """Print a table without its columns that nobody has a value for."""
+    """Print a table without its columns that are empty in all rows."""
     texts = table.texts()
     shown = [i for i in range(len(table.columns)) if not texts or any(row[i] != output.UNKNOWN for row in texts)]
     columns = [ScreenColumn(table.columns[i].heading, table.columns[i].is_number) for i in shown]

@@ -175,7 +175,7 @@ def _complete(request: jobs.Object) -> jobs.Object:
     from colane.server.http.access import user_name  # noqa: PLC0415 - imported late
     from colane.server.submitting.family import derive_family  # noqa: PLC0415
 
-    user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows whoever calls it
+    user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows its caller
     return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"], user)}
 
 

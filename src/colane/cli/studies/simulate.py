@@ -63,7 +63,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "-p",
             metavar="NAME|FILE.py:NAME",
             show_default="fifo and colane",
-            help="Who decides; may be repeated. FILE.py:NAME is a policy of your own.",
+            help="Policy that decides; may be repeated. FILE.py:NAME is a policy of your own.",
         ),
     ] = None,
     policy_budget: PolicyBudget = None,

@@ -45,7 +45,7 @@ def check(
     seed: Seed = 0,
     as_json: output.Json = False,
 ) -> None:
-    """Judge a trace before a run: bad rows, times, ids, jobs nobody can hold, offered load.
+    """Judge a trace before a run: bad rows, times, ids, jobs no node can hold, offered load.
 
     Exit code 1 when something is wrong with the trace itself.
     """

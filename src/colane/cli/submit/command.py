@@ -30,7 +30,7 @@ OF_ANOTHER_LAUNCH: Final = re.compile(
     r"(SLURM|SLURMD|SBATCH|SRUN|PMI|PMIX|OMPI|TORCHELASTIC|GROUP|ROLE)_.*|((LOCAL|NODE)_)?RANK|(LOCAL_)?WORLD_SIZE"
     r"|MASTER_(ADDR|PORT)"
 )
-"""They say who a process is in the launch that the submitting shell belongs to (an interactive Slurm job, a notebook
+"""They name the place of a process in the launch the submitting shell belongs to (an interactive Slurm job, a notebook
 under torchrun). A job that believed them would wait for ranks that do not exist."""
 
 
@@ -128,7 +128,7 @@ SIZES: Final = tuple(field for field in JOB_FIELDS if isinstance(field.takes, Am
 
 
 def _refuse_mere_bytes(file: JobFile, wanted: Sequence[jobs.Object]) -> None:
-    """Slurm reads a bare number as megabytes, we as bytes: nobody means ten bytes by `--mem 10`."""
+    """Slurm reads a bare number as megabytes, we as bytes: `--mem 10` never means ten bytes."""
     for number, field in product(range(len(wanted)), SIZES):
         name, given = field.text, str(wanted[number].get(field.text, "")).strip()
         if given.isdecimal() and 0 < int(given) <= MERE_BYTES_MAX:
@@ -158,7 +158,7 @@ def _tell_category(job: jobs.Object) -> None:
 
 
 def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:
-    """Name what a user may think goes along with his job, and does not."""
+    """Name what a user may expect to go along with a job, and does not."""
     found = directives(job.get("command"), job["workdir"])
     if found is not None:
         output.note(f"note: {found}")

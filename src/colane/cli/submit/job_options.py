@@ -110,7 +110,7 @@ def _judge(takes: Values) -> Callable[[str | None], str | None] | None:
         case GpuSizes():
             return judged(parse_sizes)
         case Amount() as amount:
-            # A bare time is refused where who comes from Slurm counts it otherwise.
+            # A bare time is refused where users of Slurm count it otherwise.
             return judged(limit_s if amount.unit is SECONDS and amount.slurm_unit else amount.parse)
         case Text(parse=parse) if parse is not None:
             return judged(parse)

@@ -38,7 +38,7 @@ def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
     """Return the command that runs these words: a script named as `sbatch` takes it, by its bare name, is run.
 
     Raises:
-        MisuseError: The first word is a file here that nobody knows how to run.
+        MisuseError: The first word is a file here that Colane does not know how to run.
     """
     script = Path(workdir or ".").expanduser() / words[0]
     if script.is_dir() and ("/" in words[0] or not shutil.which(words[0])):
@@ -67,7 +67,7 @@ def directives(command: object, workdir: str) -> str | None:
         return None
     given = " ".join(filter(None, map(_translated, lines)))
     advice = f"what of it Colane knows, as options: colane submit {given} {script}" if given else "give options instead"
-    return f"{script} has #SBATCH lines, which are not heeded; {advice}"
+    return f"{script} has #SBATCH lines, which Colane does not read; {advice}"
 
 
 def category(command: object, workdir: object, model_name: object) -> Category:

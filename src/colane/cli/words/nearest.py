@@ -1,4 +1,4 @@
-"""Which of several names somebody meant who typed another."""
+"""Which of several names was meant by one that was typed wrong."""
 
 from __future__ import annotations
 

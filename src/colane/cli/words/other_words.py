@@ -102,9 +102,9 @@ def _by_letter(option: str, known: Sequence[str]) -> list[str]:
 
 
 LETTER_MAX: Final = 3
-"""More options than that of one letter help nobody."""
+"""More options than that of one letter are no help."""
 
 
 def meant_by(word: str) -> str | None:
-    """Return what to say to somebody who typed this command; None where nothing better than its spelling is known."""
+    """Return the advice for a command of other tools; None where nothing better than its spelling is known."""
     return next((advice for words, advice in MEANT if word.lower() in words.split()), None)

@@ -1,1 +1,1 @@
-"""The REST API: who asks, what may be asked, every route, and every answer that is not what was asked for."""
+"""The REST API: callers, what they may ask, every route, and every answer to a request that is refused."""

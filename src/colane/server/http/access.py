@@ -1,6 +1,6 @@
-"""Who asks, and what he may: users, operators and agents, known by the kernel's word on a unix socket or by a token.
+"""Callers and their rights: users, operators and agents, known by the kernel on a unix socket or by a token.
 
-Everybody sees jobs and nodes. A user touches (submits, cancels, suspends, reads logs and environments of) his own jobs,
+All callers see jobs and nodes. A user touches (submits, cancels, suspends, reads logs and environments of) own jobs,
 an operator all; an agent speaks for the node its token is for, and takes the environments of the jobs placed there.
 """
 
@@ -21,7 +21,7 @@ FORBIDDEN: Final = 403
 
 
 class Role(StrEnum):
-    """What somebody may."""
+    """What a caller may do."""
 
     USER = "user"
     OPERATOR = "operator"
@@ -30,11 +30,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request.
+    """The sender of a request.
 
     Attributes:
         name: The user's name; of an agent, its node's.
-        role: What he may.
+        role: What the caller may do.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Caller:
 
     @property
     def may_all(self) -> bool:
-        """Whether no door is closed to him."""
+        """Whether every route is open to it."""
         return self.role is Role.OPERATOR
 
     def owns(self, user: str) -> bool:
-        """Whether what belongs to a user is his to touch."""
+        """Whether it may touch what belongs to a user."""
         return self.may_all or (self.role is Role.USER and self.name == user)
 
     def demand_operator(self, deed: str) -> None:
-        """Refuse everybody but operators.
+        """Refuse all but operators.
 
         Raises:
             RefusedError: 403.
@@ -59,19 +59,19 @@ class Caller:
             raise RefusedError.because(FORBIDDEN, f"only an operator may {deed}; you are {self}")
 
     def demand_owner(self, job: int, user: str, deed: str) -> None:
-        """Refuse who does not own a job.
+        """Refuse a caller that does not own a job.
 
         Raises:
             RefusedError: 403.
         """
         if not self.owns(user):
-            whose = user or "nobody"
+            owner = user or "no user"
             raise RefusedError.because(
-                FORBIDDEN, f"job {job} belongs to {whose}: only its owner or an operator may {deed} it; you are {self}"
+                FORBIDDEN, f"job {job} belongs to {owner}: only its owner or an operator may {deed} it; you are {self}"
             )
 
     def demand_node(self, name: str) -> None:
-        """Refuse who does not speak for a node.
+        """Refuse a caller that does not speak for a node.
 
         Raises:
             RefusedError: 403.
@@ -81,7 +81,7 @@ class Caller:
             raise RefusedError.because(FORBIDDEN, f"{self} does not speak for node {name!r}; {fix}")
 
     def submits_as(self, asked: str) -> str:
-        """Return whose a job is that he submits for a user, "" for none in particular.
+        """Return the owner of a job that the caller submits for a user, "" for none in particular.
 
         Raises:
             RefusedError: 403.
@@ -95,7 +95,7 @@ class Caller:
         return asked or self.name
 
     def __str__(self) -> str:
-        """Return him as a message names him."""
+        """Return the caller as a message names it."""
         return f"{_NAMED[self.role]} {self.name}"
 
 
@@ -108,9 +108,9 @@ class TokenRecord:
 
     Attributes:
         digest: SHA-256 of it, in hex. It is random and as long as a key, so that needs no salt.
-        caller: Whom it stands for.
+        caller: The caller it stands for.
         made_s: When it was made.
-        made_by: Who made it.
+        made_by: The user that made it.
     """
 
     digest: str
@@ -133,7 +133,7 @@ def digest_of(token: str) -> str:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user of this machine, his number where he has none."""
+    """Return the name of a user of this machine, or its number where it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -142,12 +142,12 @@ def user_name(uid: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Knows who stands behind a connection or a token.
+    """Knows the caller behind a connection or a token.
 
     Attributes:
         token: The operator's own, which the scheduler was started with.
         tokens: Gives all others by digest, as they are now.
-        uid: Who runs the scheduler: he, and root, are operators.
+        uid: The user that runs the scheduler: it, and root, are operators.
     """
 
     token: str = field(repr=False)
@@ -156,16 +156,16 @@ class Callers:
     _owner: Caller = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Look up once who owns it: every request of an agent may ask."""
+        """Look up once which user that is: every request of an agent may ask."""
         object.__setattr__(self, "_owner", Caller(user_name(self.uid), Role.OPERATOR))
 
     def by_uid(self, uid: int) -> Caller:
-        """Return who a process of this machine is."""
+        """Return the caller that a process of this machine is."""
         role = Role.OPERATOR if uid in {0, self.uid} else Role.USER
         return Caller(user_name(uid), role)
 
     def by_token(self, token: str) -> Caller | None:
-        """Return who holds a token, None where nobody does."""
+        """Return the holder of a token, None where it is unknown."""
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return self._owner
         known = self.tokens().get(digest_of(token))

@@ -1,4 +1,4 @@
-"""Who may make and revoke whose tokens."""
+"""Which callers may make and revoke which tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKENS_MAX = 100_000
 
 
 def judged(user: str | None, node: str | None, role: str | None, caller: Caller) -> Caller:
-    """Return whom a new token shall stand for.
+    """Return the caller a new token shall stand for.
 
     Raises:
         RefusedError: 403, not the caller's to make; 422, what is asked makes no sense.
@@ -33,7 +33,7 @@ def make(turn: Turn, digest: str, made: Caller, caller: Caller) -> str:
     """Keep a token and return its id; made again it stays as it is.
 
     Raises:
-        RefusedError: 409, it stands for somebody else, or there are too many.
+        RefusedError: 409, it stands for another user, or there are too many.
     """
     known = turn.read_model.tokens.get(digest)
     if known is not None and known.caller != made:

@@ -1,4 +1,4 @@
-"""The door: who asks, Host, content type and body size are judged here, before any route sees a request."""
+"""The door: caller, Host, content type and body size are judged here, before any route sees a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GateRules:
     """What may pass.
 
     Attributes:
-        callers: Knows who asks: by the socket, else by the token in `Authorization: Bearer`.
+        callers: Knows the caller: by the socket, else by the token in `Authorization: Bearer`.
         hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
             127.0.0.1 (DNS rebinding) still sends its own name.
         body_bytes_max: Largest body.
@@ -72,7 +72,7 @@ class Gate:
             return
         with suppress(
             ClientDisconnect
-        ):  # who has left before all was said is not answered, and that is no fault of ours
+        ):  # a client that has left before its request was complete is not answered, which is no fault of ours
             await self._app(scope, passed, send)
 
     def _judge(self, scope: Scope, headers: Headers) -> None:
@@ -138,7 +138,7 @@ def _too_large(limit: int) -> RefusedError:
 
 
 def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Caller:
-    """Who asks; a token that is given counts, also over a unix socket: an agent there speaks as an agent."""
+    """The caller; a token that is given counts, also over a unix socket: an agent there speaks as an agent."""
     if header is None and peer_uid is not None:
         return callers.by_uid(peer_uid)
     scheme, _, given = (header or "").partition(" ")

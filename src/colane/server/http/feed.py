@@ -2,8 +2,8 @@
 
 Subscribers are woken a few at a time with pauses between, so that thousands of them keep no request waiting.
 
-A subscriber is only told *that* there is more and reads it himself, from memory when it is recent, else from the
-store; a slow one costs nobody anything.
+A subscriber is only told *that* there is more and reads it itself, from memory when it is recent, else from the
+store; a slow one delays no other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINES_AT_ONCE: Final = 500
 
 
 class Feed:
-    """The newest audit lines, and whoever waits for more."""
+    """The newest audit lines, and the subscribers that wait for more."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

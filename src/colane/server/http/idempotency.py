@@ -46,7 +46,7 @@ def once(
 
 
 def expired(store: Store, now_s: float) -> list[Transaction]:
-    """Return transactions, each small, that remove keys nobody will use again."""
+    """Return transactions, each small, that remove keys that will not be used again."""
     transactions = []
     after = ""
     while page := store.page(IDEMPOTENCY, after, KEYS_AT_ONCE):

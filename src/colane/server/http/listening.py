@@ -1,4 +1,4 @@
-"""Where the scheduler listens: TCP, and a unix socket at which the kernel says who calls."""
+"""Where the scheduler listens: TCP, and a unix socket at which the kernel names the user that connects."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ HEADERS_MAX_S: Final = 20.0
 
 HEADERS_MAX_BYTES: Final = 64 * 1024
 """Of one request, beyond what came with its first bytes (at most 256 KiB, what asyncio reads at once): they are kept
-in memory before anybody has said who he is."""
+in memory before the caller is known."""
 
 SOCKET_FILE: Final = "socket"
 SOCKET_MODE: Final = 0o666
-"""Whoever can reach the directory may connect: who he is decides what he may."""
+"""All that can reach the directory may connect: the user decides what is allowed."""
 PATH_BYTES_MAX: Final = 107
 """What the kernel takes as a socket's path (unix(7))."""
 
@@ -51,7 +51,7 @@ class ListenError(Exception):
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """HTTP that knows the user at the other end of a unix socket, and waits for nobody's headers for ever."""
+    """HTTP that knows the user at the other end of a unix socket, and bounds the wait for headers."""
 
     _patience: asyncio.TimerHandle | None = None
     _headers_bytes = 0
@@ -65,7 +65,7 @@ class PeerProtocol(HttpToolsProtocol):
             self.app_state = {**self.app_state, PEER_UID: uid}
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come; who goes on with his headers for too long is not waited for."""
+        """Take in what has come; a client that sends headers for too long is dropped."""
         awaited = self._patience
         super().data_received(data)
         if awaited is not None and self._patience is awaited:
@@ -85,7 +85,7 @@ class PeerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waited for any more."""
+        """Stop waiting for headers."""
         self._end_patience()
         super().connection_lost(exc)
 
@@ -121,7 +121,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     """Listen at an address of this machine; port 0 takes a free one.
 
     Raises:
-        ListenError: Somebody else does, or there is no such address.
+        ListenError: Another process does, or there is no such address.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -1,4 +1,4 @@
-"""Whose a job is, asked before anybody touches it."""
+"""The owner of a job, checked before the job is touched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def owned(request: JobRequest, caller: Caller) -> JobRequest:
     """Return a request that names its user: the caller where it names none.
 
     Raises:
-        RefusedError: 403, it names somebody for whom the caller may not submit.
+        RefusedError: 403, it names a user for whom the caller may not submit.
     """
     user = caller.submits_as(request.user)
     if request.priority > 0 and not caller.may_all:
@@ -37,18 +37,18 @@ def demand_runnable(requests: Iterable[JobRequest], read_model: ReadModel) -> No
         for record in read_model.nodes.values():
             if record.node.pool == pool and not record.lost and record.runs_as not in {"", user}:
                 only = f"node {record.node.name} runs jobs of {record.runs_as} only"
-                fix = "an agent that root runs serves everybody (docs/how-to/security.md)"
+                fix = "an agent that root runs serves all users (docs/how-to/security.md)"
                 raise RefusedError.because(403, f"{user} may not submit here: {only}; {fix}", "user")
 
 
 def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> Document | None:
-    """Refuse who does not own a job.
+    """Refuse a caller that does not own a job.
 
     Returns:
-        Its record where it has ended, None for a live one and for one that nobody knows.
+        Its record where it has ended, None for a live one and for an unknown one.
 
     Raises:
-        RefusedError: 403; 404, he is not told of it.
+        RefusedError: 403; 404, the caller may not see it.
     """
     live = turn.read_model.jobs.get(job_id)
     ended = store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
@@ -60,7 +60,7 @@ def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> D
 
 
 def demand_live(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
-    """Refuse a job of somebody else, and one that has ended, by its end; an unknown one is refused by the change.
+    """Refuse another user's job, and one that has ended, by its end; an unknown one is refused by the change.
 
     Raises:
         RefusedError: 403; 404; 409.
@@ -71,10 +71,10 @@ def demand_live(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str
 
 
 def demand_launch(job: Job, sight: Sight) -> None:
-    """Refuse whom a job's command and environment are no business of: they are its owner's, and its agents'.
+    """Refuse callers that may not see a job's command and environment: only its owner and its agents may.
 
     Raises:
-        RefusedError: 403; 404, he is not told of it.
+        RefusedError: 403; 404, the caller may not see it.
     """
     nodes = () if job.placement is None else job.placement.nodes
     if sight.caller.role is not Role.AGENT or sight.caller.name not in nodes:

@@ -21,7 +21,7 @@ async def the_service(request: Request) -> Service:
 
 
 async def the_caller(request: Request) -> Caller:
-    """Return who asks, as the door has found."""
+    """Return the caller, as the door has found it."""
     return cast("Caller", getattr(request.state, CALLER))
 
 
@@ -31,7 +31,7 @@ async def is_known(request: Request) -> Callable[[], bool]:
 
 
 def asked(request: Request) -> tuple[Service, Caller]:
-    """Return the service and who asks, for routes that agents ask all the time: FastAPI takes longer to find them."""
+    """Return the service and the caller, for routes that agents ask all the time: FastAPI takes longer to find them."""
     return request.app.state.service, getattr(request.state, CALLER)
 
 
@@ -53,7 +53,7 @@ async def change_once(
         RefusedError: What the change refuses; 422 when the key was used for another request; 503.
     """
     if key is not None:
-        key = f"{await the_caller(request)}: {key}"  # nobody is given the answer to another one's key
+        key = f"{await the_caller(request)}: {key}"  # a caller is never given the answer to another's key
         mark = fingerprint(request.method, str(request.url.path), await request.body())
         prepare = once(service.store, key, mark, prepare)
     return await service.driver.change(prepare)

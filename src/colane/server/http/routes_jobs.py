@@ -38,7 +38,7 @@ JSON: Final = "application/json"
 
 
 def _said(caller: Caller, by: str | None) -> str:
-    """Who asks, as the story names him: only an operator may say it in words of his own."""
+    """The caller, as the story names it: only an operator may give another name."""
     return by if by is not None and caller.may_all else caller.name
 
 
@@ -114,7 +114,7 @@ async def queued_jobs(
 async def cancel_queued(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
 ) -> JSONResponse:
-    """Cancel all queued jobs of the caller, an operator everybody's."""
+    """Cancel all queued jobs of the caller; for an operator, of all users."""
 
     def prepare(turn: Turn) -> dict[str, Any]:
         return {"ids": changes.cancel_queued(turn, caller, _said(caller, by))}

@@ -143,7 +143,7 @@ async def users(
     caller: TheCaller,
     since_s: Annotated[float, Query(ge=0, le=1e12, description="Of jobs that ended at this unix time or later")] = 0.0,
 ) -> JSONResponse:
-    """Return what users have had since then and have now, who had most first."""
+    """Return what users have had since then and have now, the largest first."""
     found = await asyncio.to_thread(usage, service.store, service.read_model, since_s, service.driver.now())
     sight = service.sight(caller)
     return JSONResponse([one for one in found if sight.has(one["user"])])

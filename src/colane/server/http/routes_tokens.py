@@ -20,7 +20,7 @@ TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description=
 
 
 class TokenBody(WireModel):
-    """A token as whoever made it describes it: only its SHA-256, in hex. For a user, else for the agent of a node."""
+    """A token as its maker describes it: only its SHA-256, in hex. For a user, else for the agent of a node."""
 
     digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     user: Name | None = None
@@ -32,7 +32,7 @@ class TokenBody(WireModel):
 async def make_token(
     request: Request, service: TheService, caller: TheCaller, body: TokenBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Let a token count from now on: a user's own, an operator's for anybody."""
+    """Let a token count from now on: a user's own, an operator's for any caller."""
     made = credentials.judged(body.user, body.node, body.role, caller)
 
     def prepare(turn: Turn) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whose jobs a caller is told of: everybody's, or, where the scheduler is started so, his own alone.
+"""Which jobs a caller is told of: all, or, where the scheduler is started so, its own alone.
 
 A job that a caller is not told of does not exist for that caller. What remains to be seen: docs/how-to/security.md.
 """
@@ -21,7 +21,7 @@ OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})
 OF_A_NODE: Final = frozenset({
     "node-registered", "node-lost", "node-returned", "node-removed", "node-drained", "node-undrained", "node-notice",
 })  # fmt: skip
-"""Kinds that tell of no job at all; all others may name anybody's."""
+"""Kinds that tell of no job at all; all others may name any user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Sight:
     """What one caller may be told.
 
     Attributes:
-        caller: Who asks.
-        see: Whose jobs users are told of.
+        caller: The caller.
+        see: Which jobs users are told of.
     """
 
     caller: Caller
@@ -38,19 +38,19 @@ class Sight:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is hidden from him."""
+        """Whether nothing is hidden from the caller."""
         return self.see is See.ALL or self.caller.may_all
 
     def has(self, user: str) -> bool:
-        """Whether he is told of a user's jobs."""
+        """Whether it is told of a user's jobs."""
         return self.is_whole or self.caller.owns(user)
 
     def has_node(self, name: str) -> bool:
-        """Whether he is told of all jobs of a node: its agent starts them."""
+        """Whether it is told of all jobs of a node: its agent starts them."""
         return self.is_whole or (self.caller.role is Role.AGENT and self.caller.name == name)
 
     def demand_sight(self, job: int, user: str, kind: str = "job") -> None:
-        """Refuse him a job as one that is not there.
+        """Refuse a job as one that is not there.
 
         Raises:
             RefusedError: 404.
@@ -59,23 +59,23 @@ class Sight:
             raise no_job(job, kind)
 
     def demand_owner(self, job: int, user: str, deed: str) -> None:
-        """Refuse who does not own a job.
+        """Refuse a caller that does not own a job.
 
         Raises:
-            RefusedError: 404, he is not told of it; 403.
+            RefusedError: 404, the caller may not see it; 403.
         """
         self.demand_sight(job, user, "live job")
         self.caller.demand_owner(job, user, deed)
 
     def demand_whole(self, what: str) -> None:
-        """Refuse what tells of everybody's jobs at once.
+        """Refuse what tells of all users' jobs at once.
 
         Raises:
             RefusedError: 403.
         """
         if not self.is_whole:
             raise RefusedError.because(
-                403, f"{what} tell of everybody's jobs, and users are told of their own here; you are {self.caller}"
+                403, f"{what} tell of all users' jobs, and users are told of their own here; you are {self.caller}"
             )
 
 
@@ -85,7 +85,7 @@ def no_job(job: int, kind: str = "job") -> RefusedError:
 
 
 def lines_for(sight: Sight, lines: Sequence[AuditLine], read_model: ReadModel, store: Store) -> list[AuditLine]:
-    """Return those lines of a feed that somebody may be told; reads the store for jobs that have ended.
+    """Return those lines of a feed that the caller may see; reads the store for jobs that have ended.
 
     Raises:
         StoreError: The store cannot be read.
@@ -104,7 +104,7 @@ def _job(line: AuditLine) -> int | None:
 
 
 def _owner(job: int, read_model: ReadModel, store: Store) -> str | None:
-    """Whose a job is; None of one that is forgotten."""
+    """The owner of a job; None of one that is forgotten."""
     live = read_model.jobs.get(JobId(job))
     if live is not None:
         return live.spec.user

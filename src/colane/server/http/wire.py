@@ -20,7 +20,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Ratio = Annotated[float, Field(ge=0)]
 StepTime = Annotated[float, Field(gt=0, le=1e12)]
 NEARLY_ZERO: Final = -0.01
-"""A measured ratio just below zero is a rounding of whoever measured: it must not cost a whole report."""
+"""A measured ratio just below zero is a rounding error of the sender: it must not cost a whole report."""
 
 
 def _not_below_zero(value: float) -> float:
@@ -72,7 +72,7 @@ class StepBody(ValueBody):
 
 
 class KeyBody(WireModel):
-    """Whom a profile describes."""
+    """The jobs a profile describes."""
 
     family: Name
     batch_size: Positive | None = None

@@ -172,7 +172,7 @@ class JobReport(AgentModel):
 
 
 class BandwidthBody(AgentModel):
-    """Who used the bandwidth of a node's memory; see `model.BandwidthSample`."""
+    """How much bandwidth of a node's memory each job used, as `model.BandwidthSample`."""
 
     used_ratio: MeasuredRatio | None = None
     by_job: Annotated[dict[str, MeasuredRatio], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=dict)

@@ -1,7 +1,7 @@
 """When each node was last heard of. Silence counts only while the scheduler was itself listening.
 
-A scheduler that was paused (a stopped process, a frozen virtual machine, swapping) has heard nobody, whoever spoke:
-after such a gap everybody has the whole time again.
+A scheduler that was paused (a stopped process, a frozen virtual machine, swapping) has heard no agent meanwhile:
+after such a gap every agent has the whole time again.
 """
 
 from __future__ import annotations

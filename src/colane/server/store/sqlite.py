@@ -138,7 +138,7 @@ class SqliteStore:
                 raise self._error("read", error) from error
 
     def check(self) -> None:
-        """See `Store.check`; SQLite would go on writing into files that nobody finds any more."""
+        """SQLite would go on writing into files that have lost their names."""
         for path, known in self._files.items():
             if _identity(path) != known:
                 raise StoreError(

@@ -218,7 +218,7 @@ _DISPATCHERS: Final = _named(
     "tox nox bazel go cargo kedro mlflow wandb jupyter srun sbatch ssh sudo su xargs parallel tmux screen script watch "
     "bundle rake gradle mvn lightning composer colossalai streamlit gunicorn uvicorn metaflow prefect airflow"
 )
-"""Programs that do quite different things by their arguments, or hand over to where nobody sees: always unique."""
+"""Programs that do quite different things by their arguments, or hand over to others unseen: always unique."""
 
 
 class _Doubt(Exception):  # noqa: N818 - it is no error
@@ -242,7 +242,7 @@ def derive_family(command: Sequence[str], directory: str = "", user: str = "") -
     Args:
         command: Program and arguments.
         directory: Where it runs; without it and a user scripts are told apart by name alone.
-        user: Whose job it is.
+        user: Owner of the job.
     """
     try:
         target = _resolve(list(command), directory)

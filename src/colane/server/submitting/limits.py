@@ -39,7 +39,7 @@ class SystemGroups:
 
 
 def _system_groups(user: str) -> frozenset[str]:
-    """Return the names of the groups in which the system has a user; none where it does not know him."""
+    """Return the names of the groups in which the system has a user; none where the user is unknown to it."""
     try:
         first = pwd.getpwnam(user).pw_gid
     except KeyError:

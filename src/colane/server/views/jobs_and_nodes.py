@@ -245,7 +245,7 @@ def closed(node: Node) -> list[str]:
 
 
 def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:
-    """How often an agent is to say who uses the bandwidth of its memory; None where nobody could be held back."""
+    """How often an agent is to report use of its memory's bandwidth; None where no job could be throttled."""
     alone = all(job.spec.gpus for job in jobs) or not any(job.spec.gpus for job in jobs)
     if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
         return None

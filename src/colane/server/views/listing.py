@@ -35,7 +35,7 @@ class Wanted:
     Attributes:
         limit: At most so many that run, that wait, and that have ended.
         ended: Whether ended ones are wanted at all.
-        user: Only this user's; None for everybody's.
+        user: Only this user's; None for all.
         labels: Only jobs with all of these.
         sight: Only jobs that this caller is told of.
     """

@@ -16,7 +16,7 @@ CHUNK_BYTES: Final = 256 * 1024
 """Read at once from an agent while following."""
 
 FOLLOW_PERIOD_S: Final = 0.25
-"""How often an agent is asked for more of a log that somebody follows."""
+"""How often an agent is asked for more of a log that is being followed."""
 
 NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 

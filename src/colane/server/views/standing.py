@@ -1,4 +1,4 @@
-"""How a running job stands now: in what company, with what share, and who goes before it and why. For `why`."""
+"""How a running job stands now: its co-runners, its share, which jobs go before it and why. For `why`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from colane.model.words import percent, plural
 Samples = Mapping[JobId, Progress]
 
 WORDS: Final[Mapping[TurnRule, str]] = {
-    TurnRule.FAIR: "turns go to whoever has had least for its weight (fair)",
+    TurnRule.FAIR: "turns go to the job that has had least for its weight (fair)",
     TurnRule.RR: "turns go round, one after another (rr)",
-    TurnRule.FIFO: "turns go to whoever came first (fifo)",
-    TurnRule.SRTF: "turns go to whoever needs least time to its end (srtf)",
+    TurnRule.FIFO: "turns go to the job that came first (fifo)",
+    TurnRule.SRTF: "turns go to the job with the least time left (srtf)",
     TurnRule.PRIORITY: "turns go to the highest priority (priority)",
 }
 """Each rule in words."""
@@ -43,7 +43,7 @@ def standing(
         jobs: All live jobs.
         samples: The latest sample of each.
         turns: How the jobs of one lane take turns.
-        sees: Of whose jobs more than the number is said.
+        sees: Jobs of which more than the number is said.
     """
     if job.placement is None or job.state not in STEPPING:
         return []
@@ -93,18 +93,18 @@ def _share(co_runners: CoRunners, sample: Progress | None) -> Iterator[str]:
         if co_runners.share_ratio is None
         else f"; its share is {percent(co_runners.share_ratio)} while all want to run"
     )
-    yield f"since its company changed it has had the lane for {percent(had)} of the time it wanted it{due}"
+    yield f"since its co-runners changed it has had the lane for {percent(had)} of the time it wanted it{due}"
 
 
 def _order(job: Job, mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
-    """Who goes before it and why."""
+    """Which jobs go before it and why."""
     if rule in SHARED:
-        return f"{WORDS[rule]}: nobody goes before it for long"
+        return f"{WORDS[rule]}: no job goes before it for long"
     mine = _contender(job, samples.get(job.id))
     others = [_contender(mate, samples.get(mate.id)) for mate in mates]
     before = [other for other in others if precedence(rule, other) < precedence(rule, mine)]
-    who = ", ".join(f"job {each.id}{_because(rule, each)}" for each in before)
-    said = f"{who} before it{_because(rule, mine)}" if before else f"it goes first{_because(rule, mine)}"
+    ahead = ", ".join(f"job {each.id}{_because(rule, each)}" for each in before)
+    said = f"{ahead} before it{_because(rule, mine)}" if before else f"it goes first{_because(rule, mine)}"
     return f"{WORDS[rule]}: {said}{_unknown(rule, [mine, *others])}"
 
 

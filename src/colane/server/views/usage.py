@@ -1,4 +1,4 @@
-"""Who has used what: jobs that ended since a moment, GPU seconds of all their attempts, and what users have now."""
+"""Use by user: jobs that ended since a moment, GPU seconds of all their attempts, and what users have now."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Usage:
     """Of one user.
 
     Attributes:
-        user: His name, empty where jobs name nobody.
-        jobs: His jobs that have ended since then.
+        user: The user's name, empty for jobs without one.
+        jobs: Jobs of the user that have ended since then.
         failed: Those of them that neither succeeded nor were cancelled.
-        gpu_s: GPUs times seconds of all attempts of these, and of his jobs that live.
-        running: His jobs that run now.
+        gpu_s: GPUs times seconds of all attempts of these, and of the user's live jobs.
+        running: Jobs of the user that run now.
         gpus: GPUs that they hold.
-        waiting: His jobs that wait now.
+        waiting: Jobs of the user that wait now.
     """
 
     user: str
@@ -59,7 +59,7 @@ def gpu_s(job: Job, ran_s: float) -> float:
 
 
 def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> list[Body]:
-    """Return what each user has had, who had most first; jobs are read page by page, the last ended first.
+    """Return what each user has had, the largest first; jobs are read page by page, the last ended first.
 
     Raises:
         StoreError: The store cannot be read.

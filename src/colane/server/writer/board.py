@@ -61,8 +61,8 @@ class NodeRecord:
         lost: Its agent was silent for too long; it holds no jobs.
         messages: What its agent has to say (MPS that could not be started, ...).
         leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
-        secret: What its agent demands of whoever calls it.
-        runs_as: The one user whose jobs its agent can run, empty for everybody's.
+        secret: What its agent demands of callers.
+        runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
     """
 
     node: Node
@@ -218,7 +218,7 @@ def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:
 def readable(collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]) -> list[Value]:
     """Return what can be read of a collection; a record that cannot is named in the log and stays as it is.
 
-    One record that somebody has meddled with, or a newer Colane has written, must not keep the others from their work.
+    One record that was tampered with, or that a newer Colane has written, must not keep the others from their work.
     """
     known = []
     for key, body in rows:

@@ -82,7 +82,7 @@ def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: Suspen
         turn: What is asked for together with it.
         state: The core's, which knows whether that is possible.
         job_id: The job.
-        by: Who asks.
+        by: The caller.
         via: Whether its GPU memory shall be moved to the host.
 
     Raises:
@@ -138,7 +138,7 @@ def register(turn: Turn, body: NodeBody) -> None:
             "name",
         )
     node = _node(body)
-    if known is not None:  # it is drained until somebody says otherwise
+    if known is not None:  # it is drained until a user says otherwise
         node = replace(
             node, drain=draining.drain_of(turn, known.node), notice=known.node.notice, closed=known.node.closed
         )

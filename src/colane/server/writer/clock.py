@@ -1,7 +1,7 @@
 """The service's time: unix seconds that go on as the monotonic clock does, whatever is done to the wall clock.
 
-Everything that lasts (time limits, protection, waiting) is counted in it, so a wall clock that is set forward times
-nobody out, and one that is set back does not stop time. What the wall clock differs is made up slowly, `SLEW_RATIO` of
+Everything that lasts (time limits, protection, waiting) is counted in it, so a wall clock that is set forward ends no
+wait early, and one that is set back does not stop time. What the wall clock differs is made up slowly, `SLEW_RATIO` of
 the time that passes, so that times shown come right again and a duration is never wrong by more than that.
 """
 

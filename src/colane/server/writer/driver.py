@@ -1,7 +1,7 @@
 """The real-time driver and only writer: it gathers what waits, asks the core once, commits once, then tells.
 
 Nothing leaves before it is durable: answers, nudges, events and the board all come after the commit. When a commit
-fails, everybody who waited gets 503 and the core is rebuilt from the store, so it never runs ahead.
+fails, every request that waited gets 503 and the core is rebuilt from the store, so it never runs ahead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LiveDriver:
         store: Where everything is made durable.
         decider: The policy that decides.
         timing: Periods and clocks.
-        liveness: Whom to take for lost.
+        liveness: Which agents to take for lost.
         feed: Where changes are published.
         notifier: How agents are nudged.
         read_model: What is durable, for readers.
