@@ -56,7 +56,7 @@ DAY: Final = Ageing(DAY_S)
 WEEK: Final = Ageing(WEEK_S)
 
 GAIN_MIN: Final = 0.1
-"""Of a job's speed alone: less is not worth the company."""
+"""Of a job's speed alone: sharing for less does not pay."""
 
 PRESETS: Final[tuple[Composed, ...]] = (
     # Baselines: whole GPUs, nobody is stopped.

@@ -1,1 +1,1 @@
-"""Who may start now, beside what fits."""
+"""Which jobs may start now, in addition to what fits."""

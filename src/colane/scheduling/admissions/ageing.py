@@ -1,4 +1,4 @@
-"""Ageing: who has waited too long goes first, and room is kept for him, so that every wait is bounded.
+"""Ageing: a job that has waited too long goes first, and room is kept for it, so that every wait is bounded.
 
 Overdue jobs are served before the order begins, the oldest first, whatever their priority. The first that finds nothing
 has GPUs kept for it on the node that comes nearest to having room: those that are free, and of the others as many as it
@@ -85,7 +85,7 @@ class AgeingRule(UsualRule):
         return merge(*[self._overdue_of(line) for line in lines.values()], key=_id)
 
     def _overdue_of(self, line: Line) -> Iterator[Job]:
-        """Those of one priority; who came later than the bound ago has not waited longer than that."""
+        """Those of one priority; a job that came later than the bound ago has not waited longer than that."""
         context, jobs = self._context, self._context.draft.view.jobs
         for job_id in line:
             job = jobs[job_id]
@@ -99,7 +99,7 @@ class AgeingRule(UsualRule):
 
 
 def _may_be_overdue(context: SchedulingContext) -> bool:
-    """Whether anybody came longer ago than the bound: the first of his line has then, too."""
+    """Whether any job came longer ago than the bound: the first of its line has then, too."""
     view, now_s = context.draft.view, context.draft.now_s
     queue = view.queue(context.pool)
     for line in (*queue.lines.values(), *queue.cpu_only.values()) if queue.cpu_only else queue.lines.values():
@@ -190,14 +190,14 @@ def _able(view: ClusterView, spec: JobSpec, gpu_type: str) -> Able:
 
 
 def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad] | None:
-    """Let nobody else start on GPUs of the node that comes nearest to having room for a job; None: none ever has.
+    """Keep other jobs off GPUs of the node that comes nearest to having room for a job; None: none ever has.
 
     That is the node with the most free GPUs among those that have enough at all, so free GPUs there become more until
     the job starts. For a job over several nodes, as many of those with the most free as it takes. Its needs are those
     at the smallest size it may have.
 
     Returns:
-        The GPUs kept; none of those on which somebody has just started: they are kept from the next plan on.
+        The GPUs kept; none of those on which a job has just started: they are kept from the next plan on.
     """
     if job.home:
         return _keep(draft, job, spec, list(draft.homes(job)), spec.gpus) or None
@@ -214,7 +214,7 @@ def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad] | None:
 
 
 def keep_host(draft: Draft, job: Job) -> None:
-    """Let nobody take what a job without GPUs books of the node that comes nearest to having room for it.
+    """Keep for a job without GPUs what it books, on the node that comes nearest to having room for it.
 
     That is the one with the most free cores, then host memory, of those that could ever hold it; where there are
     others with as much, the first. So what is free there becomes more until the job starts.
@@ -231,7 +231,7 @@ def keep_host(draft: Draft, job: Job) -> None:
 
 
 def _hold(draft: Draft, job: Job, spec: JobSpec, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
-    """Keep free GPUs of a node, of the others those with the fewest jobs; none on which somebody has just started."""
+    """Keep free GPUs of a node, of the others those with the fewest jobs; none on which a job has just started."""
     ids, held = node.ids, draft.held
     here = [ids[gpu.index] for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy and node.node.takes_jobs]
     return _keep(draft, job, spec, [draft.load(gpu) for gpu in here if gpu not in held], count)

@@ -185,7 +185,7 @@ class Backfill:
 
     The first job that finds nothing gets a reservation: the node that has room for it first, by the time limits of the
     jobs that run (where there is none, by steps times believed step time). Others may pass it only if they do not delay
-    it: on other nodes, or on that node if they end before or leave it enough. Where no bound is known, nobody passes. A
+    it: on other nodes, or on that node if they end before or leave it enough. Where no bound is known, no job passes. A
     job no node of its pool can ever hold is passed.
 
     Attributes:
@@ -195,7 +195,7 @@ class Backfill:
     depth_max: int = 1000
 
     def bind(self, context: SchedulingContext) -> BackfillRule | None:
-        """See `Admission`; nothing is reserved while nobody could start."""
+        """Bind the rule; nothing is reserved while no job could start."""
         if not context.bound_sources:
             return None
         context.skips_hopeless = False
@@ -215,7 +215,7 @@ class BackfillRule(UsualRule):
         self._is_barred = False
 
     def walks(self) -> None:
-        """See `Rule`: who is first now gets the reservation, as in a plan made anew."""
+        """The job that is first now gets the reservation, as in a plan made anew."""
         self._left, self._is_barred = self._depth_max, False
         self._head = self._reservation = None
         self._context.reason = self._context.queue.reason
@@ -250,7 +250,7 @@ class BackfillRule(UsualRule):
         return verdict if self._left > 0 else Verdict.STOP
 
     def _may_others_start(self) -> bool:
-        """Whether a reservation matters: somebody may start behind a job, or asks why he waits."""
+        """Whether a reservation matters: a job may start behind this one, or a user asks why it waits."""
         context, draft = self._context, self._context.draft
         if context.explains:
             return True

@@ -1,4 +1,4 @@
-"""Who may pass the head of the line: none of those behind it, or those found among so many looked at."""
+"""Which jobs may pass the head of the line: none of those behind it, or those found among so many looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round comes to: who takes part in it, what each could have, and where each is to run."""
+"""The result of a round: which jobs take part in it, what each could have, and where each is to run."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Aim(NamedTuple):
     """What a round comes to.
 
     Attributes:
-        members: Who takes part.
+        members: Jobs that take part.
         wishes: In order.
-        types: GPU types of those who are to run.
+        types: GPU types of those that are to run.
         until_s: When the round ends.
     """
 

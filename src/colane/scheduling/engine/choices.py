@@ -45,7 +45,7 @@ def _utility(candidate: Candidate) -> float:
 class MostValue:
     """The one of most value: its speed there, less what others lose, less what it costs spread over what it has left.
 
-    Of equal ones the first. One that brings no more than it takes is not taken; with full speed at nobody's cost no
+    Of equal ones the first. One that brings no more than it takes is not taken; with full speed at no job's cost no
     other is looked for.
     """
 
@@ -64,14 +64,14 @@ class MostValue:
 
 
 ALL: Final = 1.0
-"""Value of an offer that brings a job its full speed and costs nobody anything."""
+"""Value of a candidate that brings a job its full speed and costs no other anything."""
 
 MOST_URGENT_S: Final = 60.0
 """What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""
 
 
 def horizon_s(left_s: float | None) -> float:
-    """How long what a job costs when it starts is spread over; endless where nobody knows what it has left."""
+    """How long what a job costs when it starts is spread over; endless where it is unknown what it has left."""
     return inf if left_s is None else max(MOST_URGENT_S, left_s)
 
 
@@ -79,10 +79,10 @@ def urgent_value(rise: float, lost: float, cost_s: float, left_s: float | None) 
     """Value of the place of jobs of lower priority: less the more they lose, but never so little that it is declined.
 
     Args:
-        rise: By how much the sum of speeds rises by who comes.
-        lost: What those who leave lose, in speed, weighed beside his.
-        cost_s: Time that making room takes.
-        left_s: What who comes has left; None where that is not known.
+        rise: By how much the sum of speeds rises by the newcomer.
+        lost: What the jobs that leave lose, in speed, weighed against the newcomer's.
+        cost_s: Time that preemption takes.
+        left_s: What the newcomer has left; None where that is not known.
     """
     return rise / (1.0 + lost + cost_s / horizon_s(left_s))
 

@@ -41,8 +41,8 @@ class Candidate:
         room: What others must do before the job can start there.
         waits_for: Jobs whose GPUs it waits for.
         ratio: Speed of the job there, over that in its reference.
-        harm: What all others lose, in speed, by its coming and by making room.
-        cost_s: Time lost by making room and by starting.
+        harm: What all others lose, in speed, by its coming and by preemption.
+        cost_s: Time lost by preemption and by starting.
         is_later: Whether it cannot start at once: something it needs is still to come free.
         accepted: To be called when it is taken; None where the source need not know.
     """
@@ -86,7 +86,7 @@ class QueueIterator(Protocol):
         """The next job each time, given what has been decided."""
 
     def skip_class(self) -> None:
-        """Nobody else with the needs of the job last seen can be placed."""
+        """No other job with the needs of the job last seen can be placed."""
 
     def took(self, job: Job, spec: JobSpec) -> None:
         """The job last seen starts at this size."""
@@ -108,7 +108,7 @@ def nobody_knows(_job: Job) -> float | None:
 
 @final
 class BoundOrder:
-    """An order bound to a pool: who is asked next, and whose place he may take.
+    """An order bound to a pool: which job is asked next, and which jobs' places it may take.
 
     Attributes:
         walk: Makes a walk over the waiting jobs of these classes.
@@ -121,13 +121,13 @@ class BoundOrder:
         turns_s: The same as far as one running job is concerned.
         preferred: GPU types, best first, for a job; None keeps them as they are.
         reason: Why a job starts that is its turn; None leaves that to the source.
-        aim: Who is to run where in the present round; None where there are no rounds.
+        aim: Which job is to run where in the present round; None where there are no rounds.
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
-        soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
-        drains_s: How long those who cannot be stopped would rather wait than be bound; None where nobody waits for it.
-        awaits: Whether nobody is stopped for a job that has a place before it could be through (`engine.openings`).
+        soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
+        drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
+        awaits: Whether no job is stopped for one that has a place before it could be through (`engine.openings`).
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
     """
 
@@ -198,7 +198,7 @@ class SchedulingContext:
     Attributes:
         queue: In which order.
         sizer: How many GPUs a job is offered.
-        explains: Whether somebody asks why a job waits, so that all must be looked at.
+        explains: Whether a user asks why a job waits, so that all must be looked at.
         max_wait_s: A job that has waited longer is overdue.
         bound_sources: Bound sources, in the order they are asked.
         reason: Why a job starts that takes an offer; None leaves that to the source.
@@ -245,10 +245,10 @@ class SchedulingContext:
         return waits_since_s(job) + self.max_wait_s
 
     def watch_overdue(self) -> float:
-        """Somebody was left out who may start once he is overdue, or in another order: ask again then.
+        """A job was left out that may start once it is overdue, or in another order: ask again then.
 
         Returns:
-            When the next one is overdue; now if one has found nothing although he is.
+            When the next one is overdue; now if one has found nothing although it is.
         """
         now_s, next_s, is_late = self.draft.now_s, inf, False
         for line in self.draft.view.queue(self.pool).lines.values() if self.max_wait_s < inf else ():
@@ -286,7 +286,7 @@ class Outlook(Enum):
 
 
 class BoundSource(Protocol):
-    """A source bound to a desk: one mechanism that finds offers."""
+    """A source bound to a scheduling context: one mechanism that finds candidates."""
 
     goes_first: bool
     """Whether it is asked before those listed ahead of it."""
@@ -333,7 +333,7 @@ class Source(Protocol):
         """To serve a pool; None where it has nothing to offer there."""
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
-        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+        """How long a job runs at least before it is stopped for another; infinite where none is."""
 
 
 class Verdict(Enum):
@@ -344,11 +344,11 @@ class Verdict(Enum):
     NEXT_JOB = 1
     """Each is to be looked at."""
     STOP = 2
-    """Nobody may pass it."""
+    """No job may pass it."""
 
 
 class Rule(Protocol):
-    """An admission bound to a desk, whose sources are known by then."""
+    """An admission bound to a scheduling context, whose sources are known by then."""
 
     judges: bool
     """Whether it has a say about offers: only then are `allows` and `took` called."""
@@ -370,25 +370,25 @@ class Rule(Protocol):
 
 
 class Admission(Protocol):
-    """Who may start now, beside what fits."""
+    """Which jobs may start now, in addition to what fits."""
 
     def bind(self, context: SchedulingContext) -> Rule | None:
         """To serve a pool; None where it has nothing to say there."""
 
 
 class PastUsage(Protocol):
-    """Something that goes before the order of a policy: who has used least of late."""
+    """Something that goes before the order of a policy: users that have used least of late."""
 
     @property
     def usage_half_life_s(self) -> float | None:
         """Use counts half as much after so long; None where it does not count."""
 
     def bind(self, draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
-        """The order with those first who have used least."""
+        """The order with the jobs of users first that have used least."""
 
 
 class Order(Protocol):
-    """Who is asked next."""
+    """Which job is asked next."""
 
     @property
     def quantum_s(self) -> float:
@@ -409,14 +409,14 @@ class Sizer(Protocol):
 
 
 class Moving(Protocol):
-    """How running jobs are moved or resized, also while nobody waits."""
+    """How running jobs are moved or resized, also while no job waits."""
 
     @property
     def goes_first(self) -> bool:
         """Whether before those that wait are served, not after."""
 
     def plan(self, context: SchedulingContext) -> None:
-        """Decide so in the draft of the desk."""
+        """Decide so in the draft of the scheduling context."""
 
 
 class Choice(Protocol):

@@ -27,7 +27,7 @@ class Expected:
     """What is left of jobs, in seconds alone on the fastest GPUs they may use; remembered for one plan.
 
     A sample says how many steps a job had made; since then it is taken to have gone on as fast as it is believed to go
-    in its present company.
+    with its present co-runners.
     """
 
     def __init__(self, draft: Draft, pool: str) -> None:
@@ -57,7 +57,7 @@ class Expected:
         return _Length(left, total_s, min(job.spec.steps_total or inf, job.spec.steps_limit or inf))
 
     def _part_done(self, job: Job, steps: float) -> float | None:
-        """Part of its steps it has made by now; None where nobody has counted them."""
+        """Part of its steps it has made by now; None where they were not counted."""
         sample, done = self._draft.view.progress(job.id), job.totals.steps_kept
         if sample is not None and sample.steps:
             done = max(done, sample.steps)
@@ -66,7 +66,7 @@ class Expected:
         return (done + self._steps_since(job, 0.0 if sample is None else sample.at_s)) / steps
 
     def _steps_since(self, job: Job, sampled_s: float) -> float:
-        """Steps made since a sample: alone until the last of its company came, and beside them from then on."""
+        """Steps made since a sample: alone until its last co-runner came, and next to all of them from then on."""
         gpus, now_s, jobs = job.gpus_held, self._draft.now_s, self._draft.view.jobs
         if not gpus or job.start_s is None or job.state not in GOING:
             return 0.0

@@ -271,7 +271,7 @@ class Priorities(NodesMatterNot):
             del pool[spec.priority]
 
     def lowest(self, pool: str) -> int | None:
-        """Lowest priority of those that hold GPUs; None where nobody does."""
+        """Lowest priority of those that hold GPUs; None where none does."""
         return min(self._pools.get(pool, ()), default=None)
 
 

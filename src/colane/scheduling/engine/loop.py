@@ -47,7 +47,7 @@ USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
 
 NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
-"""Reasons that would hold as well if no GPU was kept for anybody."""
+"""Reasons that would hold as well if no GPU was kept for any job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,16 @@ class Composed:
     """A policy made of parts.
 
     Attributes:
-        name: It is known by.
-        order: Who is asked next.
-        sources: Where offers come from, in the order they are asked.
-        admits: Who may start now, beside what fits.
+        name: Of the policy.
+        order: Which job is asked next.
+        sources: Where candidates come from, in the order they are asked.
+        admits: Which jobs may start now, in addition to what fits.
         sizes: How many GPUs and cores a job is offered.
         choose: Which of its offers a job takes.
         turns: How the jobs of one lane take turns.
-        cpu_jobs: Who places jobs without GPUs.
+        cpu_jobs: Places jobs without GPUs.
         moving: How running jobs are moved or resized.
-        usage: Goes before the order: among equal priorities users who have used least.
+        usage: Goes before the order: among equal priorities users that have used least.
     """
 
     name: str
@@ -90,11 +90,11 @@ class Composed:
 
     @property
     def min_runtime_before_preemption_s(self) -> float:
-        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+        """How long a job runs at least before it is stopped for another; infinite where none is."""
         return min((source.min_runtime_before_preemption_s(self.order) for source in self.sources), default=inf)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Serve every pool in which something has changed and somebody waits."""
+        """Serve every pool in which something has changed and a job waits."""
         draft = Draft(view)
         first = None if self.moving is None or not self.moving.goes_first else self.moving
         for pool in view.pools if first is None else view.changed_pools:
@@ -111,7 +111,7 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Several ways to move jobs, one after another; a later one leaves alone whom an earlier one has moved.
+    """Several ways to move jobs, one after another; a later one leaves alone the jobs an earlier one has moved.
 
     Attributes:
         ways: They.
@@ -158,7 +158,7 @@ class _Service:
             moving.plan(self._context)
 
     def serve(self) -> None:
-        """Serve who has waited too long, then the line; again while somebody's start may have helped another."""
+        """Serve jobs that have waited too long, then the line; again while one job's start may have helped another."""
         for rule in self._rules:
             for job in rule.urgent():
                 if self._is_open(job):
@@ -173,12 +173,12 @@ class _Service:
             self._draft.plan_for_newcomers(self._context.pool, self._full_up_to())
 
     def dissolve(self) -> None:
-        """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
+        """Break the reference cycles of context, sources and rules: what a plan took is freed at once."""
         self._context.bound_sources = []
         self._context.reason = None
 
     def _settles(self) -> bool:
-        """Whether those who are refused are refused until something else happens than that others come."""
+        """Whether those that are refused are refused until something else happens than that others come."""
         settles = self._may_settle
         for bound_source in self._bound_sources:
             settles = settles and bound_source.outlook is not Outlook.ALL
@@ -194,7 +194,7 @@ class _Service:
         return min(max(self._draft.view.queue(pool).lines, default=-inf), self._lowest)
 
     def _serve_line(self) -> bool:
-        """Walk the line once; whether another walk may help somebody."""
+        """Walk the line once; whether another walk may help a job."""
         for rule in self._rules:
             rule.walks()
         walk = self._context.queue.walk(self._worth)
@@ -234,7 +234,7 @@ class _Service:
         return None
 
     def _best(self, job: Job, spec: JobSpec) -> Candidate | None:
-        """The offer its choice picks; no more than one is looked for where that is the first, and nobody judges it."""
+        """The candidate its choice picks; no more than one is looked for where the first is taken unjudged."""
         if not self._takes_first:
             return self._choice.choose(self._context, job, spec, self._candidates(job, spec))
         for bound_source in self._asked(job, spec):
@@ -251,7 +251,7 @@ class _Service:
                     yield candidate
 
     def _asked(self, job: Job, spec: JobSpec) -> list[BoundSource]:
-        """Who is asked for offers: room is made for the smallest size alone, nobody leaves for another to be larger."""
+        """Sources to ask: preemption serves the smallest size alone, no job leaves for another to be larger."""
         if job.home:
             return self._bound_sources_at_home()
         if not spec.sizes or spec.gpus == self._context.sizer.fewest(spec):
@@ -261,7 +261,7 @@ class _Service:
         return self._now
 
     def _bound_sources_at_home(self) -> list[BoundSource]:
-        """For a parked job: its own place, company there, and whoever makes room there."""
+        """For a parked job: its own place, co-runners there, and preemption there."""
         if not self._at_home:
             others = [bound_source for bound_source in self._bound_sources if bound_source.at_home]
             self._at_home = [BoundReturn(self._context), *others]
@@ -301,10 +301,10 @@ class _Service:
         draft.wait(job.id, Reason(Why.PREEMPTING, {}, candidate.waits_for))
         self._promised.add(job.id)
 
-    # -- those who find nothing
+    # -- jobs that find nothing
 
     def _pass(self, job: Job, walk: QueueIterator) -> bool:
-        """Leave a job waiting; whether anybody behind it is still to be looked at."""
+        """Leave a job waiting; whether any job behind it is still to be looked at."""
         verdict = Verdict.NEXT_CLASS
         for bound_source in self._bound_sources:
             if bound_source.single:
@@ -326,7 +326,7 @@ class _Service:
             self._draft.wait_class(job.effective, self._reason(job))
 
     def _reason(self, job: Job) -> Reason:
-        """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""
+        """Why it waits: what a source can tell, else which need is not met, or which job everything is kept for."""
         spec = self._context.least(job)
         for bound_source in self._asked(job, spec):
             told = bound_source.refusal(job, spec)
@@ -343,7 +343,7 @@ class _Service:
         return self._promising(everybody)
 
     def _promising(self, everybody: Classes) -> Classes:
-        """Those who came, or everybody where more has happened, of whom some source can have something."""
+        """The newcomers, or all jobs where more has happened, for which some source can have something."""
         came, found = self._newcomers, dict[ClassKey, Line]()
         classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
         for bound_source in self._bound_sources:
@@ -443,7 +443,7 @@ class BoundReturn(BoundSourceDefaults):
                 yield self._candidate(job, (load,))
 
     def refusal(self, job: Job, _spec: JobSpec) -> Reason | None:
-        """Who is on the GPUs it could come back to."""
+        """The jobs on the GPUs it could come back to."""
         others = tuple(sorted({other for load in self._draft.homes(job) for other in load.jobs}))
         return Reason(Why.WAITS_PARKED, {"home": job.home}, others)
 

@@ -1,4 +1,4 @@
-"""What is counted of nodes as they are described, whoever runs there; kept from one plan to the next."""
+"""What is counted of nodes as they are described, whatever runs there; kept from one plan to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from colane.model.hardware import Node
 
 
 class OfNodes(ABC):
-    """An index that counts something of each node; who derives from it says what in `count`."""
+    """An index that counts something of each node; subclasses say what in `count`."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, Node] = {}

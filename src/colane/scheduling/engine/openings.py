@@ -1,8 +1,8 @@
-"""Places that fall free by themselves, as those who have them are expected to end.
+"""Places that fall free by themselves, when the jobs there are expected to end.
 
-Whoever takes another's place only moves the wait to that other where both would have had one soon: of two jobs and a
+Taking another job's place only moves the wait to that job where both would have had a place soon: of two jobs and a
 place that falls free before the first could be through, one waits for it, whichever that is. Stopping costs its time
-and brings nothing then. It brings something where others wait, too, who then come sooner. For a gang only whole places
+and brings nothing then. It brings something where others wait too, which then come sooner. For a gang only whole places
 count, on which it is as fast and whose GPUs lie as close together as those it could have at once.
 """
 
@@ -54,10 +54,10 @@ class Openings:
         self._ends: dict[str, Ends] = {}
 
     def suffice(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad]) -> bool:
-        """Whether, before a job would be through, as many places for such as it fall free as there are who wait.
+        """Whether, before a job would be through, as many places for such jobs fall free as such jobs wait.
 
         Args:
-            job: Who waits.
+            job: The waiting job.
             spec: As large as it would be.
             there: GPUs it could have at once; others count where it is as fast, and they lie as close together.
         """
@@ -127,7 +127,7 @@ class Openings:
         return found
 
     def _end_s(self, load: GpuLoad) -> float:
-        """When all who are on a GPU are through; never where it is kept, or somebody leaves it for another."""
+        """When all jobs on a GPU are through; never where it is kept, or a job leaves it for another."""
         draft, jobs = self._draft, self._draft.view.jobs
         if not load.is_usable or load.returning or load.id in draft.held:
             return inf

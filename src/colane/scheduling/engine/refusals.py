@@ -1,4 +1,4 @@
-"""Reasons for waiting, with numbers; the jobs in the way are named only when somebody asks."""
+"""Reasons for waiting, with numbers; the jobs in the way are named only when a user asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from colane.model.resources import host_needs, ranks_held
 
 
 def refuse(draft: Draft, job: Job, spec: JobSpec) -> None:
-    """The job finds no place at this size; why is worked out only when somebody asks."""
+    """The job finds no place at this size; why is worked out only when a user asks."""
     if draft.view.explain is not None:
         draft.wait(job.id, no_place(draft, spec))
 

@@ -1,4 +1,4 @@
-"""Users who count for more: weighted dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.3)."""
+"""Users that count for more: weighted dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Weights = tuple[tuple[str, float], ...]
 
 @final
 class UserWeights:
-    """A user of weight 2 may hold twice as much as one of weight 1, which is everybody's who is not named.
+    """A user of weight 2 may hold twice as much as one of weight 1, the default.
 
     Args:
         weights: Of each user named, above 0.

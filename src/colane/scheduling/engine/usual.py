@@ -14,7 +14,7 @@ from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Or
 
 
 class UsualSource:
-    """Nobody is stopped."""
+    """No job is stopped."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class BoundSourceDefaults:
 
 
 class UsualRule:
-    """See `Rule`: it judges no offer, and calls nobody out of turn."""
+    """It judges no candidate, and calls no job out of turn."""
 
     judges: bool = False
 

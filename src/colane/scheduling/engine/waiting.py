@@ -1,6 +1,6 @@
-"""Take it or wait: who declines company as he, or somebody there, ends earlier by waiting for a GPU of his own.
+"""Take it or wait: a job declines to share if it, or a job there, ends earlier by waiting for a GPU of its own.
 
-A job that can be stopped goes on elsewhere as soon as that pays. Any other ends where it began: company binds it, and
+A job that can be stopped goes on elsewhere as soon as that pays. Any other ends where it began: sharing binds it, and
 so does being parked. It is bound only where it is expected to end no later than if it waited until those who wait now
 have had their turn, and then had a GPU to itself.
 """
@@ -19,7 +19,7 @@ from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 
 SHARED_MAX: Final = 2.0
-"""What a GPU does with company is believed to be no more than so many times what it does with one job."""
+"""What a GPU does with several jobs is believed to be no more than so many times what it does with one."""
 
 SAMPLE_MAX: Final = 512
 """Of more live jobs every second, third, ... is looked at to tell what is left of all."""
@@ -47,7 +47,7 @@ class Waits:
     Args:
         draft: Where decisions are made.
         pool: Where.
-        queue: Says what jobs have left, and how long a wait may take; without that nobody declines.
+        queue: Says what jobs have left, and how long a wait may take; without that no job declines.
     """
 
     def __init__(self, draft: Draft, pool: str, queue: BoundOrder | None) -> None:
@@ -69,18 +69,18 @@ class Waits:
         return left_s > ratio * (left_s + queue.drains_s())
 
     def would_wait(self, job: Job, ratio: float, gpu: GpuId) -> bool:
-        """Whether a job had better wait than come to a GPU: for its own end, or for that of who is parked there."""
+        """Whether a job had better wait than come to a GPU: for its own end, or for that of a job parked there."""
         if self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False
         return self.delays(job, ratio) or (self.is_awaited(gpu, job) and self._stay_s(job, ratio) > self._drains_s)
 
     def is_awaited(self, gpu: GpuId, by_newcomer: Job) -> bool:
-        """Whether somebody who is parked, and no less urgent than a newcomer, can go on nowhere else."""
+        """Whether a parked job, no less urgent than a newcomer, can go on nowhere else."""
         return bool(self._live.homes) and self._priorities.get(str(gpu), -inf) >= by_newcomer.spec.priority
 
     @property
     def _priorities(self) -> dict[str, int]:
-        """Highest priority of those who are parked, by where they go on."""
+        """Highest priority of parked jobs, by where they go on."""
         if self._parked is None:
             self._parked = {}
             for job in self._live.returned.values():
@@ -89,7 +89,7 @@ class Waits:
         return self._parked
 
     def outstays(self, job: Job) -> bool:
-        """Whether somebody as urgent is parked, and would rather wait for one that can be stopped than for this job."""
+        """Whether a job as urgent is parked, and would rather wait for one that can be stopped than for this job."""
         if not self._live.homes or self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False
         if job.home or max(self._priorities.values(), default=-inf) < job.spec.priority:
@@ -97,7 +97,7 @@ class Waits:
         return self._stay_s(job, 1.0) > self._drains_s
 
     def spares(self, victim: Job, job: Job, ratio: float = 1.0) -> bool:
-        """Whether one who would be bound where he is parked keeps his place: a job of his priority would stay long."""
+        """Whether a job that would be bound where it is parked keeps its place: one of its priority would run long."""
         queue = self._queue
         if queue is None or queue.drains_s is None or victim.effective.preemptible:
             return False

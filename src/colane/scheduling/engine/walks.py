@@ -50,7 +50,7 @@ class ByClass:
 
     Args:
         draft: Where decisions are made.
-        pool: Whose queue.
+        pool: The pool.
         worth: Classes worth looking at.
         keys: Of classes; None orders by arrival alone.
     """

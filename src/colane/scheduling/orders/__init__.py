@@ -1,1 +1,1 @@
-"""Who is asked next, and whose place he may take."""
+"""Which job is asked next, and which jobs' places it may take."""

@@ -36,7 +36,7 @@ def _inference_first(need: NeedClass) -> tuple[float, ...]:
 
 
 UNKNOWN_FIRST = (-1.0, -1.0)
-"""Jobs without a profile go first: they only take free GPUs, and what they teach helps everybody."""
+"""Jobs without a profile go first: they only take free GPUs, and what they teach helps all."""
 
 CLASSES_MAX = 4096
 """Classes of which keys are remembered at once."""

@@ -75,7 +75,7 @@ class LeastRemaining:
         )
 
     def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
-        """A parked job goes before those who have not so much less left that they would have taken its place."""
+        """A parked job goes before those that have not so much less left that they would have taken its place."""
 
         def held(job: Job) -> Rank:
             priority, left = rank(job)

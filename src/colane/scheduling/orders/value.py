@@ -28,7 +28,7 @@ class Objective(StrEnum):
     MAKESPAN = "makespan"
     """The earliest end of all: those with most left first."""
     FAIR = "fair"
-    """Equal service for users, or groups where jobs name one: who has had least first."""
+    """Equal service for users, or groups where jobs name one: the one that has had least first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class ByValue:
         displaces_min: Under `jct`, a job takes another's place if it weighs this many times as much.
         keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
             that those of much the same length do not change places for ever.
-        move_s: Besides, so much must be gained that making room is worth it.
+        move_s: Besides, so much must be gained that preemption is worth it.
         quantum_s: A job runs at least this long before another takes its place.
-        awaits: Under `jct` nobody is stopped for a job that would have a place before it could be through, as soon as
-            everybody who waits would have one (`scheduling.engine.openings`).
+        awaits: Under `jct` none is stopped for a job that would have a place before it could be through, as soon as
+            every waiting job would have one (`scheduling.engine.openings`).
     """
 
     objective: Objective = Objective.JCT
@@ -114,7 +114,7 @@ class ByValue:
         return rank
 
     def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
-        """A parked job goes before those who would not have taken its place while it ran (`_displaces`)."""
+        """A parked job goes before those that would not have taken its place while it ran (`_displaces`)."""
         factor = self.keeps_min if self.objective is Objective.MAKESPAN else 1 / self.displaces_min
 
         def held(job: Job) -> Rank:
@@ -134,7 +134,7 @@ class ByValue:
 def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
     """In how many seconds all jobs of a pool could have ended at best, worked out when first asked for.
 
-    The one with most left alone, or all work on all GPUs in the best company, whichever takes longer.
+    The one with most left alone, or all work on all GPUs in the best sharing, whichever takes longer.
     """
     known: list[float] = []
 

@@ -1,4 +1,4 @@
-"""CODA's GPU arrays (paper D, section V): where small and large jobs go, and what they take back of who borrows.
+"""CODA's GPU arrays (paper D, section V): where small and large jobs go, and what they take back from borrowers.
 
 A pool is divided into a 4-GPU and a 1-GPU sub-array. A job goes to its own first, else borrows of the other. Idle cores
 that are kept for jobs with GPUs are lent to jobs without; when a job with GPUs needs them, the borrowers are aborted.
@@ -85,7 +85,7 @@ class BoundInArrays(BoundArray):
     def _is_lent(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a job of the other sub-array may have GPUs of a node: not where a large one that waits could have it.
 
-        Else who was stopped for that one would come back before it.
+        Else a job that was stopped for that one would come back before it.
         """
         if not self._large_need or spec.gpus >= LARGE_GPUS:
             return True
@@ -121,7 +121,7 @@ class ReclaimCores:
 
     Attributes:
         aborts_max: See `ABORTS_MAX`.
-        at_cap: What becomes of who was stopped so often.
+        at_cap: What becomes of a job that was stopped so often.
     """
 
     aborts_max: int = ABORTS_MAX
@@ -137,13 +137,13 @@ class ReclaimCores:
 
 
 class Reclaim(NamedTuple):
-    """GPUs of a node for a job or some of its ranks, and who has to leave for them.
+    """GPUs of a node for a job or some of its ranks, and the jobs that have to leave for them.
 
     Attributes:
         node: Where.
-        gpus: Free ones, and those of victims or of who is stopping.
-        victims: Whom to stop.
-        leaving: Who is stopping already.
+        gpus: Free ones, and those of victims or of jobs that are stopping.
+        victims: Jobs to stop.
+        leaving: Jobs that are stopping already.
         promised: What of the host that comes free it will use.
     """
 
@@ -227,7 +227,7 @@ class BoundTakeBack(BoundArray):
         return Candidate(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
 
     def _stop(self, victim: Job, for_job: Job) -> Stop:
-        """Who borrowed cores once too often ends by it."""
+        """A job that borrowed cores once too often ends by it."""
         if not victim.spec.gpus and victim.totals.preemptions >= self._aborts_max:
             reason = Reason(Why.ABORTS_USED_UP, {"aborts": victim.totals.preemptions}, (for_job.id,))
             return Stop(victim.id, reason, for_job.id, final=True)
@@ -259,7 +259,7 @@ class BoundTakeBack(BoundArray):
     def _gpus(
         self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]
     ) -> tuple[list[GpuLoad], tuple[Job, ...]]:
-        """GPUs for so many ranks of a job, and whom to move off them."""
+        """GPUs for so many ranks of a job, and the jobs to move off them."""
         draft = self._draft
         gpus = [load for kind in kinds for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
         gpus = gpus[:ranks]
@@ -300,10 +300,10 @@ class BoundTakeBack(BoundArray):
         return [job for job in jobs if job.state in LEAVING or job.id in self._taken]
 
     def _borrowers(self, node: NodeState, lack: Resources) -> tuple[Job, ...] | None:
-        """Whom to abort for what lacks: one who is enough, else the newest; last of all who would end by it.
+        """Jobs to abort for what lacks: one that is enough, else the newest; last of all those that would end by it.
 
         Training goes before all jobs without GPUs that may begin anew (section V), also those on cores of their own
-        array: else who needs more than is kept waits as long as such jobs come. None where that is not enough.
+        array: else a job that needs more than is kept waits as long as such jobs come. None where that is not enough.
         """
         jobs = [self._draft.view.job(job) for job in node.jobs]
         may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
@@ -330,7 +330,7 @@ def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
 
 
 def _is_change(share: Reclaim) -> bool:
-    """Whether anybody leaves."""
+    """Whether any job leaves."""
     return bool(share.victims or share.leaving)
 
 

@@ -1,4 +1,4 @@
-"""Who places jobs without GPUs: the core, beside every policy, or the CPU array of CODA (paper D, section V)."""
+"""What places jobs without GPUs: the core, with every policy, or the CPU array of CODA (paper D, section V)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from colane.scheduling.mechanisms.fairness.users import UserLine
 
 @dataclass(frozen=True, slots=True)
 class CpuArray:
-    """Dominant resource fairness by cores; idle ones that are kept for jobs with GPUs go to who may be aborted.
+    """Dominant resource fairness by cores; idle ones kept for jobs with GPUs go to jobs that may be aborted.
 
-    The next core goes to the user whose jobs without GPUs hold the fewest, but first to who was aborted for others.
+    The next core goes to the user whose jobs without GPUs hold the fewest, but first to jobs aborted for others.
 
     Attributes:
         aborts_max: See `ABORTS_MAX`.
-        at_cap: Whether who was aborted so often still borrows, and ends by the next time.
-        user_weights: A user's cores count divided by his weight.
+        at_cap: Whether a job aborted so often still borrows, and ends by the next time.
+        user_weights: A user's cores count divided by the user's weight.
     """
 
     aborts_max: int = ABORTS_MAX
@@ -62,9 +62,9 @@ class ArrayPlacer(CpuOnlyPlacer):
         self._full_for_own: set[ClassKey] = set()
 
     def place(self, classes: dict[ClassKey, Line]) -> None:
-        """Serve who was aborted, in order of arrival, then always the user whose jobs hold the fewest cores.
+        """Serve jobs that were aborted, in order of arrival, then always the user whose jobs hold the fewest cores.
 
-        Before all of them who has waited too long, where room was kept for him, whichever array has the cores.
+        Before all of them a job that has waited too long, where room was kept for it, whichever array has the cores.
         """
         view = self._draft.view
         self._serve_overdue()
@@ -86,7 +86,7 @@ class ArrayPlacer(CpuOnlyPlacer):
             self._draft.hold_host(held.job, held.node)
 
     def _serve_users(self) -> None:
-        """Serve a job of who has least, again and again; classes without room are left."""
+        """Serve a job of the user with least, again and again; classes without room are left."""
         lines = {user: UserLine(lines) for user, lines in self._waiting.lines(self._pool).items()}
         turns = [(self._held(user), user) for user in lines]
         heapify(turns)
@@ -105,7 +105,7 @@ class ArrayPlacer(CpuOnlyPlacer):
                 heappop(turns)
 
     def _held(self, user: str) -> float:
-        """Cores that a user's jobs without GPUs will hold, over his weight."""
+        """Cores that a user's jobs without GPUs will hold, over the user's weight."""
         cores = self._waiting.cores(self._pool, user) + self._started[user]
         return cores / self._array.user_weights.of(user)
 

@@ -1,4 +1,4 @@
-"""Jobs without GPUs by user: the cores that theirs hold, and who of theirs waits; kept from one plan to the next."""
+"""Jobs without GPUs by user: the cores that theirs hold, and which wait; kept from one plan to the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CpuLines(NodesMatterNot):
         self._returned: dict[str, Line] = {}
 
     def lines(self, pool: str) -> dict[str, ClassLines]:
-        """Waiting jobs of each user who has some."""
+        """Waiting jobs of each user that has some."""
         return self._lines.get(pool, {})
 
     def cores(self, pool: str, user: str) -> int:
@@ -30,7 +30,7 @@ class CpuLines(NodesMatterNot):
         return self._cores[pool, user]
 
     def returned(self, pool: str) -> Iterator[JobId]:
-        """Waiting jobs that have run before: who was aborted for others."""
+        """Waiting jobs that have run before: those aborted for others."""
         line = self._returned.get(pool)
         return iter(()) if line is None else iter(line)
 

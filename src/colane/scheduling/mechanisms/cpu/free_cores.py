@@ -70,5 +70,5 @@ class DraftCores:
 
 
 def _count(cores: int) -> int:
-    """What stands for so many cores in a `FreeIndex`, which leaves out who has none: one more."""
+    """What stands for so many cores in a `FreeIndex`, which leaves out nodes that have none: one more."""
     return max(0, cores) + 1

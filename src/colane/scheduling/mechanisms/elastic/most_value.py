@@ -1,7 +1,7 @@
 """Sizes by value: a GPU goes where it raises the sum of speeds most, each speed weighed as the order weighs its job.
 
 A job that has least left weighs most where the mean of completion times counts, one that has most left where the last
-end counts. Nobody is kept from growing by others' speeds: fairness is the order's matter, and nobody falls below his
+end counts. No job is kept from growing by others' speeds: fairness is the order's matter, and none falls below its
 smallest size.
 """
 
@@ -60,7 +60,7 @@ class Resizing:
 
     Attributes:
         sizes: How many GPUs each is to have.
-        rise_ratio_min: Those of a node who change must be worth so much more together, as a part of what they are now.
+        rise_ratio_min: Those of a node that change must be worth so much more together, as a part of what they are now.
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
 

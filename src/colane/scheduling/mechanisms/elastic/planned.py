@@ -20,7 +20,7 @@ from colane.scheduling.mechanisms.elastic.share_out import Throughput, envelope,
 
 
 class PlannedSizes:
-    """A sizer that has a number of GPUs in mind for each job; who derives from it says what counts.
+    """A sizer that has a number of GPUs in mind for each job; subclasses say what counts.
 
     Two that are equal have the same in mind.
     """
@@ -39,7 +39,7 @@ class PlannedSizes:
 
     @property
     def by_loss(self) -> bool:
-        """Whether room is made by who loses least, not in order of arrival."""
+        """Whether the jobs that lose least shrink first, not in order of arrival."""
         return False
 
     @property
@@ -60,7 +60,7 @@ class PlannedSizes:
 
         Args:
             draft: Decisions so far.
-            job: Whose.
+            job: The job.
             gpus: How many GPUs.
             spans: Whether these lie on several nodes; None, and a policy that is not `by_place`, leaves that open.
         """
@@ -69,7 +69,7 @@ class PlannedSizes:
         return gpu_group * efficiency_at(job, gpus) if self.by_goodput else gpu_group
 
     def targets(self, context: SchedulingContext) -> Mapping[JobId, int]:
-        """GPUs for each job that is planned; who gets none is left out."""
+        """GPUs for each job that is planned; a job that gets none is left out."""
         asked = (self, context.pool)
         found: Mapping[JobId, int] | None = context.draft.worked_out.get(asked)
         if found is None:

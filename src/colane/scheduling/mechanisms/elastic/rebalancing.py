@@ -2,9 +2,9 @@
 
 What is planned for a pool is carried out node by node, as far as its GPUs reach, and last for the jobs that may span
 nodes, on whatever is free then: a job shrinks for one that grows within the same reach, or for one that waits
-(`sources.shrinking`). GPUs that are free all the same go to whoever gets faster by
-them, beyond what is planned for it; they are the first to be taken back. Who gives GPUs up is resized at once; who gets
-those waits until they are free: two decisions, so that nobody is promised what another still holds.
+(`sources.shrinking`). GPUs that are free all the same go to the jobs that get faster by
+them, beyond what is planned; they are the first to be taken back. A job that gives GPUs up is resized at once; one that
+gets those waits until they are free: two decisions, so that no job is promised what another still holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Rebalancing:
 
     Attributes:
         sizes: How many GPUs each is to have.
-        rise_steps_per_s_min: Those of a reach who change must make so many more together (paper E's prototype: 1).
+        rise_steps_per_s_min: Those of a reach that change must make so many more together (paper E's prototype: 1).
         rise_ratio_min: And so much more than they make now, as a part of it.
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
@@ -52,7 +52,7 @@ class Rebalancing:
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """Resize whom the plan gives another size, then let others have what is left."""
+        """Resize the jobs the plan gives another size, then let others have what is left."""
         context.draft.plan_while_idle(context.pool)
         context.draft.plan_after_moves(context.pool)
         found = _by_reach(context)
@@ -130,7 +130,7 @@ class _SitePlan:
             self.now, self._free = before, free
 
     def use_leftovers(self) -> None:
-        """Give free GPUs to those who are not resized anyway, one by one to who gains most."""
+        """Give free GPUs to those that are not resized anyway, one by one to the job that gains most."""
         before, free = dict(self.now), dict(self._free)
         while (best := max(self._steps(), default=None)) is not None:
             _, _, index, size = best
@@ -141,7 +141,7 @@ class _SitePlan:
             self.now, self._free = before, free
 
     def carry_out(self) -> None:
-        """Resize those whose size has changed; who is to get GPUs that another still holds comes later."""
+        """Resize those whose size has changed; a job that gets GPUs another still holds comes later."""
         for job in sorted(self._jobs, key=lambda job: self.now[job.id] - job.gpu_count):
             loads = self._gpus(job, self.now[job.id])
             if loads is not None:
@@ -182,7 +182,7 @@ class _SitePlan:
                         yield gain, -index, index, size
 
     def _is_worth_it(self, before: dict[JobId, int]) -> bool:
-        """Whether those who change make enough steps more by it."""
+        """Whether those that change make enough steps more by it."""
         changed = [job for job in self._jobs if self.now[job.id] != before[job.id]]
         had = sum([self._speed(job, before[job.id]) for job in changed], 0.0)
         rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had

@@ -1,4 +1,4 @@
-"""Elastic jobs that run: who they are, who of them may be resized now, and how fast they go at each size."""
+"""Elastic jobs that run: which may be resized now, and how fast they go at each size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_STEP_MAX_S: Final = 600.0
 """A job that has shown no step for so long is not waited for."""
 
 SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
-"""Step times that rest on steps which somebody made."""
+"""Step times that rest on steps that were really made."""
 
 
 def efficiency_at(job: Job, gpus: int) -> float:
@@ -39,7 +39,7 @@ def steps_per_s(draft: Draft, job: Job, gpus: int, *, spans: bool | None = None)
 
     Args:
         draft: Decisions so far.
-        job: Whose.
+        job: The job.
         gpus: How many GPUs.
         spans: Whether these lie on several nodes; None asks wherever it was seen.
     """

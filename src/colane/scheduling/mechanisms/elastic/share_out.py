@@ -60,7 +60,7 @@ def share_out(
     """GPUs for each job; jobs that get none are left out.
 
     Args:
-        jobs: In the order in which they are given their smallest size: who does not fit is passed over.
+        jobs: In the order in which they are given their smallest size: one that does not fit is passed over.
         gpus: How many may be given.
         variance_max: Bound on the variance of speeds; it lies in 0..1, so variance is at most 0.25 and a larger bound
             changes nothing.
@@ -85,7 +85,7 @@ NEVER: Final = float("inf")
 class _Steps:
     """Where every job stands, and what its next step would bring; sums are kept.
 
-    Next steps stand in line by gain: where the first may be made, as fairness nearly always lets it, nobody else is
+    Next steps stand in line by gain: where the first may be made, as fairness nearly always lets it, no other is
     looked at; only where it may not, all are.
 
     Attributes:

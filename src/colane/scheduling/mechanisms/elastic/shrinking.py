@@ -49,7 +49,7 @@ class _Site:
 
     Attributes:
         coming: GPUs that jobs which are being resized give up.
-        shrinkable: Who could give GPUs up, first who is to.
+        shrinkable: Jobs that could give GPUs up, the first to do so first.
     """
 
     coming: list[GpuId] = field(default_factory=list)
@@ -135,9 +135,9 @@ class BoundShrink(BoundSourceDefaults):
         return classes if self._sites else {}
 
     def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
-        """GPUs for a job on a node, and who has to shrink for them; None where all together are too few.
+        """GPUs for a job on a node, and the jobs that shrink for them; None where all together are too few.
 
-        Cores and host memory it must find free already: what those who shrink give up of these is not counted.
+        Cores and host memory it must find free already: what the shrinking jobs give up of these is not counted.
         """
         draft, node = self._draft, self._draft.view.nodes[name]
         is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or spec.anti_collocation
@@ -163,7 +163,7 @@ class BoundShrink(BoundSourceDefaults):
         return [*draft.free_gpus(draft.view.nodes[name], kind), *[load for load in coming if load.gpu.type == kind]]
 
     def _over_nodes(self, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
-        """The same over several nodes: one after the other shrinks until there are enough, who loses least first."""
+        """The same over several nodes: one after the other shrinks until there are enough, the least loss first."""
         draft = self._draft
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             found, shrinks = self._everywhere(spec, kind), list[_Giver]()
@@ -191,7 +191,7 @@ class BoundShrink(BoundSourceDefaults):
         return found
 
     def _givers(self, kind: str) -> list[_Giver]:
-        """Who may shrink, each once, in the order in which they are asked."""
+        """Jobs that may shrink, each once, in the order in which they are asked."""
         givers = {giver.job.id: giver for site in self._sites.values() for giver in site.shrinkable}
         able = [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
         return sorted(able, key=_loss_by_gpu) if self._sizes.by_loss else able

@@ -1,1 +1,1 @@
-"""Who has had how much: shares of users, attained service, rounds, past use."""
+"""How much each user and job has had: shares of users, attained service, rounds, past use."""

@@ -1,6 +1,6 @@
 """Gavel's linear program (Narayanan et al., OSDI 2020, section 4.1): what part of its time a job is to have which type.
 
-Solved by SciPy's HiGHS, which only those who ask for it need.
+Solved by SciPy's HiGHS, imported only where it is used.
 """
 
 from __future__ import annotations

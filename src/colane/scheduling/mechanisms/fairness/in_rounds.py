@@ -89,7 +89,7 @@ def _stops(action: Action) -> bool:
 
 
 def _nobody(_waiting: Rank, _running: Rank) -> bool:
-    """Who is to leave is part of the aim."""
+    """Which jobs are to leave is part of the aim."""
     return False
 
 
@@ -148,14 +148,14 @@ def _solved(view: ClusterView, pool: str, shares: FairShares) -> Parts:
     return {need: dict(zip(types, map(float, row), strict=True)) for need, row in zip(needs, parts, strict=True)}
 
 
-# -- who is to run in the present round, and on which GPU type: Gavel's mechanism (OSDI 2020, section 5)
+# -- which job is to run in the present round, and on which GPU type: Gavel's mechanism (OSDI 2020, section 5)
 #
 # Wishes, each of one job for one type, are gone through in order; a job gets the first of its wishes for which there
 # are GPUs left. Jobs that started in this round, or may not be stopped, stay where they are.
 
 
 def aim(draft: Draft, members: Members, wishes: Iterable[TypeWish], until_s: float) -> Aim:
-    """Who is to run where, if these are all wishes."""
+    """Which job is to run where, if these are all wishes."""
     ordered = sorted(wishes)
     return Aim(members, ordered, _placed(draft, members, _chosen(draft, members, ordered)), until_s)
 
@@ -175,7 +175,7 @@ def _chosen(draft: Draft, members: Members, wishes: Iterable[TypeWish]) -> dict[
 
 
 def _placed(draft: Draft, members: Members, chosen: Mapping[JobId, str]) -> dict[JobId, str]:
-    """Those chosen for whom there is room on one node, or on several where they may lie so.
+    """Those chosen for which there is room on one node, or on several where they may lie so.
 
     The largest are placed first, on the fullest node; of those alike the ones that stay where they are.
     """

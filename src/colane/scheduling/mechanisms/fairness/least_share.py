@@ -1,6 +1,6 @@
 """Dominant resource fairness over users: GPUs, cores and host memory (Ghodsi et al., NSDI 2011, algorithm 1).
 
-A user's dominant share is the largest part of a pool's GPUs, cores or host memory that his running jobs hold, over his
+A user's dominant share is the largest part of a pool's GPUs, cores or host memory that its running jobs hold, over the
 weight. The next job of the user with the smallest share is asked. Within a user, higher priorities go first, then the
 first to come.
 """
@@ -24,11 +24,11 @@ from colane.scheduling.mechanisms.fairness.users import ShareBy, UserLine, Users
 
 @dataclass(frozen=True, slots=True)
 class LeastShare(UsualOrder):
-    """Jobs of the user who has least; see the module.
+    """Jobs of the user that has least; the module says how that is counted.
 
     Attributes:
-        share_by: What counts as his share.
-        user_weights: What his share is divided by.
+        share_by: What counts as the share.
+        user_weights: What the share is divided by.
     """
 
     share_by: ShareBy = ShareBy.DOMINANT

@@ -14,11 +14,11 @@ from colane.scheduling.engine.times import gpu_type_of
 
 @dataclass(frozen=True, slots=True)
 class ToAim:
-    """Stops those who are to go on on a faster type, or must leave for others; does nothing without rounds.
+    """Stops jobs that are to go on on a faster type, or must leave for others; does nothing without rounds.
 
     Attributes:
         speed_gain_min: A job is moved to a type on which it is faster by this factor at least; else it stays while
-            nobody needs its GPUs.
+            no other job needs its GPUs.
     """
 
     speed_gain_min: float = 1.05
@@ -50,7 +50,7 @@ class _Change:
         self._rising: list[Job] = []
 
     def raise_all(self, gain_min: float) -> None:
-        """Stop who is to run on a type on which it is faster."""
+        """Stop jobs that are to run on a type on which they are faster."""
         speeds = {(wish.job, wish.gpu_type): wish.speed for wish in self._aim.wishes}
         for job in self._aim.members.movable:
             here, there = gpu_type_of(self._draft.view, job) or "", self._aim.types.get(job.id, "")
@@ -59,7 +59,7 @@ class _Change:
                 self._draft.stop(job, Reason(Why.MOVES_TYPE, {"gpu_type": there}))
 
     def preempt(self, kind: str) -> None:
-        """Of those who are not to run on a type stop as many as those who are to come need, the last first.
+        """Of the jobs that are not to run on a type stop as many as those that are to come need, the last first.
 
         For gangs all of them, as it matters on which node.
         """
@@ -75,7 +75,7 @@ class _Change:
                 break
 
     def _coming(self, kind: str) -> list[Job]:
-        """Who is to run on a type and does not yet."""
+        """Jobs that are to run on a type and do not yet."""
         members = self._aim.members
         return [job for job in (*members.waiting, *members.going, *self._rising) if self._aim.types.get(job.id) == kind]
 
@@ -87,7 +87,7 @@ class _Change:
         return free + sum([len(job.gpus_held) for job in leaving])
 
     def _others(self, kind: str) -> list[Job]:
-        """Who runs on a type and is not to, the last in order first."""
+        """Jobs that run on a type and are not to, the last in order first."""
         here = [job for job in self._aim.members.movable if gpu_type_of(self._draft.view, job) == kind]
         going = {job.id for job in self._rising}
         place = {wish.job: number for number, wish in enumerate(reversed(self._aim.wishes))}

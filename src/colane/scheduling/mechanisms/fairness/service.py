@@ -34,7 +34,7 @@ class LeastAttained:
 
     Attained service is GPUs times the time a job has run. Jobs below the first threshold go before all others, those
     below the next before the rest; within a queue the first to come. A waiting job takes the place of running ones of
-    later queues alone. Run times need not be known. Nobody is promoted back for having waited long.
+    later queues alone. Run times need not be known. No job is promoted back for having waited long.
 
     Attributes:
         queues_gpu_s: Attained service from which on a job is in the second queue, in the third, ...
@@ -100,7 +100,7 @@ class SmallestPart:
     """Max-min fair share over time (Gavel: Narayanan et al., OSDI 2020, section 4.1).
 
     Gavel gives every job an equal part of the cluster's time, capped by what it asks for, and serves in each round the
-    jobs with the largest fair share / time received. Here nobody waits for a round: free GPUs go at once to the job
+    jobs with the largest fair share / time received. Here no job waits for a round: free GPUs go at once to the job
     with the smallest received / entitled, where entitled is its fair share now times its age. On several GPU types time
     counts by normalised throughput, and each job prefers the type on which it is fastest compared with the others, in
     place of Gavel's linear program. Time on a shared GPU counts in full.
@@ -147,8 +147,8 @@ class WorstFinish:
 
     Rho is a job's finish time here over its finish time alone on its part (1/N for N jobs) of the pool; the largest
     goes first. On several GPU types it chooses its type first, and jobs are moved between types. Themis lets jobs bid
-    for GPUs in partial auctions; here rho is worked out from believed run times, and nobody has to tell the truth about
-    himself. A job of unknown length is taken to be half done.
+    for GPUs in partial auctions; here rho is worked out from believed run times, and no bid has to be
+    truthful. A job of unknown length is taken to be half done.
 
     Attributes:
         lease_s: A job runs at least this long before it is displaced (Themis: 20 minutes).

@@ -1,4 +1,4 @@
-"""Who has how much of a pool: by user over several resources, by job over time and GPU types."""
+"""How much of a pool each has: by user over several resources, by job over time and GPU types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class UserShares:
         self._taken[spec.user] = plus(self._of(spec.user), needs(spec, spec.gpus))
 
     def weighted(self, user: str) -> float:
-        """A user's dominant share over his weight."""
+        """A user's dominant share over the user's weight."""
         return self.dominant(user)[0] / self._weights.of(user)
 
     def dominant(self, user: str) -> tuple[float, str]:
@@ -99,7 +99,7 @@ class FairShares:
 
     @property
     def level(self) -> float:
-        """GPUs that each job may have when all share them equally and nobody gets more than he asks for."""
+        """GPUs that each job may have when all share them equally and none gets more than it asks for."""
         return fair_level(self._standing.demands, self.gpus)
 
     def speed(self, spec: JobSpec, gpu_type: str) -> float:
@@ -159,7 +159,7 @@ class FairShares:
         return [kind for _, _, kind in found]
 
     def _mean_speeds(self) -> dict[str, float]:
-        """Of all who may run on a type, by type."""
+        """Of all jobs that may run on a type, by type."""
         kept = self._kept
         if kept.means_of != self._standing.version:
             needs = [self._known(need) for need in self._standing.needs.values()]
@@ -176,7 +176,7 @@ class FairShares:
 
 
 def _mean(needs: list[Need], gpu_type: str, place: int) -> float:
-    """Speed of a job on a type, of those who may run there."""
+    """Speed of a job on a type, of those that may run there."""
     jobs, speeds = 0, 0.0
     for need in needs:
         only = need.spec.gpu_type

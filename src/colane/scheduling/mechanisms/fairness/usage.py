@@ -1,8 +1,8 @@
-"""Decayed-usage fair share: who has used least of late is asked first, in any policy.
+"""Decayed-usage fair share: users that have used least of late are asked first, in any policy.
 
 Jobs of higher priority go first, then those of the user whose GPU seconds count least now (`core.usage`); jobs of one
-user in the policy's own order. Nobody who runs is stopped for that: it only says who is next when there is room. Who
-has waited beyond the policy's bound is served first as ever. Jobs taken in one plan count from the next one on.
+user in the policy's own order. No running job is stopped for that: it only says which is next when there is room. A job
+that has waited beyond the policy's bound is served first as ever. Jobs taken in one plan count from the next one on.
 
 Source: multifactor priority of Slurm; decay as in its PriorityDecayHalfLife.
 """
@@ -27,7 +27,7 @@ from colane.scheduling.mechanisms.fairness.users import Users
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """Of equal priority the user who has used least goes first.
+    """Of equal priority the user that has used least goes first.
 
     Attributes:
         usage_half_life_s: Use counts half as much after so many seconds; None counts none.
@@ -41,11 +41,11 @@ class PastUse:
 
 
 def by_usage(draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
-    """The order of a policy, with those first who have used least.
+    """The order of a policy, with the jobs of users first that have used least.
 
     Args:
         draft: Where decisions are made.
-        pool: Whose queue.
+        pool: The pool.
         own: The policy's own order.
     """
     usage, key = _Usage(draft.view), own.class_key
@@ -148,7 +148,7 @@ class _ByUsage:
         """See `QueueIterator`."""
 
 
-# -- who holds GPUs
+# -- which jobs hold GPUs
 
 
 class Holders(NodesMatterNot):

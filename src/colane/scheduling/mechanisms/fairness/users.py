@@ -1,4 +1,4 @@
-"""What users hold of a pool, and who of theirs waits; kept from one plan to the next."""
+"""What users hold of a pool, and which of their jobs wait; kept from one plan to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESOURCES = ("GPUs", "cores", "host memory")
 
 
 class ShareBy(StrEnum):
-    """What of a user's parts counts as his share."""
+    """What of a user's parts counts as the share."""
 
     DOMINANT = "dominant"
     """The largest."""
@@ -76,7 +76,7 @@ class Users(OfNodes):
             self._enter(new)
 
     def lines(self, pool: str) -> Mapping[str, Lines]:
-        """Waiting jobs of each user who has some."""
+        """Waiting jobs of each user that has some."""
         return self._lines.get(pool, {})
 
     def taken(self, pool: str, user: str) -> Amounts:
@@ -149,7 +149,7 @@ class UserLine:
 
     @property
     def first(self) -> JobId:
-        """Whose turn it is."""
+        """The job whose turn it is."""
         return self._heads[0][1]
 
     def step(self) -> None:
@@ -162,5 +162,5 @@ class UserLine:
             heapreplace(self._heads, (order, following, need, line))
 
     def skip_class(self) -> None:
-        """No turn for anybody with the needs of the first, of this priority."""
+        """No turn for any job with the needs of the first, of this priority."""
         heappop(self._heads)

@@ -1,1 +1,1 @@
-"""Lanes of a GPU: who may join which (paper B)."""
+"""Lanes of a GPU: which jobs may join which (paper B)."""

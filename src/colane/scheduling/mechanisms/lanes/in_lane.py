@@ -1,6 +1,6 @@
-"""In a lane of a shared GPU (paper B): memory alone decides who may join; a rule of lanes adds which lane he gets.
+"""In a lane of a shared GPU (paper B): memory alone decides which jobs may join; a rule of lanes says which lane.
 
-Jobs in different lanes run at once, which uses a GPU best and promises nobody a share of it; jobs of one lane take
+Jobs in different lanes run at once, which uses a GPU best and promises none a share of it; jobs of one lane take
 turns (Yu and Chowdhury, MLSys 2020, section 3.4). A GPU may be joined while the safety condition holds with the
 newcomer. Paused jobs keep their P on the GPU, so a job that would be first may still have to wait for memory.
 """
@@ -85,7 +85,7 @@ class InLane(UsualSource):
     Attributes:
         lanes: Which lane a job gets.
         share_when: When jobs share.
-        share_between: Whose jobs share.
+        share_between: Which jobs share.
         take_turns: Whether a job may join a lane where there is no room for one of its own.
         reserve_bytes: Left free on every GPU under the rule of the released code.
         gain_min: Training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide.
@@ -112,7 +112,7 @@ class InLane(UsualSource):
 
 
 _Asked = tuple[NeedClass, str, str, str]
-"""A class, a GPU type, and of whose jobs where that matters."""
+"""A class, a GPU type, and the owner where that matters."""
 
 
 class BoundLane(BoundSourceDefaults):
@@ -208,7 +208,7 @@ class BoundLane(BoundSourceDefaults):
         return None if late else spot
 
     def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, spot: LaneSpot) -> float | None:
-        """What all gain together where that is too little; None where it is enough, or nobody asks."""
+        """What all gain together where that is too little; None where it is enough, or is not asked."""
         if self._gain_min is None or spec.kind is JobKind.INFERENCE:
             return None
         gain = self._gains.of(job, spec, load, spot.lane)
@@ -223,7 +223,7 @@ class BoundLane(BoundSourceDefaults):
         return Reason(Why.NO_GAIN, {"gpu": str(load.id), "gain": gain, "least": self._gain_min}, load.jobs)
 
     def _owner(self, spec: JobSpec) -> tuple[str, str]:
-        """What of a job decides whom it may meet."""
+        """What of a job decides which jobs it may share with."""
         if self._between is ShareBetween.ALL:
             return "", ""
         return spec.user, spec.group if self._between is ShareBetween.GROUP else ""
@@ -331,14 +331,14 @@ def _step_s(draft: Draft, spec: JobSpec, gpu_type: str) -> float:
 
 
 class Gains:
-    """Gains in sums of speeds over those alone (`Rate.ratio`), remembered by company for one plan."""
+    """Gains in sums of speeds over those alone (`Rate.ratio`), remembered by co-runners for one plan."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._known: dict[object, float | None] = {}
 
     def of(self, job: Job, spec: JobSpec, load: GpuLoad, lane: int) -> float | None:
-        """By a job of this size in that lane of a GPU; None where nothing is known of such company."""
+        """By a job of this size in that lane of a GPU; None where nothing is known of such co-runners."""
         co_runners = tuple([(booking.key, booking.lane, self._weight(booking.job)) for booking in load.bookings])
         asked = (spec.need, spec.weight, load.gpu.type, load.gpu.sharing, lane, co_runners)
         if asked not in self._known:

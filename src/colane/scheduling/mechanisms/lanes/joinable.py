@@ -1,4 +1,4 @@
-"""GPUs whose jobs may have company, in the order they are tried; kept from one plan to the next.
+"""GPUs whose jobs may have co-runners, in the order they are tried; kept from one plan to the next.
 
 What a newcomer needs of a GPU can be told from two numbers: what is left beside its lanes, and how large the largest
 lane is. With P + E <= left it gets a lane of its own; with P + max(0, E - largest) <= left it can join or grow a lane,

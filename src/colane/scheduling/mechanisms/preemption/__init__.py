@@ -1,1 +1,1 @@
-"""Room for a job that others make: who leaves, and by what means."""
+"""Preemption: which jobs leave for a waiting one, and by what means."""

@@ -1,7 +1,7 @@
-"""Room for a job that may span nodes, made on several of them: all of its ranks find a GPU, or nobody leaves.
+"""Preemption on several nodes, for a job that may span them: all of its ranks find a GPU, or no job leaves.
 
-Where one node is not enough, of all whose place it may take the least valuable leave, wherever they run, until their
-GPUs with those that are free or come free are enough; then whoever need not go is spared.
+Where one node is not enough, of all jobs whose place it may take the least valuable leave, on any nodes, until their
+GPUs with those that are free or come free are enough; then jobs that need not go are spared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Unit, V
 from colane.scheduling.mechanisms.topology.free_gpus import emptiest_first
 
 Pieces = list[tuple[NodeVictims, Unit]]
-"""Those who leave together: what each of their nodes gains by it."""
+"""Jobs that leave together: what each of their nodes gains by it."""
 
 
 class NodePart(NamedTuple):
@@ -27,7 +27,7 @@ class NodePart(NamedTuple):
 
 
 class Vacancy(NamedTuple):
-    """GPUs for a job, node by node, and who has to leave for them."""
+    """GPUs for a job, node by node, and the jobs that have to leave for them."""
 
     parts: tuple[NodePart, ...]
     units: tuple[Unit, ...] = ()
@@ -47,7 +47,7 @@ class MultiNodePreemption:
         self._room = room
 
     def on_coming(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """Where GPUs come free, without anybody leaving for it: where some were made free for it, else anywhere."""
+        """Where GPUs come free, without any job leaving for it: where some were made free for it, else anywhere."""
         sites = self._survey.open_nodes if _may_span(job, spec) else []
         mine = [site for site in sites if job.id in site.cores]
         for some in filter(None, (mine, sites)):
@@ -70,7 +70,7 @@ class MultiNodePreemption:
         return None
 
     def _may_be_enough(self, spec: JobSpec, rank: Rank) -> bool:
-        """Whether as many GPUs as it asks for are free, come free, or are of somebody whose place it may take."""
+        """Whether as many GPUs as it asks for are free, come free, or belong to jobs whose place it may take."""
         draft, survey, pool = self._context.draft, self._survey, self._context.pool
         count = sum(self._room.without_leaving(site) for site in survey.open_nodes)
         for kind in draft.view.gpu_types(pool, spec.gpu_type):
@@ -95,7 +95,7 @@ class MultiNodePreemption:
         return tally
 
     def _least(self, tally: _Tally, kind: str, rank: Rank) -> list[Unit]:
-        """Let the least valuable leave until there is room, then spare whoever need not; nobody if that fails."""
+        """Let the least valuable leave until there is room, then spare those that need not; none if that fails."""
         chosen, seen = list[tuple[Unit, Pieces]](), set[tuple[JobId, ...]]()
         for unit in self._survey.least_first(rank):
             if unit.jobs in seen:
@@ -154,8 +154,8 @@ class _Tally:
     def parts(self) -> tuple[NodePart, ...] | None:
         """What it takes of each node; None where that is not enough.
 
-        What is free and what was freed for it goes first, then what is kept for nobody, then what is kept for others:
-        so it has the same GPUs in the next plan, whoever leaves for others meanwhile.
+        What is free and what was freed for it goes first, then what is not kept, then what is kept for others:
+        so it has the same GPUs in the next plan, whichever jobs leave for others meanwhile.
         """
         if not self.is_enough:
             return None

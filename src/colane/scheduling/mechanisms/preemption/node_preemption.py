@@ -1,4 +1,4 @@
-"""What a node has for ranks of a waiting job: what is free, what comes free, and what would if somebody left."""
+"""What a node has for ranks of a waiting job: what is free, what comes free, and what would if jobs left."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EVERY_JOB = None
 """Whomever GPUs that come free are kept for."""
 
 Takers = AbstractSet[JobId | None] | None
-"""Those for whom what comes free may be kept to count."""
+"""Jobs for which what comes free may be kept to count."""
 
 
 class NodePreemption:
-    """See the module; `units` are those who would leave the node in question.
+    """A node in a plan; `units` are the jobs that would leave the node in question.
 
     Args:
         context: Where it is asked.
@@ -93,13 +93,13 @@ class NodePreemption:
     def loads(
         self, site: NodeVictims, job: Job, spec: JobSpec, kind: str, takers: Takers, units: Iterable[Unit]
     ) -> list[GpuLoad]:
-        """GPUs of a type that it fits on; who asks for more takers gets the same ones first."""
+        """GPUs of a type that it fits on; a caller that asks for more takers gets the same ones first."""
         return [load for load in self._loads(site, job, kind, takers, units) if self._draft.fits_alone(load, spec)]
 
     def _loads(
         self, site: NodeVictims, job: Job, kind: str, takers: Takers, units: Iterable[Unit]
     ) -> Iterator[GpuLoad]:
-        """Those made free for the job first, then free ones, then what nobody and what others were promised."""
+        """Those made free for the job first, then free ones, then what is promised to none, then to others."""
         draft = self._draft
         homes = {load.id for load in draft.homes(job)} if job.home else None
         made = [coming.gpu for coming in site.coming if coming.kept_for == job.id]

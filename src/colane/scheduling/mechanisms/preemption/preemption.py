@@ -1,4 +1,4 @@
-"""Making room for a waiting job by taking the least valuable running ones off their GPUs.
+"""Preemption for a waiting job: the least valuable running ones leave their GPUs.
 
 Their GPUs are free once their processes are gone, or their memory is; until then they are kept for the job that was
 done for.
@@ -31,10 +31,10 @@ from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims,
 
 
 class PreemptsFor(StrEnum):
-    """Who takes whose place."""
+    """Which jobs take which jobs' places."""
 
     ORDER = "order"
-    """Whoever goes before another in the order of the composition, by as much as the order demands."""
+    """Jobs that go before others in the order of the composition, by as much as the order demands."""
     PRIORITY = "priority"
     """Jobs of higher priority those of lower."""
     NEVER = "never"
@@ -45,9 +45,9 @@ class Preemption:
     """See the module.
 
     Attributes:
-        preempts: Who takes whose place.
-        over_nodes: Whether also on several nodes for one who may span them, and jobs that run over several leave.
-        postpones: Whether no room is made that a job would decline: its utility there is below the least it asks for.
+        preempts: Which jobs take which jobs' places.
+        over_nodes: Whether also on several nodes for a job that may span them, and jobs that run over several leave.
+        postpones: Whether none is preempted for a place that a job would decline: its utility there is below its least.
     """
 
     preempts: PreemptsFor = PreemptsFor.ORDER
@@ -68,7 +68,7 @@ class Preemption:
 
 
 def _may_outrank(context: SchedulingContext) -> bool:
-    """Whether somebody who waits has a higher priority than somebody who runs."""
+    """Whether a waiting job has a higher priority than a running one."""
     highest = max(context.draft.view.queue(context.pool).lines, default=None)
     lowest = context.draft.view.derived(Priorities).lowest(context.pool)
     return highest is not None and lowest is not None and highest > lowest
@@ -105,7 +105,7 @@ class BoundPreemption(BoundSourceDefaults):
             yield from self._candidate(job, spec, vacancy)
 
     def may_help(self, classes: Classes) -> Classes:
-        """None while nothing comes free and nobody may be stopped."""
+        """None while nothing comes free and no job may be stopped."""
         return {} if self._survey.is_empty else classes
 
     def plan_again(self) -> None:
@@ -115,7 +115,7 @@ class BoundPreemption(BoundSourceDefaults):
     # -- choosing
 
     def _vacancy(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """On one node where that is possible, else on several; nobody leaves where enough comes free."""
+        """On one node where that is possible, else on several; no job leaves where enough comes free."""
         over, may_be_one = self._over_nodes, spec.gpus == 1 or not spec.anti_collocation
         found = self._on_coming(job, spec) if may_be_one else None
         if found is None and over is not None:
@@ -133,7 +133,7 @@ class BoundPreemption(BoundSourceDefaults):
         return found
 
     def _on_coming(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """Where GPUs come free: where some were made free for this very job, then nobody's, then those of jobs behind.
+        """Where GPUs come free: where some were made free for this very job, then for none, then for jobs behind.
 
         Jobs before it have had their turn and hold theirs.
         """
@@ -170,7 +170,7 @@ class BoundPreemption(BoundSourceDefaults):
         return None if best is None else best[3]
 
     def _least(self, site: NodeVictims, job: Job, spec: JobSpec, units: list[Unit]) -> Vacancy | None:
-        """Let the least valuable leave until there is room, then spare whoever need not go."""
+        """Let the least valuable leave until there is room, then spare those that need not."""
         chosen: list[Unit] = []
         gpus_max = self._rooms.without_leaving(site)
         for unit in units:
@@ -200,7 +200,7 @@ class BoundPreemption(BoundSourceDefaults):
         pieces = [piece for unit in vacancy.units for piece in self._survey.everywhere(unit)]
 
         def accepted() -> None:
-            """Note who leaves, and what of all that comes free the job takes besides what was free."""
+            """Note which jobs leave, and what of all that comes free the job takes besides what was free."""
             self._leave(job, pieces)
             for part, lack in zip(vacancy.parts, lacks, strict=True):
                 self._take(job, part.site, lack)
@@ -220,7 +220,7 @@ class BoundPreemption(BoundSourceDefaults):
         return self._openings.suffice(job, spec, there)
 
     def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
-        """Speed of those who leave, by what it weighs beside the job's."""
+        """Speed of the jobs that leave, by what it weighs against the job's."""
         draft, weigh, lost = self._draft, self._context.queue.weigh, 0.0
         for victim in [draft.view.job(action.job) for action in room]:
             here = situation_in(draft.view.gpu(victim.gpus_held[0]), victim.id, draft.view.jobs)
@@ -232,7 +232,7 @@ class BoundPreemption(BoundSourceDefaults):
         return max([leaving_s(view, view.job(action.job), action) for action in room], default=0.0)
 
     def _room(self, job: Job, vacancy: Vacancy) -> tuple[Stop | Park, ...] | None:
-        """How each leaves who has to; None where one cannot, as the host lacks memory for all of them."""
+        """How each job leaves that has to; None where one cannot, as the host lacks memory for all of them."""
         draft, room, host_bytes = self._draft, list[Stop | Park](), dict[str, int]()
         away_s = self._context.queue.left_s(job) or 0.0
         for unit in vacancy.units:
@@ -247,7 +247,7 @@ class BoundPreemption(BoundSourceDefaults):
         return tuple(room)
 
     def _leave(self, job: Job, pieces: Pieces) -> None:
-        """What comes free is kept for the job, on every node of those who leave."""
+        """What comes free is kept for the job, on every node of those that leave."""
         for site, unit in pieces:
             site.coming += [Coming(gpu, job.id) for gpu in unit.gpus]
             add_to(site.cores, job.id, unit.cores)

@@ -1,6 +1,6 @@
 """Whether a job would start on GPUs that others leave for it: by the utility it asks for at least.
 
-A job that waits for a place of enough utility declines any other, so nobody is to leave for one that it would decline.
+A job that waits for a place of enough utility declines any other, so none is to leave for one that it would decline.
 The terms of the utility (paper C) are weighed alike.
 """
 
@@ -30,7 +30,7 @@ def best_emptied(
         draft: Decisions so far.
         node: Where they are.
         spec: A job of so many of them at most.
-        loads: GPUs of one type that are free, or that everybody on them leaves.
+        loads: GPUs of one type that are free, or that all jobs on them leave.
         least: Utility that the job asks for.
     """
     by_number = {load.id.number: load for load in loads}
@@ -48,7 +48,7 @@ def utility_over_nodes(draft: Draft, spec: JobSpec, parts: Iterable[tuple[NodeSt
 
 
 def _question(draft: Draft, node: NodeState, spec: JobSpec, loads: Sequence[GpuLoad], ranks: int) -> Question:
-    """Who has a GPU among these leaves; all others on the node stay."""
+    """The job on a GPU among these leaves; all others on the node remain."""
     shape, key, emptied = shape_of_node(node.node), profile_key(spec, loads[0].gpu.type), set(_numbers(loads))
     stay = [one for one in residents(draft, node) if emptied.isdisjoint(one.gpus)]
     beliefs = draft.beliefs

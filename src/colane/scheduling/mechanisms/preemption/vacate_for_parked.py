@@ -1,4 +1,4 @@
-"""Making way for a parked job: who runs on the only GPU it can go on moves to a free one.
+"""Vacating for a parked job: the job on the only GPU it can go on moves to a free one.
 
 A parked job is bound to its GPU: its memory can be restored nowhere else. So it may wait behind a long job while others
 are free. The long job moves there, if it saves its state and what that costs it is well below what the other waits.
@@ -31,7 +31,7 @@ class VacateForParked:
     """See the module.
 
     Attributes:
-        makes_way: Whether anybody makes way.
+        makes_way: Whether any job makes way.
         moves: Whether running jobs are moved at all.
     """
 
@@ -64,7 +64,7 @@ class _WayMaker:
         self._expected = Expected(context.draft, context.pool)
 
     def make_way(self, parked: Job) -> None:
-        """Move who has a GPU of its home alone, where that pays."""
+        """Move the job that has a GPU of its home alone, where that pays."""
         if not self._draft.is_undecided(parked.id):
             return
         for load in self._draft.homes(parked):
@@ -98,7 +98,7 @@ class _WayMaker:
         return need.cores <= free.cores and need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
 
     def _elsewhere(self, job: Job, load: GpuLoad) -> Candidate | None:
-        """A free GPU to which nobody is bound, and on which it is as fast as where it is."""
+        """A free GPU to which no job is bound, and on which it is as fast as where it is."""
         least = speed_on(self._draft, job.effective, [load])
         for candidate in self._fastest.candidates(job, job.effective):
             if candidate.ratio >= least and not self._waits.is_awaited(candidate.gpus[0].id, job):

@@ -1,7 +1,7 @@
-"""Who runs on the nodes of a pool: whose GPUs come free, and who could be stopped or parked for somebody else.
+"""What runs on the nodes of a pool: which GPUs come free, and which jobs could be stopped or parked for another.
 
 GPUs of jobs that are being stopped or parked are kept for the job that was done for, which their records name. So a
-second look at the same cluster stops nobody else.
+second look at the same cluster stops no other job.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Coming(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class NodeVictims:
-    """A node: what comes free on it, and who could be stopped, least valuable first, once that is asked.
+    """A node: what comes free on it, and which jobs could be stopped, least valuable first, once that is asked.
 
     `cores`, `host_memory_bytes` and `host_bandwidth` come with stopping jobs, by the job they are kept for; every such
     job has a key.
@@ -93,15 +93,15 @@ class VictimSurvey:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing comes free and nobody may be stopped."""
+        """Whether nothing comes free and no job may be stopped."""
         return not self._live.going and not self._live.has_past_min_runtime(self._draft.now_s, self._queue.quantum_s)
 
     def has_any_for(self, rank: Rank) -> bool:
-        """Whether anything comes free, or anybody might be stopped for a job of this rank or one after it."""
+        """Whether anything comes free, or any job might be stopped for one of this rank or one after it."""
         return bool(self.open_nodes) or self.may_displace(rank)
 
     def may_displace(self, rank: Rank) -> bool:
-        """Whether anybody might be stopped for a job of this rank or one after it."""
+        """Whether any job might be stopped for one of this rank or one after it."""
         return self._last is not None and self._displaces(rank, self._last)
 
     def displaces(self, waiting: Rank, running: Rank) -> bool:
@@ -110,7 +110,7 @@ class VictimSurvey:
 
     @property
     def open_nodes(self) -> list[NodeVictims]:
-        """Nodes on which something comes free, or is, that is not kept for anybody."""
+        """Nodes on which something comes free, or is, that is not kept for a job."""
         self._survey()
         return self._open
 
@@ -125,7 +125,7 @@ class VictimSurvey:
                 ask(queue.turns_s(job))
 
     def stopped(self, node: NodeVictims) -> None:
-        """Somebody is stopped on a node: find its place among those on which others may be."""
+        """A job is stopped on a node: find its place among those on which others may be."""
         entries, entry = self.stoppable(), self._entry(node)
         if entry is not None:
             del entries[bisect_left(entries, entry[:2], key=_place)]
@@ -142,7 +142,7 @@ class VictimSurvey:
         return None if node.worst is None else (node.worst, -node.node.order, node)
 
     def keep_open(self, node: NodeVictims) -> None:
-        """Look at a node again only while something comes free, or is, that is not kept for anybody."""
+        """Look at a node again only while something comes free, or is, that is not kept for a job."""
         held = self._draft.held
         comes = any(coming.gpu not in held for coming in node.coming)
         is_open = comes or any(self._draft.free_count(node.node, kind) for kind in node.node.free)
@@ -153,7 +153,7 @@ class VictimSurvey:
             self._open.sort(key=_order)
 
     def _survey(self) -> None:
-        """Find where something comes free, and the last in rank of those who may be stopped."""
+        """Find where something comes free, and the last in rank of the jobs that may be stopped."""
         if not self._has_looked:
             self._has_looked = True
             self._note_going()
@@ -169,7 +169,7 @@ class VictimSurvey:
 
     @property
     def _worths(self) -> dict[JobId, Rank]:
-        """Of those who may be stopped, see `Unit`; worked out once somebody may take a place."""
+        """Of jobs that may be stopped, as in `Unit`; worked out once a job may take a place."""
         if self._known_worths is None:
             view, ranked = self._draft.view, zip(self._past_min_runtime, self._ranks, strict=True)
             self._known_worths = {job.id: (*rank, -least_lost_s(view, job)) for job, rank in ranked}
@@ -181,7 +181,7 @@ class VictimSurvey:
         return (jobs[job] for job in self._live.past_min_runtime(self._draft.now_s, self._queue.quantum_s))
 
     def stoppable(self) -> list[tuple[Rank, int, NodeVictims]]:
-        """Nodes on which somebody may be stopped, by the last rank there."""
+        """Nodes on which jobs may be stopped, by the last rank there."""
         if self._by_worst is None:
             jobs = self._draft.view.jobs
             for job, worth in self._worths.items():
@@ -211,7 +211,7 @@ class VictimSurvey:
         return site
 
     def units(self, site: NodeVictims) -> list[Unit]:
-        """Who could be stopped on a node: who has been decided about, by whatever source, leaves for nobody else."""
+        """Jobs that could be stopped on a node: one that any source has decided about leaves for no other."""
         if site.units is None:
             jobs = self._draft.view.jobs
             here = [jobs[job] for job in site.node.jobs]
@@ -229,7 +229,7 @@ class VictimSurvey:
         return [(site, piece) for site in sites for piece in self.units(site) if piece.jobs == unit.jobs]
 
     def least_first(self, rank: Rank) -> Iterator[Unit]:
-        """Whose place a job of this rank may take, the least valuable first; those on several nodes once for each."""
+        """Jobs whose place one of this rank may take, least valuable first; those on several nodes once for each."""
         ahead: list[tuple[Rank, int, Unit]] = []
         for worst, order, site in reversed(self.stoppable() if self.may_displace(rank) else ()):
             if not self.displaces(rank, worst):
@@ -243,7 +243,7 @@ class VictimSurvey:
             yield heappop(ahead)[2]
 
     def _co_runners(self, job: Job) -> AbstractSet[JobId]:
-        """All jobs on the GPUs of a job; only jobs of one GPU have company."""
+        """All jobs on the GPUs of a job; only jobs of one GPU have co-runners."""
         load = self._draft.view.gpu(job.gpus_held[0]) if job.gpus_held else None
         return frozenset(load.jobs) if load is not None else frozenset()
 
@@ -306,7 +306,7 @@ def _least_of(worth: Rank) -> Rank:
 
 
 def amount_of(amounts: dict[JobId | None, int], takers: AbstractSet[JobId | None] | None) -> int:
-    """What is kept for these takers; for anybody where they are None."""
+    """What is kept for these takers; for any job where they are None."""
     return sum(amount for taker, amount in amounts.items() if takers is None or taker in takers)
 
 
@@ -316,7 +316,7 @@ def add_to(amounts: dict[JobId | None, int], key: JobId | None, amount: int) -> 
 
 
 def take_from(amounts: dict[JobId | None, int], first: JobId, amount: int) -> None:
-    """Take an amount, first of what is kept for a job, then of what is kept for nobody."""
+    """Take an amount, first of what is kept for a job, then of what is kept for none."""
     for key in (first, None, *amounts):
         part = min(max(0, amount), amounts.get(key, 0))
         amount -= part

@@ -1,1 +1,1 @@
-"""Several jobs on one GPU: who joins whom, who takes whose place there, and who is parted again."""
+"""Several jobs on one GPU: which job joins which, takes which one's place there, and which are separated again."""

@@ -36,7 +36,7 @@ def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:
 
 
 def may_find_co_runner(context: SchedulingContext, jobs_max: int) -> bool:
-    """Whether a GPU of so few jobs is open to others, or may come to be in this plan, or somebody parked waits."""
+    """Whether a GPU of so few jobs is open to others, or may come to be in this plan, or a parked job waits."""
     view = context.draft.view
     found = view.queue(context.pool).parked > 0 or any_free(context)
     for kind in view.gpu_types(context.pool):
@@ -45,7 +45,7 @@ def may_find_co_runner(context: SchedulingContext, jobs_max: int) -> bool:
 
 
 def sharers(context: SchedulingContext, classes: Classes, jobs_max: int) -> Classes:
-    """Classes for which there may be company of so few jobs now, or in the course of this plan."""
+    """Classes for which there may be co-runners, so few a GPU, now or in the course of this plan."""
     if not may_find_co_runner(context, jobs_max):
         return {}
     return context.draft.view.derived(Sharers).among(context.draft.view, context.pool, classes)
@@ -68,7 +68,7 @@ def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: flo
 
 
 class GainBy(StrEnum):
-    """What a company has to gain in."""
+    """What jobs that share have to gain in."""
 
     DELTA = "delta"
     """Time one after another over time together, for equal numbers of steps (paper A, equation 4.1)."""
@@ -89,7 +89,7 @@ class BesideLightest(UsualSource):
     """With the jobs of the GPU that has the smallest (C, M), if the set gains (paper A, algorithm 2, corrected).
 
     The corrections are in `docs/papers/colocation.md`: load is kept per GPU and grows with every decision, memory is a
-    hard limit, an unknown job runs alone first, and company is capped.
+    hard limit, an unknown job runs alone first, and the number of co-runners is capped.
 
     Attributes:
         speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
@@ -135,11 +135,11 @@ class BoundLightest(BoundSourceDefaults):
             self.has_grown = self.has_grown or (load.is_open and len(load.bookings) <= self._jobs_max)
 
     def may_help(self, classes: Classes) -> Classes:
-        """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
+        """Those of which enough is known, while there are co-runners or may come to be; parked jobs may come back."""
         return sharers(self._context, classes, self._jobs_max)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
-        """Company that would not pay, or a first run alone."""
+        """Co-runners that would not pay, or a first run alone."""
         for load, prediction in self._sharing_values(spec):
             why = Why.NO_EVIDENCE if prediction.basis is RateSource.NO_EVIDENCE else Why.NOT_WORTH_SHARING
             return share_reason(why, load, prediction, self._speedup_min)
@@ -149,7 +149,7 @@ class BoundLightest(BoundSourceDefaults):
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
     def _sharing_values(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
-        """Of each GPU type, the fastest first, the lightest company it fits into; heavier would pay still less."""
+        """Of each GPU type, the fastest first, the lightest co-runners it fits with; heavier would pay still less."""
         if not may_share(spec):
             return
         for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
@@ -175,7 +175,7 @@ Partner = tuple[ProfileKey, str]
 
 @dataclass(frozen=True, slots=True)
 class BesidePartner(UsualSource):
-    """In a pair, with the partner beside whom the two are predicted to gain most (Gavel, section 3.1).
+    """In a pair, with the partner with which the two are predicted to gain most (Gavel, section 3.1).
 
     Attributes:
         packed: Whether jobs may share a GPU in pairs at all.
@@ -278,7 +278,7 @@ class Sharers(NodesMatterNot):
         self._pools: dict[str, tuple[int, list[str], dict[NeedClass, bool]]] = {}
 
     def among(self, view: ClusterView, pool: str, classes: Classes) -> Classes:
-        """Those whose jobs might share a GPU, or are parked and may come back beside others."""
+        """Those whose jobs might share a GPU, or are parked and may come back to one that others use."""
         known = self._known(view, pool)
         found: dict[tuple[int, NeedClass], Line] = {}
         for key, line in classes.items():

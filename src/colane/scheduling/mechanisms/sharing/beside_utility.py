@@ -35,7 +35,7 @@ class LeastOf(NamedTuple):
 
     Attributes:
         own: Of the newcomer.
-        others: Whether those he joins may not fall below their own either.
+        others: Whether those it joins may not fall below their own either.
     """
 
     own: float
@@ -58,12 +58,12 @@ class SharedPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BesideByUtility(UsualSource):
-    """Beside others where that pays, by the same utility as free GPUs; nobody may fall below his own least.
+    """Next to others where that pays, by the same utility as free GPUs; no job may fall below its own least.
 
     Attributes:
         jobs_per_gpu_max: Jobs on one GPU at most; 1 shares none.
         weights: Of the utility's terms.
-        postpones: Whether least utilities are heeded.
+        postpones: Whether least utilities count.
     """
 
     jobs_per_gpu_max: int = 2
@@ -97,7 +97,7 @@ class BoundUtility(BoundSourceDefaults):
 def best_sharing(
     draft: Draft, spec: JobSpec, least: LeastOf, jobs_per_gpu_max: int, weights: Weights = NEUTRAL
 ) -> SharedPlace | None:
-    """The company in which a job and the cluster fare best; None where no job gains or somebody falls too low.
+    """The co-runners with which a job and the cluster fare best; None where no job gains or one falls too low.
 
     Args:
         draft: Where decisions are made.
@@ -146,7 +146,7 @@ def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weig
 
 
 def _harms(draft: Draft, co_runners: SharedPlace, weights: Weights) -> bool:
-    """Whether one of those it joins would fall below his own least utility."""
+    """Whether one of those it joins would fall below its own least utility."""
     for job in co_runners.load.jobs:
         spec = draft.view.job(job).effective
         if spec.utility_min and _utility_of(draft, spec, co_runners, weights) < spec.utility_min:
@@ -155,7 +155,7 @@ def _harms(draft: Draft, co_runners: SharedPlace, weights: Weights) -> bool:
 
 
 def _utility_of(draft: Draft, spec: JobSpec, co_runners: SharedPlace, weights: Weights) -> float:
-    """Of one who is joined, by his own slowdown there; that of the newcomer where no more is foreseen than a sum."""
+    """Of a job that is joined, by its own slowdown there; the newcomer's where no more is predicted than a sum."""
     slowed = co_runners.prediction.of(draft.beliefs.terms(spec, co_runners.load.gpu.type).key)
     if slowed is None:
         return co_runners.fit.job

@@ -1,6 +1,6 @@
-"""Beside others in the company that is worth most: where the sum of speeds rises most.
+"""Next to the co-runners that are worth most: where the sum of speeds rises most.
 
-A company is worth the sum of its speeds, each over that of the job alone at its best (Gavel's normalised throughput,
+Jobs that share are worth the sum of their speeds, each over its own alone at its best (Gavel's normalised throughput,
 Narayanan et al., OSDI 2020, section 3.1).
 """
 
@@ -25,7 +25,7 @@ from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
 
 @dataclass(frozen=True, slots=True)
 class BesideBest:
-    """Beside those with whom the sum of speeds rises most.
+    """Next to those with which the sum of speeds rises most.
 
     Attributes:
         jobs_per_gpu_max: Jobs on one GPU at most.
@@ -40,7 +40,7 @@ class BesideBest:
         return BoundBestSharing(self, context) if self.jobs_per_gpu_max > 1 else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
+        """No job is stopped."""
         return inf
 
 

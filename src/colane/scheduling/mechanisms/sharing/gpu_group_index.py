@@ -1,7 +1,7 @@
-"""GPUs in use, by all that decides what company on them is worth; kept from one plan to the next.
+"""GPUs in use, by all that decides what sharing them is worth; kept from one plan to the next.
 
-Of GPUs that are alike one need be looked at, and none that a job of several GPUs has: nobody may join it there, and it
-leaves for nobody's company. What is decided in a plan is followed by what its draft has touched, and
+Of equal GPUs one need be looked at, and none that a job of several GPUs has: no job may join it there, and it
+leaves for no other. What is decided in a plan is followed by what its draft has touched, and
 read anew from the cluster in the next one.
 """
 
@@ -33,7 +33,7 @@ USUAL_MAX: Final = 256
 _Key = tuple[Kind, str, Members, int, str | None]
 
 _Entry = tuple[Weight, tuple[str, ...], GpuGroup]
-"""A group by its weight, then by who is in it."""
+"""A group by its weight, then by the jobs in it."""
 
 
 class Hopes:
@@ -78,17 +78,17 @@ class GpuGroupIndex:
     Attributes:
         lessons: So many were learnt when its values were worked out.
         changes: Grows with everything that may change an answer, but for time and what a plan decides.
-        co_runners: Who is on them.
-        totals: Sums of speeds of companies, see `SharingValues`, each with the stamp it holds for.
-        known_sets: Whether anything is known of companies, see `SharingValues.is_known`, with stamps likewise.
+        co_runners: The jobs on them.
+        totals: Sums of speeds of co-runners, as in `SharingValues`, each with the stamp it holds for.
+        known_sets: Whether anything is known of a set of co-runners (`SharingValues.is_known`), with stamps likewise.
         hopes: Waiting classes for which there is company, by pool.
         stepping: Jobs on GPUs that make steps.
-        tries: Whether there is company to be tried for a companion, and for which version of the groups that holds.
-        tops: How much the sum of speeds rises at most by a companion, and for which version of the groups that holds,
+        tries: Whether there is sharing to be tried for a job, and for which version of the groups that holds.
+        tops: How much the sum of speeds rises at most by a newcomer, and for which version of the groups that holds,
             see `SharingValues.top`.
-        victims: Who could go, with the changes it holds for, see `SharingValues.victims`.
-        unjudged: Groups of several jobs that are new, or of whom something was learnt, see `SharingValues.burdened`.
-        burdened: Those that somebody burdens.
+        victims: Jobs that could go, with the changes it holds for (`SharingValues.victims`).
+        unjudged: Groups of several jobs that are new, or of which something was learnt (`SharingValues.burdened`).
+        burdened: Those that a job burdens.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class GpuGroupIndex:
             self._drop(gpu)
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`; who comes to a GPU or goes touches its node."""
+        """A job that comes to a GPU or goes touches its node."""
         if new is not None and new.placement is not None and new.first_step_s is not None:
             self.stepping.add(new.id)
         elif old is not None:
@@ -161,7 +161,7 @@ class GpuGroupIndex:
             self._follow(draft, gpu, draft.load(gpu))
 
     def _follow(self, draft: Draft, gpu: GpuId, load: GpuLoad) -> None:
-        """Something was decided about a GPU; that a job of several has it now concerns nobody here."""
+        """Something was decided about a GPU; one that a job of several has now is left out here."""
         gpu_group = self._group(draft.view, load) if load.bookings and gpu not in draft.held else None
         if gpu_group is None and gpu not in self._at:
             return
@@ -172,7 +172,7 @@ class GpuGroupIndex:
             self._enter(gpu, gpu_group)
 
     def wait(self, pool: str, jobs: float) -> None:
-        """So many jobs wait for each GPU of a pool; what company is worth to them follows from it."""
+        """So many jobs wait for each GPU of a pool; what sharing is worth to them follows from it."""
         if self._waiting.get(pool, 0.0) != jobs:
             self._waiting[pool] = jobs
             self._renew([kind for kind in self._present if kind[0] == pool])
@@ -200,7 +200,7 @@ class GpuGroupIndex:
         return self._present.get(kind, {})
 
     def is_there(self, kind: Kind, members: Members) -> bool:
-        """Whether there is a GPU with just these companions."""
+        """Whether there is a GPU with just these jobs."""
         return bool(self._sharing_values.get((kind, tuple(sorted(members)))))
 
     def version(self, kind: Kind) -> int:
@@ -246,7 +246,7 @@ class GpuGroupIndex:
         self._tidy()
 
     def _learn(self, beliefs: Beliefs) -> None:
-        """Something was learnt: no value holds any more of those whom it concerns, nor of any in their company."""
+        """Something was learnt: no value holds any more of the jobs it concerns, nor of any co-runner of theirs."""
         taught, self.lessons = beliefs.taught(self.lessons), beliefs.lessons
         if taught is None:
             self._forget()
@@ -294,7 +294,7 @@ class GpuGroupIndex:
             self._weigh(gpu_group)
 
     def _empty(self, view: ClusterView) -> None:
-        """Begin anew: companions that came and went have used up their numbers."""
+        """Begin anew: jobs that came and went have used up their numbers."""
         self._forget()
         for known in (
             self._groups,
@@ -390,7 +390,7 @@ class GpuGroupIndex:
             self._list(gpu_group, is_new=False)
 
     def _group(self, view: ClusterView, load: GpuLoad) -> GpuGroup | None:
-        """Of a GPU in use that stays as it is; None where somebody is leaving, is to come back, or it is broken."""
+        """Of a GPU in use that remains as it is; None where a job is leaving or is to come back, or it is broken."""
         if load.returning or not load.is_usable or load.is_part_of_several:
             return None
         jobs = view.jobs

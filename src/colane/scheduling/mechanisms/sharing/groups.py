@@ -1,4 +1,4 @@
-"""Groups of GPUs that are alike in all that decides what company on them is worth."""
+"""Groups of GPUs that are equal in all that decides what sharing them is worth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from colane.model.hardware import GpuId
 from colane.scheduling.mechanisms.sharing.co_runner_index import Members
 
 Site = tuple[str, str]
-"""A GPU type and a way of sharing: where companions are as fast as they are."""
+"""A GPU type and a way of sharing, on which speeds of co-runners depend."""
 
 
 @final
@@ -22,15 +22,15 @@ class GpuGroup:
     Attributes:
         kind: Their pool and type.
         site: Their type and way of sharing.
-        members: Who is on each.
-        left_bytes: Memory left beside them.
-        sharing_domain: Who may join; None where nobody may.
-        carried: Where the loads of who is on each are looked up.
+        members: The jobs on each.
+        left_bytes: Memory that these leave.
+        sharing_domain: Whose jobs may join; None where none may.
+        carried: Where the loads of the jobs on each are looked up.
         weight: Sums of these loads, and how many they are, as the group is filed.
         order: Of those of one weight.
         gpus: Those of which nothing was decided in the present plan, in order.
         fresh: Others that may be joined, in order.
-        rises: By how much the sum of speeds rises by a companion that joins; minus infinity where somebody is hurt.
+        rises: By how much the sum of speeds rises by a job that joins; minus infinity where one is hurt.
     """
 
     __slots__ = (
@@ -82,6 +82,6 @@ class Victim(NamedTuple):
 
 
 def sharing_domain_of(load: GpuLoad) -> str | None:
-    """Who may join."""
+    """The domain whose jobs may join."""
     sharing_domain = load.bookings[0].sharing_domain
     return sharing_domain if load.is_foreseeable and load.admits(sharing_domain) else None

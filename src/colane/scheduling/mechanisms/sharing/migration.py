@@ -1,8 +1,8 @@
-"""Moving jobs that run: to GPUs, or into company, where all together go faster, if that pays what moving costs.
+"""Moving jobs that run: to GPUs, or to co-runners, where all together go faster, if that pays what moving costs.
 
 A job that saves its state is stopped and started there; until it is gone its new place is booked for it. A move must
 raise the sum of speeds by more than a margin, so that planning again at once changes nothing. Jobs of several GPUs, who
-have no company, go to free GPUs of a faster type, or to better connected ones.
+share no GPU, go to free GPUs of a faster type, or to better connected ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Migration:
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """Move whom it pays to move, the most worthwhile first."""
+        """Move the jobs it pays to move, the most worthwhile first."""
         if not self.moves:
             return
         context.draft.plan_while_idle(context.pool)
@@ -64,7 +64,7 @@ class Migration:
 
 
 MOST: Final = 1.0
-"""The sum of speeds rises by no more than the speed of who comes, which is 1 at most."""
+"""The sum of speeds rises by no more than the newcomer's speed, which is 1 at most."""
 
 
 class _Better(NamedTuple):
@@ -121,7 +121,7 @@ class _Mover:
                         yield from self._better(job, kinds, loss)
 
     def _better_kinds(self, number: int, gpu_group: GpuGroup, loss: float) -> list[tuple[str, int]]:
-        """GPU types on which a companion may be better off, with its number there."""
+        """GPU types on which a job may be better off, with its number there."""
         least, values, found = loss + self._settings.moves_rise_min, self._values, list[tuple[str, int]]()
         spec = values.gpu_groups.co_runners.specs[number]
         for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():

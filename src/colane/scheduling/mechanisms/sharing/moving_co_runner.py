@@ -1,4 +1,4 @@
-"""Beside one whose mate moves to another GPU, where both pairs together are worth more than joining at once."""
+"""Next to a job whose co-runner moves to another GPU, where both pairs are worth more than joining at once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
 
 @dataclass(frozen=True, slots=True)
 class ByMovingCoRunner:
-    """Beside one whose mate moves to another GPU, where that raises the sum of speeds more than joining at once does.
+    """Next to a job whose co-runner moves to another GPU, where that is worth more than joining at once.
 
     Attributes:
         jobs_per_gpu_max: Jobs on one GPU at most.
-        moving_min: The sum of speeds must rise by so much more than by the best company there is.
-        looks_max: Exchanges looked at in one plan at most, for those who are asked first; GPUs alike count once.
+        moving_min: The sum of speeds must rise by so much more than by the best co-runners there are.
+        looks_max: Exchanges looked at in one plan at most, for the jobs asked first; equal GPUs count once.
     """
 
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
@@ -67,7 +67,7 @@ class BoundMovingCoRunner(BoundSourceDefaults):
         self._values.look()
 
     def may_help(self, classes: Classes) -> Classes:
-        """Nobody while nobody may be started elsewhere."""
+        """None while no job may be started elsewhere."""
         return classes if self._may_move() else {}
 
     def _may_move(self) -> bool:
@@ -104,7 +104,7 @@ class BoundMovingCoRunner(BoundSourceDefaults):
         return _Exchange(value, values.ratio(gpu_group.site, number, rest), here, mate, there.load)
 
     def _mate(self, spec: JobSpec, gpu_group: GpuGroup, place: int) -> tuple[GpuLoad, Job] | None:
-        """The first of a group who may be started elsewhere, so that a job of such needs may come in his place."""
+        """The first of a group that may be started elsewhere, so that a job of such needs may take its place."""
         draft = self._draft
         for gpu in gpu_group.gpus:
             load = draft.load(gpu)
@@ -129,7 +129,7 @@ class BoundMovingCoRunner(BoundSourceDefaults):
 
 
 class _Exchange(NamedTuple):
-    """A mate goes there, and who comes takes his place here; by how much the sum of speeds rises."""
+    """A co-runner goes there, and the newcomer takes its place here; by how much the sum of speeds rises."""
 
     value: float
     ratio: float
@@ -139,4 +139,4 @@ class _Exchange(NamedTuple):
 
 
 MOST: Final = 1.0
-"""The sum of speeds rises by no more than the speed of who comes, which is 1 at most."""
+"""The sum of speeds rises by no more than the newcomer's speed, which is 1 at most."""

@@ -1,4 +1,4 @@
-"""Whether a job may come to a GPU with jobs or take the place of one there, and who could leave it."""
+"""Whether a job may come to a GPU with jobs or take the place of one there, and which could leave it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from colane.scheduling.engine.live import PoolJobs
 
 
 def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
-    """The GPU that somebody leaves for a job of one GPU."""
+    """The GPU that another leaves for a job of one GPU."""
     for other in live.going.values():
         if other.preempted_for == job.id and len(other.gpus_held) == 1:
             load = draft.load(other.gpus_held[0])
@@ -20,7 +20,7 @@ def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
 
 
 def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, victim: Job) -> bool:
-    """Whether a job fits on a GPU beside those who stay, with the cores of who leaves."""
+    """Whether a job fits on a GPU next to those that remain, with the cores of the one that leaves."""
     terms, node = draft.beliefs.terms(spec, rest.gpu.type), draft.view.nodes[rest.id.node]
     if not rest.bookings:
         fits = draft.fits_alone(rest, spec)
@@ -33,7 +33,7 @@ def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, victim: Job) -> boo
 
 
 def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
-    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise.
+    """Whether it is known how fast a job of one GPU is alone: else the cost of sharing could not be seen.
 
     C and M may be known without it: from a trace of its kernels.
     """
@@ -42,12 +42,12 @@ def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
 
 
 def may_share(spec: JobSpec) -> bool:
-    """Whether a job may have company at all."""
+    """Whether a job may have co-runners at all."""
     return spec.share and spec.gpus == 1
 
 
 def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
-    """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
+    """Whether a job may come to a GPU, memory apart: it is kept for none, all may share, its node has room."""
     if load.id in draft.held or not load.admits(spec.sharing_domain):
         return False
     return draft.has_room(draft.view.nodes[load.id.node], spec)

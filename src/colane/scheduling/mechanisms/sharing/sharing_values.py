@@ -1,4 +1,4 @@
-"""What company is worth: the sum of the speeds of those who share a GPU (Gavel's normalised throughput)."""
+"""What sharing is worth: the sum of the speeds of the jobs on a GPU (Gavel's normalised throughput)."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16
-"""Jobs on one GPU at most: memory and what company brings end it sooner."""
+"""Jobs on one GPU at most: memory and what sharing brings end it sooner."""
 
 DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
 elsewhere as soon as a GPU falls free, if either can be stopped."""
 
 SEEN: Final = frozenset({RateSource.GIVEN, RateSource.ORACLE, RateSource.MEASURED, RateSource.DECLARED})
-"""Where what is known of a company comes from, if not from others like it."""
+"""Sources of what is known of a set of co-runners, other than others like it."""
 
 PAIRS_MIN: Final = 0.05
-"""By so much the sum of speeds must rise for two to share who cannot be stopped; less may be error."""
+"""By so much the sum of speeds must rise for two to share that cannot be stopped; less may be error."""
 
 BURDEN_MIN: Final = 0.1
-"""Who lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
+"""A job that lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
 
 GROUPS_MAX: Final = 64
-"""Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
+"""Of a GPU type so many sets of co-runners are looked at for a job, the lightest first (paper A's order)."""
 
 TRIES_MAX: Final = 64
-"""Of GPUs alike so many are looked at for company to try: where these do not step the others hardly do."""
+"""Of equal GPUs so many are looked at for sharing to try: where these do not step the others hardly do."""
 
 VICTIMS_MAX: Final = 512
-"""So many of those who could go elsewhere are looked at, those with most to gain first; alike ones count once."""
+"""So many of those that could go elsewhere are looked at, those with most to gain first; equal ones count once."""
 
 
 class Joining(NamedTuple):
@@ -55,7 +55,7 @@ class Joining(NamedTuple):
 
 
 class SharingValues:
-    """What companies are worth, by what they are: GPUs alike in it are looked at once (`GpuGroupIndex`).
+    """What sets of co-runners are worth, by what they are: equal GPUs are looked at once (`GpuGroupIndex`).
 
     Args:
         draft: Where decisions are made.
@@ -87,7 +87,7 @@ class SharingValues:
         return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.sharing, keys))
 
     def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
-        """Of a job as a companion on a GPU of a type; None where its memory or its time alone is not known."""
+        """Of a job as a co-runner on a GPU of a type; None where its memory or its time alone is not known."""
         number = self.number_any(job, spec, gpu_type)
         known = self.gpu_groups.co_runners.known[number]
         return number if known.memory is not None and self._is_known_alone(number, gpu_type) else None
@@ -102,12 +102,12 @@ class SharingValues:
         return number
 
     def elsewhere(self, number: int, gpu_type: str) -> int:
-        """The number of a companion on another GPU type."""
+        """The number of a job on another GPU type."""
         spec = self.gpu_groups.co_runners.specs[number]
         return self.number_any(Job(JobId(0), spec, 0.0), spec, gpu_type)
 
     def total(self, site: Site, members: Members) -> float:
-        """Sum of the speeds of these companions on a GPU."""
+        """Sum of the speeds of these jobs on a GPU."""
         if not members:
             return 0.0
         asked, stamp = (site, tuple(sorted(members))), self.gpu_groups.co_runners.stamp(members)
@@ -120,7 +120,7 @@ class SharingValues:
         return known[1]
 
     def ratio(self, site: Site, number: int, beside: Members) -> float:
-        """Speed of a companion beside others."""
+        """Speed of a job next to others."""
         return self._rate(site, number, beside).ratio
 
     def _rate(self, site: Site, number: int, beside: Members) -> Rate:
@@ -130,7 +130,7 @@ class SharingValues:
         )
 
     def rise(self, number: int, site: Site, members: Members) -> float:
-        """By how much the sum of speeds rises by one that joins; minus infinity where anybody would be too slow."""
+        """By how much the sum of speeds rises by one that joins; minus infinity where one would be too slow."""
         joined = (*members, number)
         for place, who in enumerate(joined):
             least = self.gpu_groups.co_runners.known[who].utility_min
@@ -147,7 +147,7 @@ class SharingValues:
         return rise
 
     def is_known(self, site: Site, members: Members) -> bool:
-        """Whether anything is known of what these companions do to each other."""
+        """Whether anything is known of what these jobs do to each other."""
         asked, stamp = (site, tuple(sorted(members))), self.gpu_groups.co_runners.stamp(members)
         known = self.gpu_groups.known_sets.get(asked)
         if known is None or known[0] != stamp:
@@ -156,7 +156,7 @@ class SharingValues:
         return known[1]
 
     def has_untried(self, number: int, gpu_type: str) -> bool:
-        """Whether there is company for a companion of which nothing is known, cores apart."""
+        """Whether there are co-runners for a job of which nothing is known, cores apart."""
         kind = self._pool, gpu_type
         version = self.gpu_groups.version(kind)
         known = self.gpu_groups.tries.get((number, kind))
@@ -166,7 +166,7 @@ class SharingValues:
         return known[1]
 
     def _is_untried(self, number: int, gpu_group: GpuGroup) -> bool:
-        """Whether a companion could be the second on GPUs where nobody knows what that means, nor tries it now.
+        """Whether a job could be the second on GPUs where that was never measured, nor is being tried.
 
         Only those whose time alone is known can be seen to be slower.
         """
@@ -179,7 +179,7 @@ class SharingValues:
         return None not in alone
 
     def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
-        """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
+        """The lightest GPU where sharing may be tried: the job there makes steps, so that it will be known."""
         draft = self._draft
         if not self.has_untried(number, gpu_type):
             return None
@@ -208,7 +208,7 @@ class SharingValues:
         return known[1]
 
     def _stepping(self, gpu_group: GpuGroup) -> list[GpuLoad]:
-        """Of a group's first GPUs those whose only job makes steps; where there is none nobody asks again."""
+        """Of a group's first GPUs those whose only job makes steps; where there is none it is not asked again."""
         jobs, loads = self._draft.view.jobs, [self._draft.load(gpu) for gpu in gpu_group.gpus[:TRIES_MAX]]
         found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
         if not found:
@@ -220,8 +220,8 @@ class SharingValues:
 
         Of N alike jobs for a GPU, k at a time at a sum of s, the mean end is (N + k) / 2 s times the length of one: one
         more at a time pays if s rises by more than s / (N + k). Of several it is asked of the sum that is usual on GPUs
-        of the type where these come to less: whoever waits finds better company than to mend a bad one. Nobody joins
-        several of whom it was not seen what they do to each other.
+        of the type where these come to less: a job that waits finds a better place than to mend a bad one. None joins
+        several of which it was not seen what they do to each other.
         """
         count = len(members)
         if count < DILUTED_MIN:
@@ -278,7 +278,7 @@ class SharingValues:
         return gpu_group.lessons + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
 
     def top(self, number: int, gpu_type: str) -> float:
-        """By how much the sum of speeds rises at most by a companion that joins somebody, cores apart."""
+        """By how much the sum of speeds rises at most by a job that joins another, cores apart."""
         kind = self._pool, gpu_type
         asked, version = (number, kind, self._jobs_max), self.gpu_groups.version(kind)
         known = self.gpu_groups.tops.get(asked)
@@ -298,7 +298,7 @@ class SharingValues:
         return self._best(spec, number, gpu_type, None, job)
 
     def diluted(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> tuple[Joining, float] | None:
-        """Whom a job could join as the second if they gained more by it, and the least that is asked of them."""
+        """Jobs it could join as the second if they gained more by it, and the least that is asked of them."""
         best: tuple[Joining, float] | None = None
         for gpu_group in self._groups((self._pool, gpu_type)):
             rise = self.rise_at(number, gpu_group) if len(gpu_group.members) == 1 else -inf
@@ -346,7 +346,7 @@ class SharingValues:
         return None
 
     def is_declined(self, load: GpuLoad, site: Site, members: Members, number: int, newcomer: Job | None) -> bool:
-        """Whether a companion had better not come to a GPU, as he or somebody there would end too late (`Waits`)."""
+        """Whether a job had better not come to a GPU, as it or one there would end too late (`Waits`)."""
         if not self.waits.is_asked:
             return False
         if newcomer is not None and self.waits.would_wait(newcomer, self.ratio(site, number, members), load.id):
@@ -358,7 +358,7 @@ class SharingValues:
         return False
 
     def victims(self, gpu_type: str) -> list[Victim]:
-        """Who shares a GPU and could join somebody on another of that type, those with most to gain first."""
+        """Jobs that share a GPU and could join one on another of that type, those with most to gain first."""
         asked = (self._pool, gpu_type), self._jobs_max
         changes, found = self.gpu_groups.victims.get(asked, (-1, []))
         if changes != self.gpu_groups.changes:

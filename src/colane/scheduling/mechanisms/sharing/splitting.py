@@ -1,7 +1,7 @@
 """Parting jobs that are slower together than one after another: one of them waits.
 
-Companies are made by what is foreseen, and may turn out worse. A job that can be stopped moves to a better place where
-there is one (`migration`); else it stays with whoever else is there, as one that cannot be stopped does anyway. Where
+Jobs share by prediction, and may turn out slower. A job that can be stopped moves to a better place where
+there is one (`migration`); else it remains with its co-runners, as one that cannot be stopped does anyway. Where
 one ends sooner itself if it waits until the others are through, it does: then all there end sooner. It leaves by the
 cheapest means: parked, it goes on there; stopped, wherever that then pays.
 """
@@ -33,7 +33,7 @@ class Splitting:
     """See the module.
 
     Attributes:
-        parts: Whether anybody is parted.
+        parts: Whether any jobs are separated.
     """
 
     parts: bool = True
@@ -44,13 +44,13 @@ class Splitting:
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """Let one of each company wait that would be faster without it."""
+        """Let one of the jobs on a GPU wait that would be faster without it."""
         if self.parts:
             _Parter(context).plan()
 
 
 class _Burden(NamedTuple):
-    """Who had better wait: how the sum falls without it, what it has left, and for how long the others have."""
+    """A job that had better wait: how the sum falls without it, what it has left, and for how long the others have."""
 
     loss: float
     left_s: float
@@ -74,7 +74,7 @@ class _Parter:
                     self._part(gpu_group, gpu, load)
 
     def _part(self, gpu_group: GpuGroup, gpu: GpuId, load: GpuLoad) -> None:
-        """Let who burdens the others most wait; of equal ones who has most left."""
+        """Let the job wait that burdens the others most; of equal ones the one with most left."""
         found = list(self._burdens(gpu_group, load))
         if not found:
             return
@@ -84,7 +84,7 @@ class _Parter:
         split_off(self._draft, load, job, facts, SLOWER_TOGETHER, away_s=first.away_s)
 
     def _burdens(self, gpu_group: GpuGroup, load: GpuLoad) -> Iterator[_Burden]:
-        """Who ends sooner by waiting until the others are through."""
+        """Jobs that end sooner by waiting until the others are through."""
         jobs = [self._draft.view.job(booking.job) for booking in load.bookings]
         left_s = [self._left_s(job) for job in jobs]
         for place, job in enumerate(jobs):

@@ -1,6 +1,6 @@
-"""In the place of one who goes behind in the order, beside the rest of his company: he is parked, or stopped.
+"""In the place of a job that goes behind in the order, next to its co-runners: it is parked, or stopped.
 
-Of several places the one of most value: by how much the sum of speeds rises by who comes, less what who leaves added to
+Of several places the one of most value: how much the newcomer raises the sum of speeds, less what the victim added to
 it, by what their speeds weigh.
 """
 
@@ -29,7 +29,7 @@ from colane.scheduling.mechanisms.topology.connected import least_utility
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """In the place of one who goes behind in the order, beside the rest of his company."""
+    """In the place of a job that goes behind in the order, next to its co-runners."""
 
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     rise_min: float = 0.0
@@ -44,7 +44,7 @@ class Swap:
 
 
 class _Place(NamedTuple):
-    """Whose place a job could take, and what that is worth."""
+    """A victim's place that a job could take, and what that is worth."""
 
     value: float
     rank: Rank
@@ -122,7 +122,7 @@ class BoundSwap(BoundSourceDefaults):
         self._values.look()
 
     def _gpu_groups(self) -> list[_GroupVictims]:
-        """Victims by what they are and in what company, in each group and of all groups the last in rank first."""
+        """Victims by what they are and by their co-runners, in each group and of all groups the last in rank first."""
         if self._groups is None:
             groups: dict[tuple[GpuGroup, int], _GroupVictims] = {}
             for rank, victim in reversed(self._victims()):
@@ -138,7 +138,7 @@ class BoundSwap(BoundSourceDefaults):
         return self._groups
 
     def _places(self, job: Job, spec: JobSpec) -> Iterator[_Place]:
-        """The last in rank of each group: of those alike his speed weighs least."""
+        """The last in rank of each group: of equal ones its speed weighs least."""
         draft, queue, rank = self._draft, self._context.queue, self._context.queue.rank(job)
         types = draft.view.gpu_types(self._context.pool, spec.gpu_type)
         for group in self._gpu_groups() if self._may_displace(rank) else ():
@@ -150,7 +150,7 @@ class BoundSwap(BoundSourceDefaults):
                     yield place
 
     def _instead(self, job: Job, spec: JobSpec, group: _GroupVictims, rank: Rank) -> _Place | None:
-        """What it is worth to come to a GPU that somebody of a group leaves."""
+        """What it is worth to come to a GPU that a job of a group leaves."""
         gpu_group, values, weigh = group.gpu_group, self._values, self._context.queue.weigh
         number, rest = values.number_any(job, spec, gpu_group.kind[1]), others(gpu_group.members, group.place)
         rise = values.rise(number, gpu_group.site, rest)
@@ -179,7 +179,7 @@ class BoundSwap(BoundSourceDefaults):
         return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
 
     def _is_bad(self, job: Job, group: _GroupVictims, number: int, victim: Job) -> bool:
-        """Whether the victim would be bound for too long, or the job and those who stay to each other."""
+        """Whether the victim would be bound for too long, or the job and those that remain to each other."""
         gpu_group, values, rest = group.gpu_group, self._values, others(group.gpu_group.members, group.place)
         if values.waits.spares(victim, job, values.ratio(gpu_group.site, number, rest)):
             return True
@@ -202,7 +202,7 @@ class BoundSwap(BoundSourceDefaults):
 
 
 def is_urgent(job: Job, victim: Job) -> bool:
-    """Whether a job's place is asked for by one of higher priority: nobody weighs then whether that pays."""
+    """Whether a job's place is asked for by one of higher priority: then it is not weighed whether that pays."""
     return job.spec.priority > victim.spec.priority
 
 

@@ -29,7 +29,7 @@ class Consolidation:
     """See the module.
 
     Attributes:
-        consolidates: Whether anybody is gathered.
+        consolidates: Whether any job is consolidated.
         moves: Whether running jobs are moved at all.
         faster_min: By what factor a job must be faster there at least.
     """
@@ -44,7 +44,7 @@ class Consolidation:
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """Move whom it saves most time, as long as there is room for somebody."""
+        """Move the jobs it saves most time, as long as there is room for one."""
         if (
             self.consolidates
             and self.moves
@@ -88,7 +88,7 @@ class _Consolidator:
             self._found.append(_Saving(saved_s, job, faster))
 
     def carry_out(self) -> None:
-        """Those who gain most first; one takes a place that was another's, too."""
+        """Those that gain most first; one takes a place that was another's, too."""
         for saving in sorted(self._found, key=_most_first):
             loads = self._place(saving.job)
             if loads is not None:

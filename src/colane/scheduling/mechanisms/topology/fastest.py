@@ -32,7 +32,7 @@ class Fastest:
         return BoundFastest(context) if context.explains or any_free(context) else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
+        """No job is stopped."""
         return inf
 
 
@@ -66,7 +66,7 @@ class BoundFastest(BoundSourceDefaults):
         return candidate
 
     def _not_awaited(self, job: Job, spec: JobSpec) -> Candidate | None:
-        """The first free GPU to which nobody as urgent who is parked is bound."""
+        """The first free GPU to which no parked job as urgent is bound."""
         draft = self._draft
 
         def awaited_last(gpus: Sequence[GpuLoad]) -> list[GpuLoad]:

@@ -65,7 +65,7 @@ class Fit(NamedTuple):
 def interference(question: Question, sockets: int) -> tuple[float, float]:
     """What a job on these sockets would suffer and what it would cause, over the worst.
 
-    It goes at the pace its worst neighbour leaves it (the authors' execution model), or its company on the same GPU if
+    It goes at the pace its worst neighbour leaves it (the authors' execution model), or its co-runners on the GPU if
     that is worse; what it causes is the mean over the neighbours it would disturb.
     """
     near = [neighbour for neighbour in question.neighbours if neighbour.sockets & sockets]

@@ -84,7 +84,7 @@ class BestRefused:
     Attributes:
         node: Of the place with the best utility, None where there is no room at all.
         fit: It.
-        harmed: Whom the job would harm on the best place that is good enough for itself.
+        harmed: Jobs that it would harm on the best place that is good enough for itself.
     """
 
     node: NodeState | None = None
@@ -117,7 +117,7 @@ class BestPlaces:
         pool: Which nodes.
         placer: How a job is mapped onto a node.
         weights: Of the utility's terms.
-        spares_neighbours: Whether nobody may be pushed below his own least utility.
+        spares_neighbours: Whether no job may be pushed below its own least utility.
         measure: How slowdowns by neighbours count.
     """
 
