@@ -20,6 +20,8 @@ from colane.client.locate import TOKEN_FILE, read_token
 
 START_MAX_S = 180.0
 """On a busy machine what takes seconds takes a minute; this is for what never comes."""
+ENDING_MAX_S = 20.0
+"""Within this what was killed or told to end is gone."""
 COLANE = [sys.executable, "-m", "colane.cli"]
 
 
@@ -78,6 +80,10 @@ class Up:
         """Every process that carries the state directory in its command line or environment."""
         return marked(self.state)
 
+    def leaves_none(self) -> None:
+        """Wait for the end of all of them."""
+        until_gone(self.state)
+
     def end(self, number: int) -> tuple[int, str]:
         """Send a signal and wait; return exit code and what else it said."""
         self.process.send_signal(number)
@@ -98,13 +104,18 @@ def marked(path: Path) -> list[int]:
     return found
 
 
-def until(look: Callable[[], Any], what: str) -> Any:
+def until(look: Callable[[], Any], what: str, within_s: float = START_MAX_S) -> Any:
     """Look until there is something to see."""
-    deadline_s = time.monotonic() + START_MAX_S
+    deadline_s = time.monotonic() + within_s
     while not (seen := look()):
         assert time.monotonic() < deadline_s, f"waited in vain: {what}"
         select.select([], [], [], 0.01)
     return seen
+
+
+def until_gone(path: Path) -> None:
+    """Wait for the end of every process with this path: one that was killed is there until it has had a core."""
+    until(lambda: not marked(path), f"no process of {path} is left", ENDING_MAX_S)
 
 
 def start_up(state: Path, *options: str, **variables: str) -> Up:
@@ -151,7 +162,7 @@ def shared_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     yield up
     code, said = up.end(15)
     assert code == 0, said
-    assert not up.processes()
+    up.leaves_none()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from colane.cli.demo import plan as demo_plan
 from colane.cli.demo.mixed import MixedPlan, make_mixed_plan
 from colane.cli.errors import MisuseError
 from colane.model.hardware import Gpu
-from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, marked
+from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until_gone
 from tests.needs import needs
 
 torch_and_data = pytest.mark.usefixtures("trainer")
@@ -119,7 +119,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
     _, said = process.communicate(timeout=START_MAX_S)
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert not marked(tmp_path)
+    until_gone(tmp_path)
     assert not list((tmp_path / "tmp").glob("colane-demo-*"))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, marked, run_colane
+from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -261,7 +261,7 @@ def test_cancelling(live: Colane, shared_up: Up, gate: Gate, tmp_path: Path) -> 
     assert again.code == 0
     assert again.out == f"job {running}: cancelled\njob {waiting}: cancelled\n"
     assert live("cancel", str(waiting), "--json").json == [{"id": waiting, "state": "cancelled"}]
-    assert not marked(tmp_path / "gate")
+    until_gone(tmp_path / "gate")
 
 
 def test_cancelling_what_is_not_there(live: Colane) -> None:

@@ -36,7 +36,7 @@ def test_it_says_where_and_what(make_up: MakeUp) -> None:
     assert "device me/0: cpu, 2 GB, cores 0" in up.greeting
     assert f"export COLANE_STATE={up.state}" in up.greeting
     assert up.end(signal.SIGTERM) == (0, "stopping\nstopped\n")
-    assert not up.processes()
+    up.leaves_none()
     assert not (up.state / "server.json").exists()
 
 
@@ -46,7 +46,7 @@ def test_stopping_cancels_what_runs_and_keeps_what_waits(make_up: MakeUp, gate: 
     running, waiting = submit(up, gate.job), submit(up, ["true"])
     up.wait_for(running, "launching")
     assert up.end(number)[0] == 0
-    assert not up.processes()
+    up.leaves_none()
     again = make_up("--devices", "cpu:1", "--policy", "fifo")
     assert again.wait_for(running, "cancelled")["reason"] == "cancelled by the end of colane up"
     again.wait_for(waiting, "succeeded")
@@ -110,7 +110,7 @@ def test_a_closed_terminal_is_no_order(make_up: MakeUp, gate: Gate) -> None:
     assert f"it goes on in the background; kill {up.process.pid} stops all" in log.read_text()
     assert up.end(signal.SIGTERM) == (0, "")
     assert log.read_text().endswith("stopping\nstopped\n")
-    assert not up.processes()
+    up.leaves_none()
 
 
 SAVING = """

@@ -10,7 +10,7 @@ import pytest
 
 from colane.client.client import Client
 from colane.client.errors import Refused
-from tests.cli.conftest import Up, marked, start_up
+from tests.cli.conftest import Up, start_up, until_gone
 from tests.users import NEEDS_ROOT, OTHER_UID, as_user, open_directory
 
 pytestmark = [pytest.mark.live, NEEDS_ROOT]
@@ -32,7 +32,7 @@ def up() -> Iterator[Up]:
         yield started
         code, said = started.end(15)
         assert code == 0, said
-        assert not marked(directory)
+        until_gone(directory)
 
 
 def local(up: Up) -> Client:
