@@ -89,7 +89,7 @@ class AgentLink:
 
 
 class _Heading(NamedTuple):
-    """What all requests to a scheduler begin with: whom to, what its paths begin with, the headers they share."""
+    """What all requests to a scheduler begin with: the server, what its paths begin with, the headers they share."""
 
     origin: Origin
     path: bytes

@@ -27,7 +27,7 @@ RETRIES: Final = 2
 """A request whose answer was lost is sent again with the same idempotency key."""
 
 TOKEN_BYTES: Final = 32
-"""Of chance in a token: nobody tries all of them."""
+"""Of chance in a token: too many to try them all."""
 
 PAGE_JOBS: Final = 1_000
 Object = dict[str, Any]
@@ -202,11 +202,11 @@ class Client:
     # -- tokens
 
     def tokens(self) -> list[Object]:
-        """Return what is known of tokens: an operator's client of all, a user's of his own."""
+        """Return what is known of tokens: an operator's client of all, a user's of that user's own."""
         return list(self._get("/tokens"))
 
     def make_token(self, *, user: str | None = None, node: str | None = None, role: str | None = None) -> str:
-        """Make a token for a user or for the agent of a node, and return it: nobody else knows it."""
+        """Make a token for a user or for the agent of a node, and return it: it is kept nowhere else."""
         token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = hashlib.sha256(token.encode()).hexdigest()
         self._change("POST", "/tokens", {"digest": digest, **_without_none(user=user, node=node, role=role)})

@@ -32,7 +32,7 @@ Origin = tuple[str, str, int]
 
 
 def origin_of(url: httpx.URL) -> Origin:
-    """Return whom requests to an address are sent to.
+    """Return the server requests to an address are sent to.
 
     Raises:
         httpx.UnsupportedProtocol: It names no host, or none of HTTP.
@@ -97,7 +97,7 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
     """See the module's docstring.
 
     Args:
-        trusted: Whom https is spoken with.
+        trusted: Servers https is spoken with.
         socket: A unix socket to go through, whatever the host.
     """
 
@@ -121,7 +121,7 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
         """Send a request that is written already and return its whole answer.
 
         Args:
-            origin: Whom to.
+            origin: The server.
             text: The request, head and body; it must ask to keep the connection, and be safe to repeat.
             limits: Seconds to `connect` and to `read`, as httpx names them.
 

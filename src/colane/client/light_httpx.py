@@ -12,7 +12,7 @@ COMMAND_LINE: Final = "httpx._main"
 
 
 def prepare_httpx() -> None:
-    """Import httpx, if nobody has yet; afterwards its command line can be imported as ever."""
+    """Import httpx, unless it is imported; afterwards its command line can be imported as ever."""
     if "httpx" in sys.modules:
         return
     sys.modules[COMMAND_LINE] = ModuleType(COMMAND_LINE)  # has no `main`

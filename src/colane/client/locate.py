@@ -1,6 +1,6 @@
 """Where the scheduler is: `COLANE_URL`, else the one on this machine by its state directory, else the default.
 
-On its own machine a scheduler is called through its socket where that can be reached: the kernel then says who calls,
+On its own machine a scheduler is called through its socket where that can be reached: the kernel then names the caller,
 and no token is needed.
 """
 
@@ -27,7 +27,7 @@ UNIX: Final = "unix://"
 SERVER_FILE: Final = "server.json"
 SOCKET_FILE: Final = "socket"
 TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
-"""What a scheduler that was given no token demands: only who may read its state directory can know it."""
+"""What a scheduler that was given no token demands: only readers of its state directory can know it."""
 
 
 def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
@@ -111,7 +111,7 @@ class _Published(NamedTuple):
 
 
 def _published(state_dir: Path) -> _Published | None:
-    """Return what a scheduler has written there; a file a killed one left behind names a URL nobody answers at."""
+    """Return what a scheduler has written there; a file a killed one left behind names a dead URL."""
     try:
         body = json.loads((state_dir / SERVER_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

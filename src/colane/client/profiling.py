@@ -2,7 +2,7 @@
 
 The scheduler learns by itself from what runs (`perf.observe`); here jobs are only run so that it can. A job alone
 keeps its GPU to itself and is stopped after `steps_limit` steps. The jobs of a set carry one `measurement_group` name,
-which the core starts together on a free GPU; they are stopped as soon as each has made enough steps in that company.
+which the core starts together on a free GPU; they are stopped as soon as each has made enough steps with the others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPEN_END: Final = 1_000_000
 """Steps a built-in job is given where the user names none: it is stopped long before."""
 
 TOGETHER_MAX_S: Final = 900.0
-"""The jobs of a set end by themselves after about this long, should nobody be left to stop them."""
+"""The jobs of a set end by themselves after about this long, should no client be left to stop them."""
 
 ENDED_STATES: Final = frozenset(state.value for state in ENDED)
 

@@ -1,4 +1,4 @@
-"""TLS by files of certificates: whom callers trust, and that what a listener is given fits together."""
+"""TLS by files of certificates: the servers callers trust, and that what a listener is given fits together."""
 
 from __future__ import annotations
 

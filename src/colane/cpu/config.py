@@ -13,7 +13,7 @@ class TuningConfig:
     """How the cores of training jobs are tuned (paper D, section IV-B).
 
     Attributes:
-        tuner: Who says what is tried next.
+        tuner: Says what is tried next.
         window_s: How long a number of cores is tried, at least; the paper's step.
         steps_min: Steps it is tried for, at least.
         samples_min: Samples of utilisation, of a job that reports no steps.

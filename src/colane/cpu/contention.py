@@ -2,8 +2,8 @@
 
 A node whose memory bandwidth is used over a threshold is not at fault by itself: only when a training job on it goes
 slower than it did is the job without GPUs that uses most of the bandwidth held back, one step in each interval. It is
-let go step by step once the node has been well below the threshold for a while, at once when nobody trains there.
-Whoever has to be held back again soon after is let go later each time, so that the two do not take turns for ever.
+let go step by step once the node has been well below the threshold for a while, at once when no training job is there.
+A job that has to be held back again soon after is let go later each time, so that the two do not take turns for ever.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class ContentionConfig:
     """Thresholds of the contention eliminator.
 
     Attributes:
-        threshold_ratio: Part of a node's bandwidth above which somebody may be held back (the paper's 75 %).
-        release_ratio: Part below which somebody may be let go.
+        threshold_ratio: Part of a node's bandwidth above which a job may be held back (the paper's 75 %).
+        release_ratio: Part below which a job may be let go.
         drop_ratio: A training job is slowed when it is slower by more than this than it was.
         interval_s: One step an interval; also how often the bandwidth is measured.
         release_s: For so long the node is below `release_ratio` before the first step back.
         release_factor_max: The wait doubles each time a job is held back anew, up to so many times `release_s`.
         bandwidth_min_ratio: Least part of the bandwidth that a job is left, where the machine can bound it.
-        used_min_ratio: Who uses less of the bandwidth is not held back for it.
+        used_min_ratio: A job that uses less of the bandwidth is not held back for it.
         steps_min: Steps over which the speed of a training job is taken, at least.
     """
 
@@ -111,7 +111,7 @@ class NodeWatch:
         self._held_back: dict[int, int] = {}
 
     def judge(self, look: Look, consumers: Sequence[Consumer]) -> list[Change]:
-        """What changes now; at most one job is held back further or let go a step, all when nobody trains."""
+        """What changes now; at most one job is held back further or let go a step, all when no job trains."""
         config = self._config
         held = [one for one in consumers if one.is_held_back]
         if not look.trains:
@@ -137,7 +137,7 @@ class NodeWatch:
         return []
 
     def _let_go(self, at_s: float, held: Sequence[Consumer]) -> list[Change]:
-        """One step back for whoever uses least."""
+        """One step back for the job that uses least."""
         if not held or self._calm_since_s is None:
             return []
         one = min(held, key=lambda one: (one.used_ratio, one.job))

@@ -112,7 +112,7 @@ def next_total(tuner: Tuner, tried: Sequence[CoreTry], cores_max: int, gpus: int
     """What a job on several GPUs is to try next: as many cores for each as its tuner says, then a few less in all.
 
     Args:
-        tuner: Who looks.
+        tuner: The tuner.
         tried: Cores of all its GPUs together, the start first.
         cores_max: Most it could have, in all.
         gpus: How many it has.

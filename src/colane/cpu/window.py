@@ -22,7 +22,7 @@ class TryWindow:
     Args:
         cores: How many, of all its GPUs together.
         begins_s: What it does before is not counted.
-        co_runners: Who else was on its GPUs; with others a try begins anew.
+        co_runners: The other jobs on its GPUs; with others a try begins anew.
     """
 
     def __init__(self, cores: int, begins_s: float, co_runners: Hashable) -> None:

@@ -27,7 +27,7 @@ class CountersError(Exception):
 
 
 def open_counter(core: int) -> int:
-    """Count the cache misses of everybody on a core.
+    """Count the cache misses of all processes on a core.
 
     Raises:
         OSError: The kernel or the machine does not let us.

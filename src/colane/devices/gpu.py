@@ -26,7 +26,7 @@ _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVM
 """Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more. A GPU that
 remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
 and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
-replaced, results may be wrong until somebody looks (NVIDIA GPU memory error management)."""
+replaced, results may be wrong until an operator looks (NVIDIA GPU memory error management)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class CpuTimes(NamedTuple):
     """CPU time so far, in seconds.
 
     Attributes:
-        by_core: Of each core, by everybody; time that a hypervisor gave to other guests counts.
+        by_core: Of each core, by all processes; time that a hypervisor gave to other guests counts.
         by_pid: Of each of our processes, with the cores it may run on.
     """
 

@@ -92,7 +92,7 @@ class Resctrl:
         return problems
 
     def read(self) -> tuple[int, dict[str, int]]:
-        """Bytes so far: of everybody, and of each job. A group the processor lost count of is left out."""
+        """Bytes so far: of all processes, and of each job. A group the processor lost count of is left out."""
         groups = [self._root, *(path for path in _control_groups(self._root))]
         total = sum(filter(None, map(_counted, groups)))
         own = {name: _counted(self._group(name)) for name in self._tasks}

@@ -161,7 +161,7 @@ class Suspender:
 
         Args:
             saved: What `suspend` returned.
-            free_bytes: Free memory of its GPU, asked right before; nobody else may take any until this returns.
+            free_bytes: Free memory of its GPU, asked right before; no other may take any until this returns.
             margin_bytes: Wanted beyond what was saved.
 
         Raises:

@@ -43,7 +43,7 @@ class MemoryUse:
     """Memory of one device, now.
 
     Attributes:
-        free_bytes: Held by nobody.
+        free_bytes: Not held by any process.
         by_pid: What each process holds; None for a process of which the driver does not tell. None altogether where
             processes are counted in another pid namespace than ours.
     """
@@ -97,5 +97,5 @@ class Devices(Protocol):
         ...
 
     def memory(self, index: int) -> MemoryUse | None:
-        """Who holds memory of a device; None of one that cannot tell."""
+        """Processes that hold memory of a device; None of one that cannot tell."""
         ...

@@ -116,7 +116,7 @@ def resize(layout: Layout, job: int, memory: Memory) -> Layout:
 
 
 def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, tuple[tuple[int, LaneSpot], ...]]:
-    """Place everybody of a queue who can run now, in its order; later ones may pass earlier ones.
+    """Place all of a queue that can run now, in its order; later ones may pass earlier ones.
 
     To be asked after every arrival and every end, also when the lane stays: P was freed even then.
 
@@ -145,7 +145,7 @@ class MemoryRelief(NamedTuple):
 
 
 def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> MemoryRelief:
-    """Whom to move to another lane of a GPU, or off it, so that the rest is safe again: the youngest that do not fit.
+    """Jobs to move to another lane of a GPU, or off it, so that the rest is safe again: the youngest that do not fit.
 
     Who takes turns with others needs only what its E is more than theirs, so that is tried before anybody has to go.
 
@@ -168,7 +168,7 @@ def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> M
 
 
 def outgrown(layout: Layout) -> tuple[int, ...]:
-    """Jobs to take off a GPU so that the rest is safe again, where nobody may change his lane."""
+    """Jobs to take off a GPU so that the rest is safe again, where none may change its lane."""
     return squeeze(layout, lambda _job, _members: False).gone
 
 

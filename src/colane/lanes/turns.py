@@ -1,8 +1,8 @@
-"""Whose turn is next in a lane (paper B, section 3.4, and the order functions of its released scheduler).
+"""Which job has the next turn in a lane (paper B, section 3.4, and the order functions of its released scheduler).
 
 Pure rules for jobs that share a lane and run one at a time. Live, the agent's gate grants turns by them; in virtual
 time a lane is divided by `shares`, which is the limit of those grants. Only ready jobs are given, so every rule is
-work-conserving: who loads data or has not reached a boundary holds nobody up.
+work-conserving: a job that loads data or has not reached a boundary holds no other up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Contender(NamedTuple):
 
     Attributes:
         id: The job.
-        arrived: Its serial number in the lane: who came earlier has the smaller one.
+        arrived: Its serial number in the lane: one that came earlier has the smaller number.
         weight: Its share under `fair`, against the weights of the others; positive.
         priority: Higher goes first under `priority`.
         service_s: Time it has held the lane.
         virtual_s: Service divided by weight, counted from where the lane stood when it came (see `TurnClock`).
-        steps: Steps it has run since the lane's company last changed.
+        steps: Steps it has run since the jobs of the lane last changed.
         remaining_s: Time it still needs the lane, None when unknown.
         step_s: Length of its steps, None when unknown.
         serves: It answers requests: it goes before training under every rule.
@@ -65,7 +65,7 @@ def precedence(rule: TurnRule, member: Contender) -> _Key:
 
 
 def next_holder(rule: TurnRule, ready: Sequence[Contender]) -> int | None:
-    """Say which of the ready jobs runs next; None when nobody is ready."""
+    """Say which of the ready jobs runs next; None when none is ready."""
     if not ready:
         return None
     return min(ready, key=lambda member: precedence(rule, member)).id
@@ -74,8 +74,8 @@ def next_holder(rule: TurnRule, ready: Sequence[Contender]) -> int | None:
 def yields_to(rule: TurnRule, holder: Contender, other: Contender, *, quantum_over: bool) -> bool:
     """Whether the holder of a lane should give it up because `other` is ready.
 
-    Under `fair` and `rr` that is so once its quantum is over, whoever is next then; under the other rules, and for
-    one that serves requests, as soon as somebody better is ready.
+    Under `fair` and `rr` that is so once its quantum is over, whichever is next then; under the other rules, and for
+    one that serves requests, as soon as a better one is ready.
     """
     if rule in SHARED and holder.serves == other.serves:
         return quantum_over
@@ -86,7 +86,7 @@ HANDOFF_RATIO_MAX = 0.01
 """Part of a lane's time that passing turns on may take."""
 
 QUANTUM_MAX_S = 0.25
-"""No turn is made longer than this for the sake of that, so that nobody waits for long."""
+"""No turn is made longer than this for the sake of that, so that no job waits for long."""
 
 
 def quantum_s(turns: Turns, handoff_s: float | None) -> float:
@@ -127,7 +127,7 @@ def _in_order(rule: TurnRule, members: Sequence[Contender], left: float) -> dict
 
 
 def _divided(rule: TurnRule, members: Sequence[Contender], left: float) -> dict[int, float]:
-    """By weight; those who want less than that come first, so that the others divide what remains."""
+    """By weight; those that want less than that come first, so that the others divide what remains."""
     weights = dict(zip([member.id for member in members], _weights(rule, members), strict=True))
     given, open_ = {}, math.fsum(weights.values())
     for member in sorted(members, key=lambda member: member.demand_ratio / weights[member.id]):
@@ -158,7 +158,7 @@ class LaneRequest(NamedTuple):
 
 
 def grant(rule: TurnRule, ready: Iterable[LaneRequest], holding: Iterable[LaneRequest]) -> list[int]:
-    """Say who may start to run now; a gang gets all of its lanes or none.
+    """Say which jobs may start to run now; a gang gets all of its lanes or none.
 
     Jobs are asked in order of the rule. One that must wait for a holder it would replace keeps its free lanes from
     those behind it, so gangs are not starved; behind a holder that goes before it, it leaves them to others.
@@ -270,7 +270,7 @@ class TurnClock:
         return self._accounts[job].virtual_s
 
     def steps(self, job: int) -> int:
-        """Its steps since the company last changed."""
+        """Its steps since the jobs of the lane last changed."""
         return self._accounts[job].steps
 
     def _mates(self, job: int, among: Container[int] | None) -> list[_Account]:

@@ -62,7 +62,7 @@ class Evaluation:
 
 
 def ordering(holds: bool) -> str:
-    """Verdict on who comes before whom."""
+    """Verdict on an order."""
     return ClaimVerdict.ORDERING_HOLDS if holds else "differs: see the numbers"
 
 

@@ -1,4 +1,4 @@
-"""How soon CPU jobs of a month like CODA's could start at all: every core in one pool, whoever fits starts.
+"""How soon CPU jobs of a month like CODA's could start at all: every core in one pool, any that fits starts.
 
 Training jobs are there at once with the cores they have use for, whatever runs, and end as soon as these let them. The
 CPU jobs that wait are asked in order of arrival, and start when so many cores are free, however they lie on nodes. What
@@ -32,7 +32,7 @@ class OnePool:
         self.waits_s: list[float] = []
 
     def submit(self, job: TraceJob) -> None:
-        """A job comes; who has ended by then makes room first."""
+        """A job comes; jobs that have ended by then make room first."""
         self.until(job.submit_s)
         if job.spec.gpus:
             self._start(best_cores(job.model, job.spec.gpus), job.submit_s, self._world.work_steps(job))
@@ -48,7 +48,7 @@ class OnePool:
             self._serve(end_s)
 
     def _serve(self, now_s: float) -> None:
-        """Start whoever fits, in order of arrival."""
+        """Start all that fit, in order of arrival."""
         left: list[TraceJob] = []
         for job in self._waiting:
             if job.spec.cores <= self._free:

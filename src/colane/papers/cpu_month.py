@@ -47,7 +47,7 @@ MAIN = (FIFO, DRF, CODA)
 
 
 class Setup(NamedTuple):
-    """Who decides, whether cores are tuned, and whether CPU jobs are held back where memory bandwidth is short."""
+    """Which policy decides, whether cores are tuned, and whether CPU jobs are throttled."""
 
     policy: Policy
     tunes: bool

@@ -29,7 +29,7 @@ class TuningRun(NamedTuple):
     Attributes:
         model: What was trained.
         gpus: GPUs it had.
-        tuner: Who looked.
+        tuner: The tuner used.
         noise_ratio: Error of one sample.
         start: Cores for each GPU it began with.
         steps: Tries after that.

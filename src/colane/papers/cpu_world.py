@@ -80,7 +80,7 @@ class CpuMonthWorld:
         return STARVED_RATIO + (1 - STARVED_RATIO) * part
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
-        """Nobody shares a GPU here."""
+        """No job shares a GPU here."""
         return self.speed(me.job, me.cores)
 
     def used_ratio(self, running: Running) -> float:

@@ -1,7 +1,7 @@
 """Poisson workloads of elastic jobs on 16 nodes of four GPUs, by Pollux's throughputs: sizes chosen or fixed.
 
 Each job keeps its total batch and may run on 1 to 4 GPUs of a node; under `fifo` on as many as its owner asked for,
-in a static split on as many as everybody. Its length is drawn, as steps at the speed of one GPU.
+in a static split on as many as every other. Its length is drawn, as steps at the speed of one GPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Contest:
 
 
 def evaluate(table: PolluxTable, seeds: int, jobs: int) -> tuple[Claim, ...]:
-    """A claim for each way, and who is best.
+    """A claim for each way, and which is best.
 
     Args:
         table: Pollux's measurements.

@@ -1,4 +1,4 @@
-"""Figures of paper B: who has which part of a GPU over time, and what its workloads hold of the memory."""
+"""Figures of paper B: which part of a GPU each job has over time, and what its workloads hold of the memory."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def snapshot_scene(tables: Tables) -> Scene:
 
 
 def snapshot_claim(found: Experiment) -> Claim:
-    """Who ends in which order."""
+    """Which job ends in which order."""
     ends = ends_s(found.runs[0][1])
     order = tuple(job - 1 for job in sorted(ends, key=lambda job: ends[job]))
     verdict = ClaimVerdict.SAME if order == SNAPSHOT_ORDER else "differs"

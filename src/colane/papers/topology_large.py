@@ -51,10 +51,10 @@ class LeastUtilities:
         return (self,)
 
     def outcome(self, outcome: Outcome, now_s: float) -> None:
-        """Not of interest: ends disturb nobody."""
+        """Not of interest: ends slow no job."""
 
     def started(self, process: Process, co_runners: Sequence[Running]) -> None:
-        """Judge everybody on the node."""
+        """Judge all jobs on the node."""
         everybody = [process.running, *co_runners]
         for running in everybody:
             others = [other for other in everybody if other is not running]

@@ -113,7 +113,7 @@ class TickedRun:
     """Runs jobs to their ends, tick by tick, through the core.
 
     Args:
-        policy: Who decides.
+        policy: Decides.
         nodes: The machines.
         jobs: By submission.
         table: Measured times.
@@ -159,7 +159,7 @@ class TickedRun:
             yield Submitted(job.id, job.spec)
 
     def _tick(self, events: list[Event]) -> list[Event]:
-        """Decide, let neighbours disturb each other, see who has ended; the core learns of that at the next tick."""
+        """Decide, let neighbours slow each other, see which jobs ended; the core learns of that at the next tick."""
         self._step(events)
         for process in self._running.values():
             process.needs_s = max([process.needs_s, *self._beside_s(process)])

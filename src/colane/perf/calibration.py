@@ -73,7 +73,7 @@ def folds(members: Sequence[tuple[int, int]], count: int) -> list[Places]:
     """Places of the measurements in which one of a fold's jobs has a part, for each of so many folds of the jobs.
 
     Args:
-        members: Numbers of who is slowed and who slows, by measurement.
+        members: Numbers of the slowed and the slowing job, by measurement.
         count: Folds.
     """
     kinds = sorted({kind for pair in members for kind in pair})

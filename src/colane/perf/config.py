@@ -36,7 +36,7 @@ class PerfConfig:
     Attributes:
         occupancy_max: Threshold on the sum of C by GPU type; above it co-location is predicted not to pay.
         sets_min: Measured sets of a GPU type before they go before its threshold, and before paper A's line is drawn.
-        steps_min: Steps each job must make in a company before it counts as measured (paper A samples 10).
+        steps_min: Steps each job must make next to its co-runners before it counts as measured (paper A samples 10).
         samples_max: Weight of history against new samples, so that a belief can follow a changed script.
         persistent_factor: Safety factor on measured P (the released Salus uses 1.1).
         total_factor: Safety factor on measured P + E (the released Salus uses 1.05).

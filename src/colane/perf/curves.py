@@ -97,7 +97,7 @@ class Curve:
 
 
 EMPTY_CURVE = Curve()
-"""Of a kind nobody knows."""
+"""Of an unknown kind."""
 
 
 class Curves:

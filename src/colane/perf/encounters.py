@@ -1,4 +1,4 @@
-"""One job beside another on a GPU: who, how much it was slowed, how much that is expected."""
+"""One job next to another on a GPU: which, how much it was slowed, how much that is expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ALL_OF_IT = 1.0
 
 
 class CoRunnerTraits(NamedTuple):
-    """What a job's slowdown in company may hang on; None is unknown.
+    """What a job's slowdown by co-runners may depend on; None is unknown.
 
     Attributes:
         family: Of the job.
@@ -31,8 +31,8 @@ class Encounter(NamedTuple):
     Attributes:
         gpu_type: Of the GPU.
         sharing: How they share it.
-        me: Who is slowed.
-        other: Who slows.
+        me: The job that is slowed.
+        other: The job that slows it.
     """
 
     gpu_type: str
@@ -45,7 +45,7 @@ class Sighting(NamedTuple):
     """A slowdown that was measured.
 
     Attributes:
-        encounter: Of whom.
+        encounter: Of which jobs.
         log_slowdown: Natural log of step time together over alone.
         variance: Of measuring, of that log.
     """

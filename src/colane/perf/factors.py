@@ -27,7 +27,7 @@ from colane.perf.situation import LaneMate
 from colane.perf.topology import ACROSS_MACHINES
 
 PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})
-"""Rules under which everybody's turn comes soon."""
+"""Rules under which every job's turn comes soon."""
 
 FITTED_MIN = 2
 """Numbers of GPUs that must be known before others are told by them."""
@@ -163,7 +163,7 @@ def of_turns(
 ) -> Factor:
     """Taking turns with others in a lane: one over the share of its time.
 
-    Under the fair rule shares go by weights; under `rr` everybody has as many steps, so time goes by their length.
+    Under the fair rule shares go by weights; under `rr` all have as many steps, so time goes by their length.
     """
     if not mates:
         return NEUTRAL_FACTOR
@@ -183,7 +183,7 @@ def of_turns(
 
 
 def of_bus(key: ProfileKey, near: Sequence[ProfileKey], neighbours: NeighbourBeliefs, pressure: float) -> Factor:
-    """Neighbours on its sockets, of whom the worst sets the pace, and bandwidth to host memory beyond what there is."""
+    """Neighbours on its sockets, of which the worst sets the pace, and bandwidth to host memory beyond the limit."""
     crowded = Factor(pressure, RateSource.DEFAULT) if pressure > 1.0 else NEUTRAL_FACTOR
     if not near:
         return crowded

@@ -1,4 +1,4 @@
-"""Learning from neighbours: who ran on other GPUs of a job's sockets, and how fast it went (paper C, section 4.2).
+"""Learning from neighbours: which jobs ran on other GPUs of a job's sockets, and how fast it went (paper C, 4.2).
 
 A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them; like an epoch
 (`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With nobody near it teaches the
@@ -26,7 +26,7 @@ class Near(NamedTuple):
 
 
 class SocketNeighbours(NamedTuple):
-    """Where a job runs, and who is near it.
+    """Where a job runs, and which jobs are near it.
 
     Attributes:
         key: Its profile.
@@ -40,7 +40,7 @@ class SocketNeighbours(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """What was seen of a job in one hood."""
+    """What was seen of a job with one set of neighbours."""
 
     neighbours: SocketNeighbours
     steps: int
@@ -59,7 +59,7 @@ class _StayTrack:
     """A stay that goes on.
 
     Attributes:
-        version: Of the node when the hood was looked at.
+        version: Of the node when the neighbours were looked at.
         neighbours: None while nothing can be learnt there.
         window_steps: Steps of this window.
     """
@@ -103,9 +103,9 @@ class Surroundings:
         """A job was seen at this point; the stay that has ended before, if its hood is another now, or a full window.
 
         Args:
-            job: Who.
+            job: The job.
             version: Of its node: while it is the same, nothing there has changed.
-            look: Asks for the hood, None where nothing can be learnt.
+            look: Asks for the neighbours, None where nothing can be learnt.
             progress: The sample.
             steps_min: Steps of the first window.
         """
@@ -160,7 +160,7 @@ def lesson(
 def _slowed_by(
     key: ProfileKey, kinds: set[ProfileKey], neighbours: NeighbourBeliefs, slowdown: float
 ) -> ProfileKey | None:
-    """Who sets the pace: the worst neighbour (the execution model of the authors' code).
+    """The neighbour that sets the pace: the worst (the execution model of the authors' code).
 
     Of one kind that is not known yet it is learnt, unless one that is known explains it all; of several it cannot be.
     """

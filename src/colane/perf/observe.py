@@ -6,7 +6,7 @@ that runs for long teaches soon and seldom. Alone, a job teaches its profile; in
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 
-No job is faster in company than alone. One that is has changed since it was measured alone: then nothing that is said
+No job is faster with co-runners than alone. One that is has changed since it was measured alone: nothing that is said
 of its speed alone holds any more.
 """
 
@@ -32,7 +32,7 @@ DISTURBED_MAX = 3
 
 
 OUTPACED_RATIO = 1.5
-"""A job so many times as fast in company as it was alone is not the job any more that was measured then."""
+"""A job so many times as fast with co-runners as it was alone is not the job any more that was measured then."""
 
 
 class EpochMember(NamedTuple):
@@ -147,11 +147,11 @@ class _Epoch:
 
 
 class Outdated(NamedTuple):
-    """A job that goes faster in company than it was ever seen to go alone.
+    """A job that goes faster with co-runners than it was ever seen to go alone.
 
     Attributes:
         job: Which.
-        key: Whose speed alone does not hold any more.
+        key: The kind whose speed alone does not hold any more.
         ratio: So many times as fast as that.
     """
 
@@ -193,7 +193,7 @@ class Observer:
         Args:
             gpu: Which.
             co_runners: Asked for with an epoch's first sample.
-            job: Who.
+            job: The job.
             progress: The sample.
             steps_min: Steps of the first window.
             is_disturbed: Others use the GPU, too.
@@ -214,7 +214,7 @@ class Observer:
         return lessons
 
     def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-        """The company of a GPU has changed; what the last window before it taught is returned.
+        """The jobs on a GPU have changed; what the last window before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
         """
@@ -224,7 +224,7 @@ class Observer:
             return NOTHING
         taught = _lessons(old, sharing, beliefs, at_s)
         if taught.outdated:
-            return NOTHING  # a window of the new company will tell
+            return NOTHING  # a window with the new co-runners will tell
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 

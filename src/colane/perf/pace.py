@@ -1,4 +1,4 @@
-"""How fast jobs go in their present company, over windows of time."""
+"""How fast jobs go with their present co-runners, over windows of time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from colane.model.progress import Progress
 
 @dataclass(slots=True)
 class Pace:
-    """One job in one company.
+    """One job with one set of co-runners.
 
     Attributes:
-        co_runners: Who was with it; a change of it begins anew.
+        co_runners: The jobs with it; a change of them begins anew.
         steps: Steps at the window's begin.
         at_s: When the last of them ended.
         step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
-        foreseen: Slowdown foreseen of this company when it came together; what it teaches changes that no more.
+        foreseen: Slowdown predicted for these co-runners when they came together; what they teach changes that no more.
     """
 
     co_runners: Hashable
@@ -35,21 +35,21 @@ class Paces:
         self._paces: dict[JobId, Pace] = {}
 
     def forget(self, job: JobId) -> None:
-        """It is not in company any more, or not stepping."""
+        """It has no co-runners any more, or is not stepping."""
         self._paces.pop(job, None)
 
     def step_s(self, job: JobId) -> float | None:
-        """Mean time of a step in its present company; None while too few were seen."""
+        """Mean time of a step with its present co-runners; None while too few were seen."""
         pace = self._paces.get(job)
         return None if pace is None else pace.step_s
 
     def foreseen(self, job: JobId) -> float | None:
-        """Slowdown that was foreseen of its present company; None while nobody said."""
+        """Slowdown predicted for its present co-runners; None while none was."""
         pace = self._paces.get(job)
         return None if pace is None else pace.foreseen
 
     def foresee(self, job: JobId, slowdown: float) -> None:
-        """Say what is foreseen of a company that has just come together."""
+        """Say what is predicted for jobs that have just come together."""
         pace = self._paces.get(job)
         if pace is not None:
             pace.foreseen = slowdown

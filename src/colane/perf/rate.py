@@ -116,7 +116,7 @@ class Factors(NamedTuple):
 
 
 class Slowed(NamedTuple):
-    """What company costs one of a set.
+    """What sharing costs one of a set.
 
     Attributes:
         key: Of the job.

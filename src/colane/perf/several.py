@@ -56,7 +56,7 @@ def of_several(pairs: Sequence[Estimate], smaller: Sequence[Smaller] = (), log_w
 
 
 def _with_one_more(smaller: Smaller) -> float:
-    """The slowdown once who is missing has come."""
+    """The slowdown once the missing job has come."""
     count = len(smaller.there)
     usual = sum([_added(pair) for pair in smaller.there]) / count
     return smaller.slowdown + max(0.0, (smaller.slowdown - 1.0) / count + _added(smaller.missing) - usual)

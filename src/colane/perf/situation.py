@@ -21,7 +21,7 @@ class LaneMate(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """Where and in what company a job runs; the defaults mean alone, at its best.
+    """Where and with which co-runners a job runs; the defaults mean alone, at its best.
 
     Attributes:
         gpu_type: Type of its GPUs; empty is the type it asked for, or the fastest that is known of it.

@@ -40,7 +40,7 @@ ORDERED_EXACTLY_MAX = 6
 
 
 class Comm(NamedTuple):
-    """Job graph in short: who talks to whom, and how much.
+    """Job graph in short: which ranks talk to each other, and how much.
 
     Attributes:
         pattern: Edges of the graph.

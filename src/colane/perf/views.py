@@ -1,4 +1,4 @@
-"""What the papers call the speed of a job in company, read off its rate."""
+"""What the papers call the speed of a job with co-runners, read off its rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def speedup(rate: Rate) -> float | None:
 
 
 def harm(rate: Rate) -> float:
-    """Paper C's interference: time in company over time alone in the same place, less 1 (section 4.2)."""
+    """Paper C's interference: time with co-runners over time alone in the same place, less 1 (section 4.2)."""
     return rate.factors.co_runner_slowdown - 1.0
 
 
@@ -58,5 +58,5 @@ def _spec(key: ProfileKey) -> JobSpec:
 
 
 def summed_speed(rates: Iterable[Rate]) -> float:
-    """Sum of the speeds of a company: Gavel's normalised throughput; above 1, sharing does more than one job alone."""
+    """Sum of the speeds of jobs that share: Gavel's normalised throughput; above 1, they do more than one alone."""
     return sum([rate.ratio for rate in rates])

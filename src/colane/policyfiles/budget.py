@@ -53,7 +53,7 @@ class _Call(threading.Thread, Generic[Answer]):
     def run(self) -> None:
         try:
             self.answers.append(self._call())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - handed to the waiting thread
             self.error = error
 
 

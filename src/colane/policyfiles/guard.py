@@ -1,4 +1,4 @@
-"""A user's policy, asked so that its failing harms nobody.
+"""A user's policy, asked so that its failing does no harm.
 
 While the service runs, a policy that raises, takes too long or returns nonsense decides nothing in that pass: jobs that
 run go on, those that wait wait, with a reason that says so. One that took too long is left alone for ten times its
@@ -27,7 +27,7 @@ from colane.policyfiles.load import create, is_file, path_of, said, where_in
 from colane.policyfiles.shape import flaw_of
 
 BUDGET_S: Final = 5.0
-"""What a pass of a user's policy may take, where nobody says otherwise."""
+"""What a pass of a user's policy may take, where no other budget is given."""
 
 REST_BUDGETS: Final = 10.0
 """An overdue policy is not asked for so many budgets."""
@@ -127,7 +127,7 @@ class GuardedPolicy:
         self._left: threading.Thread | None = None
 
     def plan(self, view: ClusterView) -> Plan:
-        """What the policy plans; nothing, and why, where it fails. Whoever asks why waits for no second failure."""
+        """What the policy plans; nothing, and why, where it fails. Asking why waits for no second failure."""
         if self._is_resting or (view.explain is not None and self.problem):
             return self._nothing(view, self.problem or str(self._fault))
         try:
@@ -153,7 +153,7 @@ class GuardedPolicy:
         self._asked, self._fault, self.problem = False, None, problem
         if kind != self._told:
             self._told = kind
-            wrong = f"{problem}; jobs that run go on, nobody starts until it plans again"
+            wrong = f"{problem}; jobs that run go on, no job starts until it plans again"
             log.warning("policy %s: %s", self.name, wrong if problem else "plans again")
 
     @property

@@ -1,4 +1,4 @@
-"""What a user's policy returns, looked at before anybody relies on it.
+"""What a user's policy returns, checked before it is used.
 
 `core.check` judges whether a plan may be carried out; that it is one, made of the right things, is judged here.
 """

@@ -316,7 +316,7 @@ def _parked_s(job: MixedJob) -> float:
 
 
 def _mates(run: MixedRun, job: MixedJob) -> list[str]:
-    """Who was on a device of a job at the same time for more than a moment."""
+    """Jobs on a device of a job at the same time for more than a moment."""
 
     def together_s(mate: MixedJob) -> float:
         return sum(

@@ -59,7 +59,7 @@ GAIN_MIN: Final = 0.1
 """Of a job's speed alone: sharing for less does not pay."""
 
 PRESETS: Final[tuple[Composed, ...]] = (
-    # Baselines: whole GPUs, nobody is stopped.
+    # Baselines: whole GPUs, no job is stopped.
     Composed("fifo", Arrival(), (Free(), NEVER), (WEEK, HeadOfLine())),
     Composed("easy-backfill", Arrival(), (Free(), NEVER), (WEEK, Backfill())),
     Composed("sjf", Shortest(), (Free(), NEVER), (WEEK,)),
@@ -121,9 +121,9 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "fifo": "in order of arrival; the head of the line blocks",
         "easy-backfill": "others pass the head of the line where they do not delay it",
-        "sjf": "the shortest first, nobody is stopped",
+        "sjf": "the shortest first, no job is stopped",
         "drf": "users by dominant share",
-        "srtf": "least left to do first, making room for it",
+        "srtf": "least left to do first, preemptive",
         "las": "least attained service first, in queues (Tiresias)",
         "max-min": "the smallest part of a fair share first (Gavel)",
         "finish-time-fair": "the worst finish time first (Themis)",

@@ -35,7 +35,7 @@ class LaneTurns:
     Args:
         turns: How the jobs of a lane take turns.
         config: What passing the turn on costs a lane, by node.
-        world: The truth about speed alone and in company.
+        world: The truth about speed alone and with co-runners.
     """
 
     def __init__(self, turns: Turns, config: DriverConfig, world: World) -> None:

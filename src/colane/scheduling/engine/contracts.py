@@ -280,7 +280,7 @@ class Outlook(Enum):
     ALL = 0
     """Any job: one that was refused may be looked at again with another answer."""
     NEWCOMERS = 1
-    """Those that come: who was refused stays refused."""
+    """Those that come: what was refused stays refused."""
     NONE = 2
     """Nor do those that come find anything."""
 

@@ -185,7 +185,7 @@ class _Service:
         return settles
 
     def _full_up_to(self) -> float:
-        """Whoever comes finds nothing either, up to this priority: no source has anything, nor would it outrank."""
+        """Newcomers up to this priority find nothing either: no source has anything, nor would one outrank."""
         pool, is_full = self._context.pool, self._has_full
         for bound_source in self._bound_sources:
             is_full = is_full and bound_source.outlook is Outlook.NONE
@@ -355,14 +355,14 @@ class _Service:
 
 
 REFUSED_MAX: Final = 8
-"""When so many in a row find nothing behind one that has started, it is asked anew who may.
+"""When so many in a row find nothing behind one that has started, it is asked anew which jobs may.
 
 With 1,000 families an end under `colane` takes 10 ms by this in place of 43 (`benchmarks/decide.py`, as source).
 """
 
 
 class _Hope:
-    """Who on a walk may still find something, once a start has left less: looked at again after some were refused.
+    """Jobs of a walk that may yet find something, once a start has left less: looked at anew after some were refused.
 
     Args:
         worth: Classes for which there may be something now.

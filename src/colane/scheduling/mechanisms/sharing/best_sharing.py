@@ -45,11 +45,11 @@ class BesideBest:
 
 
 TRIED: Final = 0.05
-"""What company counts as worth of which nothing is known: little, so that what is known to pay goes before."""
+"""What sharing counts as worth when it was never measured: little, so that what is known to pay goes before."""
 
 
 class _SharedGpu(NamedTuple):
-    """A GPU to come to, by how much the sum of speeds rises, and the speed of who comes."""
+    """A GPU to come to, by how much the sum of speeds rises, and the newcomer's speed."""
 
     rise: float
     ratio: float
@@ -82,7 +82,7 @@ class BoundBestSharing(BoundSourceDefaults):
                 yield self._try(spec, load)
 
     def _at_home(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """Beside those who have come since it was parked."""
+        """Next to those that have come since it was parked."""
         draft, values = self._draft, self._values
         for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
             number, group = values.number(job, spec, load.gpu.type), values.gpu_groups.of(load.id)
@@ -97,7 +97,7 @@ class BoundBestSharing(BoundSourceDefaults):
         self._values.look()
 
     def may_help(self, classes: Classes) -> Classes:
-        """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
+        """Classes for which there are co-runners that pay, cores apart, and those that are looked at one by one."""
         hopes = Hopes()
         if classes is self._draft.view.queue(self._pool).classes:
             hopes = self._values.gpu_groups.hopes.setdefault(self._pool, hopes)
@@ -115,7 +115,7 @@ class BoundBestSharing(BoundSourceDefaults):
         return {**hopes.found, **{key: line for key, line in hopes.tries.items() if self._may_try(line, tried)}}
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
-        """Company that would not pay, or a first run alone."""
+        """Co-runners that would not pay, or a first run alone."""
         if not may_share(spec):
             return None
         kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
@@ -143,7 +143,7 @@ class BoundBestSharing(BoundSourceDefaults):
         return Reason(Why.NO_GAIN, facts, joining.load.jobs)
 
     def _may_rise(self, line: Line) -> bool:
-        """Whether there is company that pays for the first of a class."""
+        """Whether there are co-runners that pay for the first of a class."""
         if line.first is None:
             return False
         job, rises = self._draft.view.job(line.first), False
@@ -152,7 +152,7 @@ class BoundBestSharing(BoundSourceDefaults):
         return rises
 
     def _may_try(self, line: Line, kinds: Iterable[str]) -> bool:
-        """Whether there is company to be tried for the first of a class, on one of these types."""
+        """Whether there is sharing to be tried for the first of a class, on one of these types."""
         job = None if line.first is None else self._draft.view.job(line.first)
         if job is None:
             return False
@@ -179,7 +179,7 @@ class BoundBestSharing(BoundSourceDefaults):
         return _SharedGpu(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
 
     def _try(self, spec: JobSpec, load: GpuLoad) -> Candidate:
-        """Nobody loses more by it than by taking turns; what is learnt counts for all alike."""
+        """No job loses more by it than by taking turns; what is learnt counts for all such jobs."""
         ratio = self._values.rate(spec, load, load.bookings).ratio
         reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
         return Candidate((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)

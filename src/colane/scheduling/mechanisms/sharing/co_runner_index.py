@@ -12,11 +12,11 @@ from colane.perf.beliefs import BelievedLoad
 from colane.perf.beliefs import Kind as KindOfJob
 
 COMPANIONS_MAX: Final = 1 << 16
-"""Companions that are told apart; then all begins anew."""
+"""Kinds of jobs that are told apart; then all begins anew."""
 
 
 class CoRunner(NamedTuple):
-    """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
+    """All of a job that counts on a GPU it shares: its speed, that of others next to it, and which may join.
 
     `asked` is the GPU type it asked for, to which its speed is compared. `stays` until its end where it began, if it
     cannot be stopped.
@@ -47,7 +47,7 @@ def co_runner(booking: Booking, spec: JobSpec) -> CoRunner:
 
 
 Members = tuple[int, ...]
-"""Companions by number, in order of their start."""
+"""Jobs by number, in order of their start."""
 
 
 def others(members: Members, place: int) -> Members:
@@ -74,7 +74,7 @@ class CoRunnerIndex:
         self._of_kind: dict[KindOfJob, set[int]] = {}
 
     def number(self, booking: Booking, spec: JobSpec) -> int:
-        """Of a companion."""
+        """Of a job by number."""
         known = co_runner(booking, spec)
         number = self._numbers.get(known)
         if number is None:
@@ -91,7 +91,7 @@ class CoRunnerIndex:
         return sum([lessons[number] for number in members])
 
     def learn(self, kinds: Iterable[KindOfJob]) -> set[int]:
-        """Something was learnt of these kinds: it concerns the companions that are returned."""
+        """Something was learnt of these kinds: it concerns the numbers that are returned."""
         numbers = set[int]().union(*[self._of_kind.get(kind, ()) for kind in kinds])
         for number in numbers:
             self._lessons[number] += 1

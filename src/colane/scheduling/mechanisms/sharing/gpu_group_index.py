@@ -37,14 +37,14 @@ _Entry = tuple[Weight, tuple[str, ...], GpuGroup]
 
 
 class Hopes:
-    """Waiting classes of a pool for which there may be company: what is worked out of all is kept, not told anew.
+    """Waiting classes of a pool for which there may be co-runners: what is worked out of all is kept.
 
     With 1,000 families an arrival takes 0.2 ms by this in place of 3.5 (`benchmarks/decide.py --families 1000`).
 
     Attributes:
         stamp: What was worked out holds as long as this stays the same, see `SharingValues.stamp`.
-        found: Classes for which there is company that pays, cores apart, and those that are looked at one by one.
-        tries: Others for which there is company of which nothing is known, to be tried where it makes steps.
+        found: Classes for which there are co-runners that pay, cores apart, and those that are looked at one by one.
+        tries: Others for which there are co-runners of which nothing is known, to be tried where those make steps.
         changed: Classes whose first job may be another by now.
     """
 
@@ -81,7 +81,7 @@ class GpuGroupIndex:
         co_runners: The jobs on them.
         totals: Sums of speeds of co-runners, as in `SharingValues`, each with the stamp it holds for.
         known_sets: Whether anything is known of a set of co-runners (`SharingValues.is_known`), with stamps likewise.
-        hopes: Waiting classes for which there is company, by pool.
+        hopes: Waiting classes for which there are co-runners, by pool.
         stepping: Jobs on GPUs that make steps.
         tries: Whether there is sharing to be tried for a job, and for which version of the groups that holds.
         tops: How much the sum of speeds rises at most by a newcomer, and for which version of the groups that holds,
