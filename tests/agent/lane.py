@@ -64,10 +64,8 @@ class Lane:
         await agent.until(lambda: all(self.progress(job).get("turn") in states for job in jobs), f"{jobs} are {states}")
 
     async def says(self, agent: Running, words: str) -> None:
-        """Waits for a message that begins so. A busy machine may make the agent say the same of another job first."""
-        await agent.until(
-            lambda: any(one.startswith(words) for one in self.fake.reports[-1]["messages"]), f"a message: {words}"
-        )
+        """Wait for a message with these words."""
+        await agent.until(lambda: self.fake.is_told(words), f"a message: {words}")
 
     async def end(self, agent: Running, jobs: Sequence[int]) -> None:
         for job in jobs:

@@ -109,8 +109,8 @@ async def test_a_job_that_moves_has_the_cores_of_its_device(tmp_path: Path, mark
         await bench.changes(OF_DEVICES[1], {"slots": [{"gpu": 1, "lane": 0}]})
         assert (bench.job.facts().gpus, bench.job.facts().cores) == ((1,), tuple(sorted(OF_DEVICES[1])))
         fake.change(7, slots=[{"gpu": 9, "lane": 0}])
-        await bench.agent.until(lambda: fake.reports[-1]["messages"])
-        assert "job 7 is not on its cores: this node has not all of the devices (9,)" in fake.reports[-1]["messages"][0]
+        told = "job 7 is not on its cores: this node has not all of the devices (9,)"
+        await bench.agent.until(lambda: fake.is_told(told), told)
         assert bench.are_on(OF_DEVICES[1])
         fake.end(7)
         await bench.agent.until(lambda: (7, 1) in fake.ends, "the end")

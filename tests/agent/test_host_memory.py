@@ -126,8 +126,8 @@ async def test_memory_goes_to_the_host_and_comes_back_when_there_is_room(bench: 
         done, reports = bench.steps(), len(bench.fake.reports)
         bench.machine.strangers_bytes = 115 * GB
         bench.fake.pause(7, paused=False)
-        await agent.until(lambda: any("needs" in message for message in bench.fake.reports[-1]["messages"]))
-        assert "the GPU memory of job 7 stays on the host" in bench.fake.reports[-1]["messages"][0]
+        await agent.until(lambda: bench.fake.is_told("needs"))
+        assert bench.fake.is_told("the GPU memory of job 7 stays on the host")
         assert len(bench.fake.reports) > reports
         assert (bench.steps(), bench.state(), bench.progress()["on_host_bytes"]) == (
             done,
