@@ -168,7 +168,7 @@ def _note(moved: Job, old: JobState, to: JobState, at_s: float) -> None:
 
 
 def _end_phases(moved: Job) -> None:
-    """See `PHASES`; written out, for every move comes by here."""
+    """Written out, for every move comes by here."""
     state = moved.state
     if state is not QUEUED:
         moved.holds = ()

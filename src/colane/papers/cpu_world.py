@@ -84,12 +84,10 @@ class CpuMonthWorld:
         return self.speed(me.job, me.cores)
 
     def used_ratio(self, running: Running) -> float:
-        """See `BandwidthTruth`."""
         is_heavy = HEAVY in running.job.spec.labels
         return running.cores * CORE_BANDWIDTH_RATIO if is_heavy else 0.0
 
     def slowdown(self, job: TraceJob, used_ratio: float) -> float:
-        """See `BandwidthTruth`."""
         over = max(0.0, used_ratio - SHORT_RATIO) / (1 - SHORT_RATIO)
         return 1 + over * SLOWDOWNS.get(job.model, 0.0)
 

@@ -80,7 +80,7 @@ class ByResctrl:
         self.problems: list[str] = []
 
     def read(self, jobs: Mapping[Key, RunningJob]) -> Used:
-        """See `Counting`; the groups follow the jobs."""
+        """The groups follow the jobs."""
         names = {str(key): key for key in jobs}
         pids = {str(key): [process.pid for process in job.processes] for key, job in jobs.items()}
         limits = {str(key): job.limit for key, job in jobs.items()}
@@ -89,11 +89,9 @@ class ByResctrl:
         return Used(total, {names[name]: count for name, count in own.items()})
 
     def whole(self, bytes_per_s: int) -> float:
-        """See `Counting`."""
         return bytes_per_s
 
     def close(self) -> None:
-        """See `Counting`."""
         self._resctrl.close()
 
 
@@ -110,7 +108,6 @@ class ByMisses:
         self._own: dict[Key, float] = {}
 
     def read(self, jobs: Mapping[Key, RunningJob]) -> Used:
-        """See `Counting`."""
         now = self._counters.read()
         spent_s = {key: max(0.0, job.cpu_s - self._cpu_s.get(key, job.cpu_s)) for key, job in jobs.items()}
         self._own = {key: self._own.get(key, 0.0) for key in jobs}
@@ -123,11 +120,9 @@ class ByMisses:
         return Used(sum(now.values()), dict(self._own))
 
     def whole(self, bytes_per_s: int) -> float:
-        """See `Counting`."""
         return bytes_per_s
 
     def close(self) -> None:
-        """See `Counting`."""
         self._counters.close()
 
 
@@ -147,18 +142,17 @@ class ByCpuTime:
         self._stat = stat
 
     def read(self, jobs: Mapping[Key, RunningJob]) -> Used:
-        """See `Counting`: seconds in which cores were busy."""
+        """Seconds in which cores were busy."""
         lines = (line.split() for line in self._stat.read_text().splitlines() if line.startswith("cpu"))
         busy = sum(_busy_ticks(line) for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in self._cores)
         return Used(busy / _TICKS_PER_S, {key: job.cpu_s for key, job in jobs.items()})
 
     def whole(self, bytes_per_s: int) -> float:
-        """See `Counting`."""
         del bytes_per_s
         return len(self._cores)
 
     def close(self) -> None:
-        """See `Counting`."""
+        """Nothing to do."""
 
 
 def _busy_ticks(line: Sequence[str]) -> int:

@@ -58,7 +58,6 @@ class Watching(DemoWatch):
 
     @property
     def tells(self) -> frozenset[str]:
-        """See `DemoWatch`."""
         return TOLD
 
     def submit(self, name: str, request: Object, **env: str) -> int:
@@ -67,7 +66,6 @@ class Watching(DemoWatch):
         return super().submit(name, request, **env)
 
     def note(self, number: int, job: Object, now_s: float) -> None:
-        """See `DemoWatch`."""
         from colane.report.core_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
 
         cores = job["throttle"]["cores"] if job["throttle"] else job["booked_cores"]

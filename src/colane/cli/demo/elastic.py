@@ -58,11 +58,9 @@ class SizeWatch(DemoWatch):
 
     @property
     def tells(self) -> frozenset[str]:
-        """See `DemoWatch`."""
         return TOLD
 
     def note(self, number: int, job: Object, now_s: float) -> None:
-        """See `DemoWatch`."""
         name, progress = self.names[number], job["progress"] or {}
         self.seen.setdefault(name, []).append((now_s, len(job["gpus"])))
         if progress.get("steps") and progress.get("last_step_s"):

@@ -24,10 +24,10 @@ class NodesMatterNot:
     """For indexes over jobs, or over what is believed: nodes change nothing of them."""
 
     def touched(self, _node: int) -> None:
-        """See `Derived`."""
+        """Nothing to do."""
 
     def removed(self, _node: int) -> None:
-        """See `Derived`."""
+        """Nothing to do."""
 
 
 class DerivedOfJobs(Derived, Protocol):

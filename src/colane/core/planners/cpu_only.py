@@ -30,14 +30,12 @@ class CpuOnlyRoom:
         self._maybe: dict[NeedClass, int] = {}
 
     def touched(self, node: int) -> None:
-        """See `Derived`."""
         bit = 1 << node
         self._all |= bit
         for need in self._maybe:
             self._maybe[need] |= bit
 
     def removed(self, node: int) -> None:
-        """See `Derived`."""
         bit = ~(1 << node)
         self._all &= bit
         for need in self._maybe:

@@ -39,7 +39,6 @@ class Ageing:
     max_wait_s: float | None = HOUR_S
 
     def bind(self, context: SchedulingContext) -> AgeingRule | None:
-        """See `Admission`."""
         if self.max_wait_s is None:
             return None
         context.max_wait_s = self.max_wait_s
@@ -141,11 +140,9 @@ class EmptyNodes:
         self._able: dict[tuple[object, ...], Able] = {}
 
     def touched(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.add(node)
 
     def removed(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.discard(node)
         self._known.pop(node, None)
         self._able.clear()

@@ -221,7 +221,6 @@ class BackfillRule(UsualRule):
         self._context.reason = self._context.queue.reason
 
     def allows(self, _job: Job, spec: JobSpec, candidate: Candidate) -> bool:
-        """See `Rule`."""
         reservation = self._reservation
         if reservation is None:
             return True
@@ -233,13 +232,11 @@ class BackfillRule(UsualRule):
         return False
 
     def took(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
-        """See `Rule`."""
         reservation, self._is_barred = self._reservation, False
         if reservation is not None and job is not self._head and self._touches(candidate, reservation):
             reservation.use(spec, candidate.gpus[0].gpu.type, self._end_s(candidate, spec))
 
     def refused(self, job: Job, verdict: Verdict) -> Verdict:
-        """See `Rule`."""
         if self._reservation is None:
             return self._reserve(job, verdict) if self._may_others_start() else Verdict.STOP
         draft, barred = self._context.draft, self._is_barred

@@ -21,7 +21,6 @@ class HeadOfLine:
     strict: bool = True
 
     def bind(self, context: SchedulingContext) -> HeadOfLineRule | None:
-        """See `Admission`."""
         if not self.strict:
             return None
         context.skips_hopeless = False
@@ -35,7 +34,6 @@ class HeadOfLineRule(UsualRule):
         self._context = context
 
     def refused(self, job: Job, _verdict: Verdict) -> Verdict:
-        """See `Rule`."""
         self._context.watch_overdue()
         self._context.draft.wait_rest(self._context.pool, behind(job.id))
         return Verdict.STOP
@@ -52,7 +50,6 @@ class DepthMax:
     depth_max: int = 1000
 
     def bind(self, context: SchedulingContext) -> DepthRule:
-        """See `Admission`."""
         return DepthRule(context, self.depth_max)
 
 
@@ -64,11 +61,10 @@ class DepthRule(UsualRule):
         self._depth_max = self._left = depth_max
 
     def walks(self) -> None:
-        """See `Rule`: another walk looks as far as a plan made anew would."""
+        """Another walk looks as far as a plan made anew would."""
         self._left = self._depth_max
 
     def refused(self, _job: Job, verdict: Verdict) -> Verdict:
-        """See `Rule`."""
         if verdict is Verdict.NEXT_JOB:
             self._left -= 1
         if self._left > 0:

@@ -19,7 +19,6 @@ class First:
     def choose(
         self, _context: SchedulingContext, _job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        """See `Choice`."""
         return next(candidates, None)
 
 
@@ -33,7 +32,6 @@ class BestUtility:
     def choose(
         self, _context: SchedulingContext, _job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        """See `Choice`."""
         return max(candidates, key=_utility, default=None)
 
 
@@ -52,7 +50,6 @@ class MostValue:
     def choose(
         self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        """See `Choice`."""
         best, most, over_s = None, 0.0, horizon_s(context.queue.left_s(job))
         for candidate in candidates:
             value = candidate.ratio - candidate.harm - candidate.cost_s / over_s
@@ -110,14 +107,12 @@ class Sizing:
     size: SizeBy = SizeBy.ASKED
 
     def sizes(self, _context: SchedulingContext, job: Job) -> Iterable[JobSpec]:
-        """See `Sizer`."""
         spec = job.effective
         if self.size is SizeBy.ASKED or not spec.sizes:
             return (spec,)
         return [spec.at(gpus) for gpus in reversed(spec.sizes)]
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
-        """See `Sizer`."""
         return asked.sizes[0] if asked.sizes and self.size is SizeBy.LARGEST else asked.gpus
 
 

@@ -22,7 +22,6 @@ class JobsOfKind(NodesMatterNot, ABC):
         """Whether a job is of this kind: told by the job alone."""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if old is not None and self.belongs(old):
             self._pools[old.spec.pool].discard(old.id)
         if new is not None and self.belongs(new):

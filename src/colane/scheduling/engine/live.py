@@ -209,7 +209,6 @@ class LiveJobs(OfNodes):
         self._gpus: dict[str, Counter[str]] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if old is not None and new is not None and old.spec.pool == new.spec.pool:
             self.pool(new.spec.pool).change(old, new)
             return
@@ -241,7 +240,6 @@ class LiveJobs(OfNodes):
         return kept
 
     def count(self, node: Node, change: int) -> None:
-        """See `OfNodes`."""
         gpus = self._gpus.setdefault(node.pool, Counter())
         for gpu in node.gpus:
             gpus[gpu.type] += change * (gpu.healthy and node.takes_jobs)
@@ -255,7 +253,6 @@ class Priorities(NodesMatterNot):
         self._pools: dict[str, Counter[int]] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         before, after = old is not None and _holds(old), new is not None and _holds(new)
         if before == after and (old is None or new is None or old.effective is new.effective):
             return

@@ -121,11 +121,9 @@ class InTurn:
 
     @property
     def goes_first(self) -> bool:
-        """See `Moving`."""
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """See `Moving`."""
         for way in self.ways:
             way.plan(context)
 
@@ -428,7 +426,6 @@ class BoundReturn(BoundSourceDefaults):
         self._draft = context.draft
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         draft, placement = self._draft, job.placement
         if placement is None or not draft.has_room_at_home(job):
             return

@@ -16,11 +16,9 @@ class OfNodes(ABC):
         self._touched: set[int] = set()
 
     def touched(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.add(node)
 
     def removed(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.discard(node)
         known = self._nodes.pop(node, None)
         if known is not None:

@@ -19,7 +19,6 @@ class UsualSource:
     __slots__ = ()
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
-        """See `Source`."""
         return inf
 
 
@@ -34,21 +33,18 @@ class BoundSourceDefaults:
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return Outlook.ALL
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
+        """Nothing to do."""
 
     def may_help(self, _classes: Classes) -> Classes | None:
-        """See `BoundSource`."""
         return None
 
     def plan_again(self) -> None:
-        """See `BoundSource`."""
+        """Nothing to do."""
 
     def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `BoundSource`."""
         return None
 
 
@@ -58,21 +54,18 @@ class UsualRule:
     judges: bool = False
 
     def urgent(self) -> Iterator[Job]:
-        """See `Rule`."""
         return iter(())
 
     def walks(self) -> None:
-        """See `Rule`."""
+        """Nothing to do."""
 
     def allows(self, _job: Job, _spec: JobSpec, _candidate: Candidate) -> bool:
-        """See `Rule`."""
         return True
 
     def took(self, _job: Job, _spec: JobSpec, _candidate: Candidate) -> None:
-        """See `Rule`."""
+        """Nothing to do."""
 
     def refused(self, _job: Job, verdict: Verdict) -> Verdict:
-        """See `Rule`."""
         return verdict
 
 
@@ -83,7 +76,6 @@ class UsualOrder:
 
     @property
     def quantum_s(self) -> float:
-        """See `QUANTUM_S`."""
         return QUANTUM_S
 
 
@@ -92,4 +84,4 @@ class BesidePolicy:
     """The policy knows nothing of them: they are placed after it was asked (`core.planners.cpu_only`)."""
 
     def place(self, draft: Draft, pool: str) -> None:
-        """See `CpuPlacing`."""
+        """Nothing to do."""

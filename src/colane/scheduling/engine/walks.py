@@ -79,11 +79,10 @@ class ByClass:
         yield from self._by_class(seen)
 
     def skip_class(self) -> None:
-        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `QueueIterator`."""
+        """Nothing to do."""
 
     def _by_class(self, seen: set[JobId]) -> Iterator[Job]:
         jobs, keys = self._draft.view.jobs, self._keys
@@ -139,11 +138,10 @@ class ByRank:
                 heapreplace(self._heads, (*following, index, line))
 
     def skip_class(self) -> None:
-        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `QueueIterator`."""
+        """Nothing to do."""
 
 
 def ranked(draft: Draft, lines: Lines) -> Callable[[Callable[[], Classes]], ByRank]:

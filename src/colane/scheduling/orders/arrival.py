@@ -18,7 +18,6 @@ class Arrival(UsualOrder):
     """First come, first asked."""
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         return in_line(draft, pool)
 
 
@@ -27,7 +26,6 @@ class InferenceFirst(UsualOrder):
     """Inference before training, then arrival (paper B: answers must not wait)."""
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         return in_line(draft, pool, _inference_first)
 
 
@@ -47,7 +45,6 @@ class LightestFirst(UsualOrder):
     """By (C, M) ascending, then arrival (paper A, algorithm 2)."""
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         return in_line(draft, pool, draft.view.derived(LoadKeys).of(draft, pool))
 
 

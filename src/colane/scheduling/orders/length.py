@@ -31,7 +31,6 @@ class Shortest(UsualOrder):
     """The job believed to run for the shortest time first."""
 
     def bind(self, draft: Draft, _pool: str) -> BoundOrder:
-        """See `Order`."""
         times = RunTimes(draft)
 
         def rank(job: Job) -> Rank:
@@ -58,7 +57,6 @@ class LeastRemaining:
     counts_gpus: bool = False
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         kept = draft.view.derived(LiveJobs).kept(draft.view, pool)
         left = partial(kept_times(draft, pool).left, draft.view)
 
@@ -116,7 +114,6 @@ class ByLength(NodesMatterNot):
         self._classes: dict[ClassKey, _Sorted] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if old is not None and old.is_waiting and (line := self._line(old)) is not None:
             line.drop(old.id)
             if not line.ranks and not line.new:

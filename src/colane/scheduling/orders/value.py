@@ -54,7 +54,6 @@ class ByValue:
     awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         expected = Expected(draft, pool)
         rank = {
             Objective.JCT: self._by_left,

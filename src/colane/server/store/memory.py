@@ -26,7 +26,6 @@ class MemoryStore:
         self._audit: list[tuple[float, str, str]] = []
 
     def commit(self, transaction: Transaction) -> int:
-        """See `Store.commit`."""
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
         with self._lock:
@@ -45,24 +44,20 @@ class MemoryStore:
             self._collections[collection][key] = text
 
     def get(self, collection: str, key: str) -> Document | None:
-        """See `Store.get`."""
         with self._lock:
             text = self._collections[collection].get(key)
         return None if text is None else json.loads(text)
 
     def count(self, collection: str) -> int:
-        """See `Store.count`."""
         with self._lock:
             return len(self._collections[collection])
 
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
-        """See `Store.read_all`."""
         with self._lock:
             rows = sorted(self._collections[collection].items())
         return ((key, json.loads(text)) for key, text in rows)
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        """See `Store.page`."""
         with self._lock:
             rows = sorted(row for row in self._collections[collection].items() if row[0] > after)
         return [(key, json.loads(text)) for key, text in rows[:limit]]
@@ -70,7 +65,6 @@ class MemoryStore:
     def page_back(
         self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
     ) -> list[tuple[str, Document]]:
-        """See `Store.page_back`."""
         with self._lock:
             rows = sorted(self._collections[collection].items(), reverse=True)
         found = (
@@ -79,21 +73,18 @@ class MemoryStore:
         return [(key, json.loads(text)) for key, text in islice(found, limit)]
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
-        """See `Store.audit`."""
         with self._lock:
             rows = self._audit[after : after + limit]
         numbered = enumerate(rows, start=after + 1)
         return [AuditLine(number, at_s, kind, json.loads(text)) for number, (at_s, kind, text) in numbered]
 
     def last_audit_number(self) -> int:
-        """See `Store.last_audit_number`."""
         with self._lock:
             return len(self._audit)
 
     def check(self) -> None:
-        """See `Store.check`."""
         if self.vanished is not None:
             raise StoreError(self.vanished)
 
     def close(self) -> None:
-        """See `Store.close`."""
+        """Nothing to do."""

@@ -71,7 +71,6 @@ class SqliteStore:
             raise self._error("opened", error) from error
 
     def commit(self, transaction: Transaction) -> int:
-        """See `Store.commit`."""
         self.check()
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
@@ -94,28 +93,24 @@ class SqliteStore:
         return _last_number(write)
 
     def get(self, collection: str, key: str) -> Document | None:
-        """See `Store.get`."""
         rows = self._read("SELECT body FROM documents WHERE collection = ? AND key = ?", collection, key)
         return json.loads(rows[0][0]) if rows else None
 
     def count(self, collection: str) -> int:
-        """See `Store.count`."""
         return int(self._read("SELECT count(*) FROM documents WHERE collection = ?", collection)[0][0])
 
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
-        """See `Store.read_all`; read in one query, decoded one by one."""
+        """Read in one query, decoded one by one."""
         rows = self._read("SELECT key, body FROM documents WHERE collection = ? ORDER BY key", collection)
         return ((key, json.loads(body)) for key, body in rows)
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        """See `Store.page`."""
         query = "SELECT key, body FROM documents WHERE collection = ? AND key > ? ORDER BY key LIMIT ?"
         return [(key, json.loads(body)) for key, body in self._read(query, collection, after, limit)]
 
     def page_back(
         self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
     ) -> list[tuple[str, Document]]:
-        """See `Store.page_back`."""
         values: list[str | int] = [collection]
         query = "SELECT key, body FROM documents WHERE collection = ?"
         if before is not None:
@@ -124,13 +119,11 @@ class SqliteStore:
         return [(key, json.loads(body)) for key, body in self._read(query, *values, *containing, limit)]
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
-        """See `Store.audit`."""
         query = "SELECT number, at_s, kind, body FROM audit WHERE number > ? ORDER BY number LIMIT ?"
         rows = self._read(query, after, limit)
         return [AuditLine(number, at_s, kind, json.loads(body)) for number, at_s, kind, body in rows]
 
     def last_audit_number(self) -> int:
-        """See `Store.last_audit_number`."""
         with self._read_lock:
             try:
                 return _last_number(self._reader)
@@ -147,7 +140,6 @@ class SqliteStore:
                 )
 
     def close(self) -> None:
-        """See `Store.close`."""
         with self._write_lock, self._read_lock:
             self._reader.close()
             self._writer.close()

@@ -33,7 +33,7 @@ class Hardware:
         self._pools = sorted({node.pool for node in known})
 
     def sized(self, spec: JobSpec) -> JobSpec:
-        """See `Inventory.sized`; where no node is known, the job as it is."""
+        """Where no node is known, the job as it is."""
         return self._inventory.sized(spec) if self._inventory.gpu_types(spec.pool) else spec
 
     def problem(self, spec: JobSpec) -> Problem | None:

@@ -49,7 +49,6 @@ class ArrayDemand(NodesMatterNot):
         self._pools: dict[str, PoolDemand] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if old is not None and new is not None and old.effective is new.effective:
             return
         if old is not None:

@@ -45,7 +45,6 @@ class InArrays(UsualSource):
     """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
 
     def bind(self, context: SchedulingContext) -> BoundInArrays | None:
-        """See `Source`."""
         return BoundInArrays(context) if context.explains or any_free(context) else None
 
 
@@ -59,7 +58,6 @@ class BoundArray(BoundSourceDefaults):
         self._found: set[int] | None = None
 
     def may_help(self, classes: Classes) -> Classes | None:
-        """See `BoundSource`."""
         return classes
 
     @property
@@ -94,7 +92,7 @@ class BoundInArrays(BoundArray):
         return len(node.node.gpus) - held < self._large_need
 
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`; over several nodes where no one has room and the job may span them."""
+        """Over several nodes where no one has room and the job may span them."""
         draft = self._draft
         types = fastest_first(draft, spec, draft.view.gpu_types(spec.pool, spec.gpu_type))
         for kind in types if not spec.anti_collocation else ():
@@ -128,11 +126,9 @@ class ReclaimCores:
     at_cap: AtCap = AtCap.ENDS
 
     def bind(self, context: SchedulingContext) -> BoundTakeBack:
-        """See `Source`."""
         return BoundTakeBack(context, self.aborts_max, self.at_cap)
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
-        """See `Source`."""
         return order.quantum_s
 
 
@@ -166,7 +162,7 @@ class BoundTakeBack(BoundArray):
         context.draft.plan_after_moves(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`; over several nodes where no one can be made free and the job may span them."""
+        """Over several nodes where no one can be made free and the job may span them."""
         kinds = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
         best = None if spec.anti_collocation else self._best_node(spec, kinds)
         if best is not None:

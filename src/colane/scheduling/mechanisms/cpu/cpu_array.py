@@ -41,7 +41,6 @@ class CpuArray:
     user_weights: UserWeights = ALL_ALIKE
 
     def place(self, draft: Draft, pool: str) -> None:
-        """See `CpuPlacing`."""
         draft.serves_cpu_only = True
         classes = draft.view.queue(pool).cpu_only
         if classes:
@@ -133,7 +132,7 @@ class ArrayPlacer(CpuOnlyPlacer):
         self._cores.set(node.order, self._draft.cpu_only_free(node).cores)
 
     def in_order(self, need: NeedClass) -> Iterator[int]:
-        """See `CpuOnlyPlacer`; those with the fewest cores free first: large jobs find the others."""
+        """Those with the fewest cores free first: large jobs find the others."""
         return self._cores.fullest_first(need.cores, self._room.nodes(need))
 
     def _is_any(self, need: NeedClass) -> bool:
@@ -141,14 +140,13 @@ class ArrayPlacer(CpuOnlyPlacer):
         return self._cores.is_any(need.cores, self._room.nodes(need))
 
     def may_take(self, node: NodeState, job: Job) -> bool:
-        """See `CpuOnlyPlacer`."""
         if self._may_borrow(job):
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.effective.cores <= own
 
     def _refuse(self, job: Job) -> None:
-        """See `CpuOnlyPlacer`; where there is room that it may not borrow, it is told why not."""
+        """Where there is room that it may not borrow, it is told why not."""
         draft, spec = self._draft, job.effective
         if draft.view.explain is None or self._may_borrow(job):
             super()._refuse(job)

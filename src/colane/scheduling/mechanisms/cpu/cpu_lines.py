@@ -35,7 +35,6 @@ class CpuLines(NodesMatterNot):
         return iter(()) if line is None else iter(line)
 
     def cpu_only_moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfCpuJobs`."""
         if old is not None and new is not None and old.effective is new.effective and _place(old) == _place(new):
             return
         if old is not None:

@@ -17,11 +17,9 @@ class FreeCores:
         self._touched: set[int] = set()
 
     def touched(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.add(node)
 
     def removed(self, node: int) -> None:
-        """See `Derived`."""
         self._touched.discard(node)
         pool = self._pool_of.pop(node, None)
         if pool is not None:

@@ -28,16 +28,13 @@ class FairThroughput(PlannedSizes):
 
     @property
     def by_goodput(self) -> bool:
-        """See `PlannedSizes`."""
         return self.goodput
 
     @property
     def variance_bound(self) -> float:
-        """See `PlannedSizes`."""
         return self.variance_max
 
     def weight(self, _context: SchedulingContext, _job: Job, most_steps_per_s: float) -> float:
-        """See `PlannedSizes`."""
         return 1 / most_steps_per_s if self.normalised else 1.0
 
 

@@ -28,25 +28,21 @@ class MostValueSizes(PlannedSizes):
 
     @property
     def by_goodput(self) -> bool:
-        """See `PlannedSizes`."""
         return self.goodput
 
     @property
     def by_loss(self) -> bool:
-        """See `PlannedSizes`."""
         return True
 
     @property
     def by_place(self) -> bool:
-        """See `PlannedSizes`."""
         return True
 
     def weight(self, context: SchedulingContext, job: Job, most_steps_per_s: float) -> float:
-        """See `PlannedSizes`."""
         return context.queue.weigh(job) / most_steps_per_s
 
     def speed(self, context: SchedulingContext, job: Job, gpus: int, *, spans: bool | None = None) -> float:
-        """See `PlannedSizes`: a part of that at the size it would like best."""
+        """A part of that at the size it would like best."""
         whole = self.rate(context.draft, job, job.effective.gpus)
         return context.queue.weigh(job) * self.rate(context.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
 
@@ -70,9 +66,7 @@ class Resizing:
 
     @property
     def goes_first(self) -> bool:
-        """See `Moving`."""
         return False
 
     def plan(self, context: SchedulingContext) -> None:
-        """See `Moving`."""
         Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(context)

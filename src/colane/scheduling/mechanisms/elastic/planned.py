@@ -78,7 +78,7 @@ class PlannedSizes:
         return found
 
     def sizes(self, context: SchedulingContext, job: Job) -> Iterator[JobSpec]:
-        """See `Sizer`: the size it is to have; where that finds no place, or it is to have none, the smaller ones."""
+        """The size it is to have; where that finds no place, or it is to have none, the smaller ones."""
         if not job.effective.sizes:
             yield job.effective
             return
@@ -88,7 +88,6 @@ class PlannedSizes:
                 yield job.effective.at(gpus)
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
-        """See `Sizer`."""
         return asked.sizes[0] if asked.sizes else asked.gpus
 
 

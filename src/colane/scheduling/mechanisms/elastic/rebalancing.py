@@ -48,7 +48,6 @@ class Rebalancing:
 
     @property
     def goes_first(self) -> bool:
-        """See `Moving`."""
         return False
 
     def plan(self, context: SchedulingContext) -> None:

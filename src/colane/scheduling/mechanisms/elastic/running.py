@@ -92,5 +92,4 @@ class ElasticJobs(JobsOfKind):
     """Jobs of several sizes that hold GPUs, by pool; kept from one plan to the next."""
 
     def belongs(self, job: Job) -> bool:
-        """See `JobsOfKind`."""
         return bool(job.effective.sizes) and job.placement is not None and not job.home

@@ -34,7 +34,7 @@ class ByShrinking:
     sizes: PlannedSizes = USUAL_SIZES
 
     def bind(self, context: SchedulingContext) -> BoundShrink | None:
-        """See `Source`; where nothing elastic runs there is nothing to shrink."""
+        """Where nothing elastic runs there is nothing to shrink."""
         sites = _sites(self.sizes, context)
         return BoundShrink(self.sizes, context, sites) if sites else None
 
@@ -131,7 +131,6 @@ class BoundShrink(BoundSourceDefaults):
             yield self._candidate(job, spec, *over)
 
     def may_help(self, classes: Classes) -> Classes:
-        """See `BoundSource`."""
         return classes if self._sites else {}
 
     def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:

@@ -35,7 +35,6 @@ class LeastShare(UsualOrder):
     user_weights: UserWeights = ALL_ALIKE
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         shares = UserShares(draft.view, pool, self.share_by, self.user_weights)
 
         def walk(_worth: Callable[[], Classes]) -> _ByShare:
@@ -79,11 +78,9 @@ class _ByShare:
                 heappop(self._turns)
 
     def skip_class(self) -> None:
-        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, spec: JobSpec) -> None:
-        """See `QueueIterator`."""
         self._shares.add(spec)
 
 

@@ -25,11 +25,10 @@ class ToAim:
 
     @property
     def goes_first(self) -> bool:
-        """See `Moving`: those that wait start where others leave."""
+        """Those that wait start where others leave."""
         return True
 
     def plan(self, context: SchedulingContext) -> None:
-        """See `Moving`."""
         aim = context.queue.aim
         if aim is None:
             return

@@ -44,7 +44,6 @@ class LeastAttained:
     quantum_s: float = 0.0
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         kept, now_s = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.now_s
         demotions_s = partial(_demotions_s, sorted(self.queues_gpu_s))
 
@@ -116,7 +115,6 @@ class SmallestPart:
     solver: Solver = Solver.NONE
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         if self.solver is Solver.LP and len(draft.view.gpu_types(pool)) > 1:
             return in_rounds(draft, pool, self.quantum_s, wishes_for_lacks(draft, pool, self.quantum_s, shares))
@@ -165,7 +163,6 @@ class WorstFinish:
         return self.lease_s
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        """See `Order`."""
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         rhos = _Rhos(draft.view, shares, kept_times(draft, pool), self.lease_s)
         if len(draft.view.gpu_types(pool)) > 1:

@@ -36,7 +36,6 @@ class PastUse:
     usage_half_life_s: float | None = None
 
     def bind(self, draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
-        """See `PastUsage`."""
         return by_usage(draft, pool, own) if self.usage_half_life_s else own
 
 
@@ -140,12 +139,11 @@ class _ByUsage:
                 heapreplace(heads, (*following, number, key, entries))
 
     def skip_class(self) -> None:
-        """See `QueueIterator`."""
         if self._key is not None:
             self._left.add(self._key)
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `QueueIterator`."""
+        """Nothing to do."""
 
 
 # -- which jobs hold GPUs
@@ -158,7 +156,6 @@ class Holders(NodesMatterNot):
         self._by_user: dict[str, dict[JobId, Job]] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if old is not None and old.placement is not None:
             jobs = self._by_user[old.spec.user]
             jobs.pop(old.id, None)

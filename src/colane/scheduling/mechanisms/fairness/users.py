@@ -60,7 +60,6 @@ class Users(OfNodes):
         self._capacities: dict[str, Amounts] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
         if (
             old is not None
             and new is not None
@@ -89,7 +88,6 @@ class Users(OfNodes):
         return self._capacities.get(pool, NOTHING)
 
     def count(self, node: Node, change: int) -> None:
-        """See `OfNodes`."""
         self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), candidates(node), change)
 
     def _enter(self, job: Job) -> None:

@@ -99,7 +99,6 @@ class InLane(UsualSource):
     gain_min: float | None = None
 
     def bind(self, context: SchedulingContext) -> BoundLane | None:
-        """See `Source`."""
         return None if self.share_when is ShareWhen.NEVER else BoundLane(self, context)
 
     def find(self) -> Find:
@@ -139,7 +138,6 @@ class BoundLane(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return Outlook.NEWCOMERS
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
@@ -154,7 +152,6 @@ class BoundLane(BoundSourceDefaults):
             yield Candidate((load,), _reason(load, spot), lanes=[spot.lane])
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
         for gpu in gpus:
             load = self._draft.load(gpu.id)
             if load.is_joinable:

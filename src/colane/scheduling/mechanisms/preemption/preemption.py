@@ -55,7 +55,6 @@ class Preemption:
     postpones: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundPreemption | None:
-        """See `Source`."""
         if self.preempts is PreemptsFor.ORDER:
             return BoundPreemption(self, context, context.queue.displaces, context.queue.because)
         if self.preempts is PreemptsFor.PRIORITY and _may_outrank(context):
@@ -63,7 +62,7 @@ class Preemption:
         return None
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
-        """See `Source`; the order's quantum, which holds among equals only where room is made by the order."""
+        """The order's quantum, which holds among equals only where room is made by the order."""
         return order.quantum_s if self.preempts is PreemptsFor.ORDER else inf
 
 
@@ -99,7 +98,6 @@ class BoundPreemption(BoundSourceDefaults):
         return Outlook.NONE if self._survey.is_empty else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         vacancy = self._vacancy(job, spec)
         if vacancy is not None:
             yield from self._candidate(job, spec, vacancy)
@@ -109,7 +107,6 @@ class BoundPreemption(BoundSourceDefaults):
         return {} if self._survey.is_empty else classes
 
     def plan_again(self) -> None:
-        """See `BoundSource`."""
         self._survey.plan_again()
 
     # -- choosing

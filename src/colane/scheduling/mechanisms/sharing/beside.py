@@ -102,7 +102,6 @@ class BesideLightest(UsualSource):
     gain_by: GainBy = GainBy.DELTA
 
     def bind(self, context: SchedulingContext) -> BoundLightest:
-        """See `Source`."""
         return BoundLightest(self, context)
 
 
@@ -119,11 +118,9 @@ class BoundLightest(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return Outlook.NEWCOMERS if may_find_co_runner(self._context, self._jobs_max) else Outlook.NONE
 
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         for load, prediction in self._sharing_values(spec):
             if prediction.pays(self._speedup_min):
                 yield Candidate((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
@@ -188,7 +185,6 @@ class BesidePartner(UsualSource):
     gain_by: GainBy = GainBy.DELTA
 
     def bind(self, context: SchedulingContext) -> BoundPartner | None:
-        """See `Source`."""
         return BoundPartner(self, context) if self.packed else None
 
 
@@ -208,11 +204,9 @@ class BoundPartner(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return Outlook.NEWCOMERS
 
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         best: tuple[float, GpuLoad, Prediction] | None = None
         for load, prediction in self._partners(spec):
             if best is None or prediction.speedup > best[0]:

@@ -71,7 +71,6 @@ class BesideByUtility(UsualSource):
     postpones: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundUtility | None:
-        """See `Source`."""
         return BoundUtility(self, context) if self.jobs_per_gpu_max > 1 else None
 
 
@@ -84,7 +83,6 @@ class BoundUtility(BoundSourceDefaults):
         self._source = source
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         source, draft = self._source, self._context.draft
         least = least_utility(self._context, job) if source.postpones else 0.0
         asks = LeastOf(least, others=source.postpones and not self._context.is_overdue(job))

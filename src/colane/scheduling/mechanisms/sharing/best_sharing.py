@@ -36,7 +36,6 @@ class BesideBest:
     rise_min: float = 0.0
 
     def bind(self, context: SchedulingContext) -> BoundBestSharing | None:
-        """See `Source`."""
         return BoundBestSharing(self, context) if self.jobs_per_gpu_max > 1 else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
@@ -68,7 +67,6 @@ class BoundBestSharing(BoundSourceDefaults):
         self._settings = float(source.jobs_per_gpu_max), source.rise_min
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         if job.home:
             yield from self._at_home(job, spec)
             return
@@ -93,7 +91,6 @@ class BoundBestSharing(BoundSourceDefaults):
                 yield self._candidate(_SharedGpu(rise, values.rate(spec, load, load.bookings).ratio, load))
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
         self._values.look()
 
     def may_help(self, classes: Classes) -> Classes:

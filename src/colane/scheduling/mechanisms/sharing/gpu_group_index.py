@@ -123,11 +123,9 @@ class GpuGroupIndex:
     # -- told by the state
 
     def touched(self, node: int) -> None:
-        """See `Derived`."""
         self._nodes.add(node)
 
     def removed(self, node: int) -> None:
-        """See `Derived`."""
         self._nodes.discard(node)
         self.changes += 1
         for gpu in self._ids.pop(node, ()):

@@ -34,11 +34,9 @@ class ByMovingCoRunner:
     looks_max: int = 4096
 
     def bind(self, context: SchedulingContext) -> BoundMovingCoRunner | None:
-        """See `Source`."""
         return BoundMovingCoRunner(self, context) if self.jobs_per_gpu_max > 1 else None
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
-        """See `Source`."""
         return order.quantum_s
 
 
@@ -54,7 +52,6 @@ class BoundMovingCoRunner(BoundSourceDefaults):
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         if not may_share(spec) or job.home or made_for(self._draft, self._live, job) is not None:
             return
         for kind in self._draft.view.gpu_types(self._context.pool, spec.gpu_type):
@@ -63,7 +60,6 @@ class BoundMovingCoRunner(BoundSourceDefaults):
                 yield self._candidate(job, best)
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
         self._values.look()
 
     def may_help(self, classes: Classes) -> Classes:

@@ -66,7 +66,6 @@ class _Parter:
         self._expected = Expected(context.draft, context.pool)
 
     def plan(self) -> None:
-        """See `Splitting`."""
         for gpu_group in self._values.burdened():
             for gpu in list(gpu_group.gpus):
                 load = self._draft.load(gpu)

@@ -35,11 +35,9 @@ class Swap:
     rise_min: float = 0.0
 
     def bind(self, context: SchedulingContext) -> BoundSwap | None:
-        """See `Source`."""
         return BoundSwap(self, context)
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
-        """See `Source`."""
         return order.quantum_s
 
 
@@ -81,7 +79,6 @@ class BoundSwap(BoundSourceDefaults):
         )
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         if spec.gpus != 1 or job.home:
             return
         made = made_for(self._draft, self._live, job)
@@ -96,7 +93,6 @@ class BoundSwap(BoundSourceDefaults):
             yield candidate
 
     def may_help(self, classes: Classes) -> Classes | None:
-        """See `BoundSource`."""
         return (
             classes
             if self._live.going or self._live.has_past_min_runtime(self._draft.now_s, self._context.queue.quantum_s)
@@ -118,7 +114,6 @@ class BoundSwap(BoundSourceDefaults):
         return self._ranked
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
         self._values.look()
 
     def _gpu_groups(self) -> list[_GroupVictims]:

@@ -63,11 +63,9 @@ class BoundConnected(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return self._free.outlook
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         least = least_utility(self._context, job) if self._postpones else 0.0
         place = self._places.best(spec, least)
         self.single = place is None and self._places.refused.has_room
@@ -77,7 +75,6 @@ class BoundConnected(BoundSourceDefaults):
             self._draft.plan_again(self._context.pool, self._context.overdue_s(job))
 
     def may_help(self, classes: Classes) -> Classes:
-        """See `BoundSource`."""
         return self._free.may_help(classes)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:

@@ -165,7 +165,6 @@ class ScatteredJobs(JobsOfKind):
     """Jobs over several nodes that can be stopped, by pool, kept from plan to plan; not those that must be so."""
 
     def belongs(self, job: Job) -> bool:
-        """See `JobsOfKind`."""
         spec, placement = job.effective, job.placement
         if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
             return False

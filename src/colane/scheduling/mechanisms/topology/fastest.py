@@ -47,7 +47,6 @@ class BoundFastest(BoundSourceDefaults):
         self._knows_neighbours = len(context.draft.beliefs.neighbours) > 0
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         types, self.single = self._draft.view.gpu_types(spec.pool, spec.gpu_type), False
         for kind in types:
             if spec.gpus <= self._draft.free((spec.pool, kind)).most_free or spec.multi_node:
@@ -80,11 +79,9 @@ class BoundFastest(BoundSourceDefaults):
         return None
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
-        """See `BoundSource`."""
         return self._connected.refusal(job, spec)
 
     def may_help(self, classes: Classes) -> Classes:
-        """See `BoundSource`."""
         return self._free.may_help(classes)
 
 

@@ -54,7 +54,7 @@ class Free(UsualSource):
     gpu_types: tuple[str, ...] = ()
 
     def bind(self, context: SchedulingContext) -> BoundFree | None:
-        """See `Source`; nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
+        """Nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
         return BoundFree(self, context) if context.explains or any_free(context) else None
 
 
@@ -79,11 +79,9 @@ class BoundFree(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        """See `BoundSource`."""
         return Outlook.NEWCOMERS if any_free(self._context) else Outlook.NONE
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """See `BoundSource`."""
         draft, types = self._draft, self._types(job, spec)
         if not spec.anti_collocation:
             for kind in types:
