@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.cli.service.limits import quotas as quotas_of_option
+from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
 from colane.server.store.memory import MemoryStore
 from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas
 from colane.server.writer.clock import Clocks
@@ -40,7 +41,7 @@ def test_a_file_says_it(tmp_path: Path) -> None:
     (tmp_path / "limits.toml").write_text(FILE)
     quotas = read_quotas(tmp_path / "limits.toml")
     assert quotas.of("bob") == Limits(gpus=2, queued=10)
-    assert quotas.of("ann") == Limits(running=1, submits_per_minute=5)
+    assert quotas.of("ann") == Limits(running=1, queued=QUEUED_DEFAULT, submits_per_minute=5)
     assert not Quotas().hold
 
 
@@ -73,6 +74,17 @@ def test_a_file_that_says_what_cannot_be(tmp_path: Path, text: str, says: str) -
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LimitsError, match="cannot be read"):
         read_quotas(tmp_path / "none.toml")
+
+
+async def test_by_default_one_user_s_waiting_jobs_are_bounded_and_another_s_are_taken() -> None:
+    async with world(quotas=quotas_of_option(None)) as w:
+        taken = await w.good("POST", "/jobs", [{**SLEEP, "user": "ann"}] * QUEUED_DEFAULT)
+        assert len(taken["ids"]) == QUEUED_DEFAULT
+        refused = await w.http.post("/job", json={**SLEEP, "user": "ann"})
+        assert refused.status_code == 429
+        assert "ann may have 10000 jobs waiting, and has 10000" in refused.json()["detail"]
+        assert "--limits FILE" in refused.json()["detail"]
+        await w.good("POST", "/job", {**SLEEP, "user": "bob"})
 
 
 async def test_more_than_a_user_may_have_waits_with_its_reason_and_goes_on_by_itself() -> None:
@@ -161,7 +173,8 @@ async def test_what_could_never_run_and_what_is_too_much_at_once_is_refused_whol
         await w.submit(user="ann")
         status, said = await w.refused("POST", "/jobs", [{**SLEEP, "user": "ann"}] * 2)
         assert (status, said) == (
-            429, "ann may have 2 jobs waiting, and has 1; submit 2 more when some have started"
+            429, ("ann may have 2 jobs waiting, and has 1; submit 2 more when some have started, or ask "
+            "an operator for a larger `queued` (colane server --limits FILE)")
         )  # fmt: skip
         await w.submit(user="ann")
         for _ in range(2):

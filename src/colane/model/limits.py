@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.model.words import count
+
+QUEUED_DEFAULT: Final = 10_000
+"""Waiting jobs of a user for whom nothing else is said: each costs every decision a little, whose jobs it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ LimitsOption = Annotated[
     typer.Option(
         "--limits",
         metavar="FILE",
-        show_default="none",
+        show_default="10000 waiting jobs a user",
         help="What users and groups may use: gpus, running, queued, submits_per_minute (docs/how-to/security.md).",
     ),
 ]
@@ -29,15 +29,15 @@ SeeOption = Annotated[
 
 
 def quotas(file: Path | None) -> Quotas:
-    """Return the limits that a file says, none where there is no file.
+    """Return the limits that a file says; where there is no file, the default on jobs that wait.
 
     Raises:
         MisuseError: It cannot be read, or says what cannot be.
     """
-    from colane.model.limits import Quotas  # noqa: PLC0415 - imported late
+    from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas  # noqa: PLC0415 - imported late
 
     if file is None:
-        return Quotas()
+        return Quotas(Limits(queued=QUEUED_DEFAULT))
     from colane.server.submitting.limits import LimitsError, read_quotas  # noqa: PLC0415
 
     try:

@@ -7,11 +7,11 @@ import pwd
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
 from colane.server.http.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
@@ -65,8 +65,8 @@ def read_quotas(path: Path) -> Quotas:
         raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
     users, groups = _named_tables(path, body, USER), _named_tables(path, body, GROUP)
     return Quotas(
-        _limits(f"{path}: {DEFAULT}", body.get(DEFAULT, {})),
-        {name: _limits(f"{path}: {USER}.{name}", table) for name, table in users.items()},
+        _of_user(f"{path}: {DEFAULT}", body.get(DEFAULT, {})),
+        {name: _of_user(f"{path}: {USER}.{name}", table) for name, table in users.items()},
         {name: _group(f"{path}: {GROUP}.{name}", name, table) for name, table in groups.items()},
     )
 
@@ -94,6 +94,12 @@ def _demand_system_group(place: str, name: str) -> None:
         grp.getgrnam(name)
     except (KeyError, ValueError) as error:
         raise LimitsError(f"{place}: this machine has no group {name!r}; name its users: members = [...]") from error
+
+
+def _of_user(place: str, table: Any) -> Limits:  # noqa: ANN401 - whatever the file holds
+    """A user's limits: waiting jobs are bounded also where the table does not say so."""
+    limits = _limits(place, table)
+    return limits if limits.queued is not None else replace(limits, queued=QUEUED_DEFAULT)
 
 
 def _limits(place: str, table: Any) -> Limits:  # noqa: ANN401 - whatever the file holds

@@ -90,7 +90,11 @@ class QuotaKeeper:
             waiting = self._waiting(bound, turn)
             if waiting + len(asked) > limits.queued:
                 text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {waiting}"
-                raise RefusedError.because(TOO_MANY, f"{text}; submit {len(asked)} more when some have started")
+                raise RefusedError.because(
+                    TOO_MANY,
+                    f"{text}; submit {len(asked)} more when some have started, "
+                    "or ask an operator for a larger `queued` (colane server --limits FILE)",
+                )
         self._demand_pace(bound, len(asked), turn.now_s)
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
