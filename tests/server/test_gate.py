@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from uvicorn.server import ServerState
 
@@ -17,7 +19,7 @@ from colane.server.http.door import GateRules
 from colane.server.http.listening import HEADERS_MAX_BYTES, PeerProtocol, uvicorn_config
 from colane.server.main import ServerConfig, ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
-from tests.server.processes import scheduler
+from tests.server.processes import DEADLINE_S, scheduler
 
 JSON = {"Content-Type": "application/json"}
 
@@ -220,4 +222,45 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_no_traceback(tmp_path: Path, 
                 one.sendall((ask + more).encode())
         assert running.http.get("/jobs").json() == []
         assert running.stop() == 0
+        assert "Traceback" not in running.errors()
+
+
+def health(url: str) -> int:
+    """The answer on a connection of its own."""
+    return httpx.get(f"{url}/health", timeout=DEADLINE_S).status_code
+
+
+def open_ones(held: list[socket.socket]) -> int:
+    """Connections that the other side has not closed."""
+    for one in held:
+        one.setblocking(False)
+    found = 0
+    for one in held:
+        try:
+            found += one.recv(1) != b""
+        except BlockingIOError:
+            found += 1
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.live
+def test_idle_connections_take_no_more_descriptors_than_there_are_to_spare(tmp_path: Path) -> None:
+    with scheduler(tmp_path) as running:
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (400, 400))
+        assert running.http.get("/nodes").status_code == 200  # an operator's, as an agent's: it is kept
+        host, _, port = running.url.removeprefix("http://").partition(":")
+        held = []
+        for number in range(1000):
+            held.append(socket.create_connection((host, int(port)), timeout=DEADLINE_S))
+            if number % 100 == 99:
+                assert health(running.url) == 200
+        assert open_ones(held) <= 400 // 2
+        kept = next(iter(running.http._transport._pool.connections))  # type: ignore[attr-defined]
+        assert running.http.get("/nodes").status_code == 200
+        assert next(iter(running.http._transport._pool.connections)) is kept, "its connection was closed for others"  # type: ignore[attr-defined]
+        assert running.http.post("/job", json={**SLEEP, "user": "ann"}).status_code == 200, "its store has descriptors"
+        for one in held:
+            one.close()
         assert "Traceback" not in running.errors()

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
-from colane.server.http.access import Caller, Callers
+from colane.server.http.access import Caller, Callers, Role
 from colane.server.http.problems import RefusedError
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -24,10 +24,23 @@ OPEN_PATHS: Final = frozenset({"/health"})
 
 PEER_UID: Final = "peer_uid"
 """In a request's state where it came over a unix socket: the user of the process at its other end."""
+STANDING: Final = "standing"
+"""In a request's state: the `Standing` of its connection."""
 CALLER: Final = "caller"
 """In a request's state behind the door: who asks."""
 IS_KNOWN: Final = "is_known"
 """In a request's state behind the door: tells whether it would still pass, for answers that go on for hours."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of a connection.
+
+    Attributes:
+        is_trusted: An agent or an operator has asked on it: it is not closed to make room for others.
+    """
+
+    is_trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +97,8 @@ class Gate:
             by = rules.callers, state.get(PEER_UID), headers.get("authorization")
             state[CALLER] = caller = _caller(*by)
             state[IS_KNOWN] = partial(_is_known, caller, *by)
+            if STANDING in state and caller.role is not Role.USER:
+                state[STANDING].is_trusted = True
         if scope["method"] in WITH_BODY:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":

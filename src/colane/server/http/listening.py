@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from colane.client.tls import TlsFiles
-from colane.server.http.door import PEER_UID
+from colane.server.http.door import PEER_UID, STANDING, Standing
 from colane.server.service import Service
 
-BACKLOG: Final = 2048
+BACKLOG: Final = 128
+"""Connections are taken in by so many before any is judged: fewer than the descriptors that are kept."""
 KEEP_ALIVE_S: Final = 75
 """Longer than any period of an agent or a client, so that a pooled connection is not closed under a request."""
 
@@ -36,6 +37,11 @@ HEADERS_MAX_S: Final = 20.0
 HEADERS_MAX_BYTES: Final = 64 * 1024
 """Of one request, beyond what came with its first bytes (at most 256 KiB, what asyncio reads at once): they are kept
 in memory before the caller is known."""
+
+DESCRIPTORS_KEPT: Final = 256
+"""Of those that the process may have: for its store and logs, for calling agents, and for connections that were taken
+in but not judged. Under a low limit half are kept."""
+CONNECTIONS_MAX: Final = 16_384
 
 SOCKET_FILE: Final = "socket"
 SOCKET_MODE: Final = 0o666
@@ -51,7 +57,12 @@ class ListenError(Exception):
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """HTTP that knows the user at the other end of a unix socket, and bounds the wait for headers."""
+    """HTTP that knows the user at the other end of a unix socket, bounds the wait for headers, and has room.
+
+    Where there are too many connections, one on which nothing is asked is closed, the one that has been still for
+    longest: of its own peer where that has half of all, else of any. Clients open another when they next ask. Agents'
+    and operators' connections are not closed for others.
+    """
 
     _patience: asyncio.TimerHandle | None = None
     _headers_bytes = 0
@@ -61,8 +72,32 @@ class PeerProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._be_patient()
         uid = peer_uid(transport)
+        self.still_since_s = self.loop.time()
+        self.peer: object = uid if self.client is None else self.client[0]
+        self.standing = Standing()
+        self.app_state = {**self.app_state, STANDING: self.standing}
         if uid is not None:
-            self.app_state = {**self.app_state, PEER_UID: uid}
+            self.app_state[PEER_UID] = uid
+        self._make_room(room_for_connections())
+
+    def _make_room(self, room: int) -> None:
+        """Close a connection where there are more than there is room for, or too many of this one's peer."""
+        if len(self.connections) <= room // 2:
+            return
+        known = cast("set[PeerProtocol]", self.connections)
+        others = [each for each in known if not each.transport.is_closing()]  # those go in this turn of the loop
+        fleeting = [each for each in others if not each.standing.is_trusted]
+        own = [each for each in fleeting if each.peer == self.peer]
+        crowd = own if len(own) > room // 2 else fleeting
+        if len(own) > room // 2 or len(others) > room:
+            still = [each for each in crowd if each.is_still and each is not self]
+            victim = min(still, key=lambda each: each.still_since_s, default=self)
+            victim.transport.abort()
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing is asked on it."""
+        return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come; a client that sends headers for too long is dropped."""
@@ -77,6 +112,7 @@ class PeerProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request has begun: its headers must follow."""
         super().on_message_begin()
+        self.still_since_s = self.loop.time()
         self._be_patient()
 
     def on_headers_complete(self) -> None:
@@ -106,6 +142,12 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def room_for_connections() -> int:
+    """Return how many connections there may be, so that descriptors are left for all else."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return min(max(most - DESCRIPTORS_KEPT, most // 2), CONNECTIONS_MAX)
 
 
 def peer_uid(transport: asyncio.Transport) -> int | None:
