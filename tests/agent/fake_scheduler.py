@@ -24,7 +24,7 @@ NODE_FIELDS = {
     "leased", "secret", "runs_as", "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes",
     "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
-REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "at_s", "gpus", "messages", "jobs", "bandwidth"}
+REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "events_seen", "at_s", "gpus", "messages", "jobs", "bandwidth"}
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "cluster_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
     "step_durations_s", "progress", "log_bytes", "log_truncated",

@@ -25,10 +25,10 @@ from colane.server.http.app import create_app
 from colane.server.http.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.http.idempotency import KEPT_S, expired
 from colane.server.http.streams import json_list
+from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
-from colane.server.writer.board import CLUSTER_KEY
 from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,

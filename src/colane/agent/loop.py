@@ -380,7 +380,11 @@ class Agent:
             *([self._cages.memory_message()] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
-        whose = {"cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
+        whose = {
+            "cluster_id": self.state.cluster_id or None,
+            "events_seen": self.state.events_seen,
+            "leased": self._is_leased(),
+        }
         notice = self._notice.look()
         told = {} if notice is None else {"notice": notice.told(self._config.grace_s)}
         return {**report, **whose, **told, "bandwidth": bandwidth}

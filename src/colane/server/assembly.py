@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 
 import httpx
@@ -14,9 +13,10 @@ from colane.server.config import ServiceConfig
 from colane.server.http.feed import Feed
 from colane.server.nodes.liveness import Liveness
 from colane.server.service import Service
-from colane.server.store.store import META, Put, Store, Transaction
+from colane.server.store.identity import cluster_id
+from colane.server.store.store import META, Store
 from colane.server.submitting.quotas import QuotaKeeper
-from colane.server.writer.board import CLOCK_KEY, CLUSTER_KEY
+from colane.server.writer.board import CLOCK_KEY
 from colane.server.writer.clock import CLOCK_MARK, Clocks, ServiceClock
 from colane.server.writer.driver import LiveDriver, Timing
 from colane.server.writer.notifier import Notifier
@@ -61,17 +61,7 @@ def make_service(
         keeper=QuotaKeeper(config.quotas),
     )
     driver.load()
-    cluster_id = _cluster_id(store)
     known = store.get(META, CLOCK_KEY)
     if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
         clock.resume(CLOCK_MARK.read(known))
-    return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id)
-
-
-def _cluster_id(store: Store) -> str:
-    """Return the cluster's identity, made when the store is new."""
-    known = store.get(META, CLUSTER_KEY)
-    if known is None:
-        known = {"id": uuid.uuid4().hex}
-        store.commit(Transaction([Put(META, CLUSTER_KEY, known)]))
-    return str(known["id"])
+    return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id(store))

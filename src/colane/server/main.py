@@ -125,7 +125,7 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
     """Run a scheduler in this event loop; see `run_server`. Cancelling it stops the scheduler."""
     _check(config)
     with contextlib.ExitStack() as stack:
-        name = stack.enter_context(_locked(config.state_dir))
+        name = stack.enter_context(locked(config.state_dir))
         loop = asyncio.get_running_loop()
         config = replace(config, token=config.token or own_token(config.state_dir))
         loop.add_reader(name, _dismiss, name)
@@ -248,7 +248,7 @@ def _taken(state_dir: Path, pid: str) -> ServerError:
 
 
 @contextlib.contextmanager
-def _locked(state_dir: Path) -> Iterator[socket.socket]:
+def locked(state_dir: Path) -> Iterator[socket.socket]:
     """Hold the state directory: two schedulers on one store would each run ahead of the other."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)

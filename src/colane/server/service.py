@@ -27,6 +27,7 @@ from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
+from colane.server.store.identity import new_cluster_id
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
 from colane.server.store.store import (
@@ -329,6 +330,7 @@ class Service:
         Raises:
             RefusedError: 404, unknown node; 409, another agent's; 503.
         """
+        await self._be_another_if_older(name, body)
 
         def prepare(turn: Turn) -> None:
             changes.report(turn, name, self._ours(body))
@@ -340,6 +342,33 @@ class Service:
         if trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
         return self.node(name)
+
+    async def _be_another_if_older(self, name: str, body: ReportBody) -> None:
+        """Be another cluster where an agent has seen more of this one than the store knows: a copy was put back.
+
+        Ids of jobs are given a second time from here on: what agents have under them is not of these jobs.
+        """
+        seen, known = body.events_seen or 0, self.feed.last_number
+        if not self.cluster_id:
+            raise RefusedError.because(503, "an older copy of the store was put back; ask again")
+        if body.cluster_id != self.cluster_id or seen <= known:
+            return
+        self.cluster_id = ""  # of several agents the first one to tell is enough
+        try:
+            made = await asyncio.to_thread(new_cluster_id, self.store)
+        except StoreError as error:
+            self.cluster_id = body.cluster_id or ""
+            raise RefusedError.because(503, str(error)) from error
+        self.cluster_id = made
+        log.warning(
+            "an older copy of the store was put back: node %s has seen %d events of it, it knows %d. What ran since "
+            "that copy was made is ended, and job ids are given anew", name, seen, known,
+        )  # fmt: skip
+
+        def note(turn: Turn) -> None:
+            turn.record("store-put-back", node=name, events_seen=seen, events=known, cluster_id=made)
+
+        await self.driver.change(note)
 
     def finish(self, body: FinishedBody) -> Callable[[Turn], Body]:
         """Return the change that takes in how an attempt ended; one of another cluster is not believed."""
@@ -369,6 +398,7 @@ class Service:
         return {
             **view,
             "cluster_id": self.cluster_id,
+            "events": self.feed.last_number,
             "leased": record.leased,
             "lease_s": leases.lease_s(self.read_model, record, self.config.node_timeout_s),
         }

@@ -77,6 +77,7 @@ class VirtualDisk:
     agent_id: str
     root: Path
     cluster_id: str = ""
+    events_seen: int = 0
     attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
     delivered: set[Key] = field(default_factory=set)
     lease: Lease = field(init=False)
@@ -87,5 +88,9 @@ class VirtualDisk:
 
     def join(self, cluster_id: str) -> None:
         """See `StateDir.join`."""
-        self.cluster_id = cluster_id
+        self.cluster_id, self.events_seen = cluster_id, 0
         self.delivered.clear()
+
+    def note_events(self, events: int) -> None:
+        """See `StateDir.note_events`."""
+        self.events_seen = max(self.events_seen, events)

@@ -351,6 +351,7 @@ class VirtualAgent:
         return {
             "agent_id": self._disk.agent_id,
             "cluster_id": self._disk.cluster_id or None,
+            "events_seen": self._disk.events_seen,
             "at_s": self._machine.wall_s,
             "leased": self._is_leased(),
             "gpus": self._gpus(),

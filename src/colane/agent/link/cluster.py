@@ -17,22 +17,25 @@ class Membership:
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def follow(self, cluster_id: str, desired: Desired) -> Desired:
+    def follow(self, cluster_id: str, desired: Desired, events: int = 0) -> Desired:
         """Return what shall run here, as far as that can be followed.
 
         Args:
             cluster_id: Of the scheduler that wants it; empty where it does not say.
             desired: What it wants.
+            events: How many events that cluster has had.
 
         Returns:
             The same; nothing at all while jobs of another cluster are still here: they end first.
         """
         known = self._state.cluster_id
         if cluster_id in {"", known}:
+            self._state.note_events(events)
             return desired
         left = len(self._state.live()) if known else 0
         if left:
             log.warning("the scheduler is of another cluster than the %d jobs here: they are ended first", left)
             return replace(desired, jobs=())
         self._state.join(cluster_id)
+        self._state.note_events(events)
         return desired

@@ -63,7 +63,7 @@ class Contact:
         if not self._reachable:
             log.warning("the scheduler answers again")
         self._reachable = True
-        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node))
+        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node), node.get("events") or 0)
         left = self._left_over()
         if left:
             return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,18 @@ FORMER = "former"
 LOCK, AGENT_ID = "lock", "agent_id"
 CLUSTER = "cluster"
 """The file that says of which cluster the attempts are."""
+EVENTS = "events"
+"""The file that says how many events of that cluster this agent has heard of, about."""
+EVENTS_STEP_S = 10.0
+"""It is written no more often: what happened in the last seconds may be forgotten when the machine dies."""
 
 
 GRACE_S = 10.0
+
+
+def _count_in(text: str | None) -> int:
+    found = (text or "").strip()
+    return int(found) if found.isascii() and found.isdigit() and len(found) < 17 else 0
 
 
 def mark_of(steps_path: Path) -> bytes:
@@ -251,8 +261,10 @@ class StateDir:
             self.agent_id = self._read_agent_id()
             self.lease = Lease(self.root, grace_s)
             self.cluster_id = (read_text(self.root / CLUSTER) or "").strip()
+            self.events_seen = _count_in(read_text(self.root / EVENTS))
         except OSError as error:
             raise AgentError(f"the state directory {root} cannot be used: {error.strerror}") from error
+        self._events_written_s = -inf
         self.removals = Removals(lambda: programs.place(self.root) / programs.REMOVAL)
         self._drop_drafts()
 
@@ -342,7 +354,18 @@ class StateDir:
             self.ended.rename(former)
             self.ended.mkdir(mode=_PRIVATE)
         write_secret(self.root / CLUSTER, cluster_id.encode())
-        self.cluster_id = cluster_id
+        self.cluster_id, self.events_seen, self._events_written_s = cluster_id, 0, -inf
+
+    def note_events(self, events: int) -> None:
+        """So many events of the cluster have happened by now, as its scheduler says."""
+        if events <= self.events_seen:
+            return
+        self.events_seen = events
+        now_s = time.monotonic()
+        if self._events_written_s + EVENTS_STEP_S <= now_s:
+            self._events_written_s = now_s
+            with suppress(OSError):  # on a full disk it is noted later
+                write_secret(self.root / EVENTS, str(events).encode())
 
     def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:
         """Drop the oldest ended attempts until what is left is within the bounds."""

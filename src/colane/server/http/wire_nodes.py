@@ -192,6 +192,7 @@ class ReportBody(AgentModel):
 
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
+    events_seen: Count | None = None
     at_s: Seconds
     leased: bool | None = None
     gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)

@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 COUNTERS_KEY: Final = "counters"
-CLUSTER_KEY: Final = "cluster"
-"""Which cluster this store is of: an id made with it, so that ids of jobs from another store are not taken for ours."""
 CLOCK_KEY: Final = "clock"
 """Where the service's time stood at the last commit."""
 

@@ -1,0 +1,40 @@
+"""`colane check`: whether all that a scheduler keeps can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError
+from colane.cli.service import options
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("check", epilog="Example: [bold]colane check[/bold]")(check)
+
+
+def check(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", show_default="the store", help="A copy to look through instead."),
+    ] = None,
+    state: options.State = None,
+) -> None:
+    """Look through the scheduler's store, or a copy of it: whether it is whole, and every record can be read."""
+    from colane.server.main import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.server.store import copies  # noqa: PLC0415
+    from colane.server.store.store import StoreError  # noqa: PLC0415
+
+    path = file or options.state_dir(state) / STORE_FILE
+    try:
+        found = copies.check(path)
+    except StoreError as error:
+        raise FailureError(str(error)) from error
+    if found.flaws:
+        raise FailureError(f"{path}: {len(found.flaws)} flaws: " + "; ".join(found.flaws[:5]))
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(found.counts.items()))
+    output.say(f"{path} is whole (schema {found.schema}): {counts or 'nothing in it'}")

@@ -1,0 +1,166 @@
+"""Copies of a store: made while a scheduler runs on it, put back while none does, and looked through."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from colane.server.store.documents import decode_job, decode_node
+from colane.server.store.identity import CLUSTER_KEY
+from colane.server.store.sqlite import MIGRATIONS
+from colane.server.store.store import (
+    ASSIGNED_JOBS,
+    FINISHED_JOBS,
+    META,
+    NODES,
+    SUBMITTED_JOBS,
+    StoreError,
+)
+
+REPLACED: Final = ".replaced"
+"""Ends the name that the store of before has once a copy was put in its place."""
+
+
+def backup(path: Path, copy: Path) -> int:
+    """Copy a store as it is at one moment; a scheduler that runs on it goes on.
+
+    Args:
+        path: The store's file.
+        copy: The file to make, for its owner only.
+
+    Returns:
+        How many bytes were written.
+
+    Raises:
+        StoreError: There is no store, it cannot be read, or the copy cannot be written.
+        FileExistsError: There is such a file.
+    """
+    if not path.is_file():
+        raise StoreError(f"there is no store at {path}")
+    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        _copy(path, copy)
+        return copy.stat().st_size
+    except (sqlite3.Error, OSError) as error:
+        copy.unlink(missing_ok=True)
+        raise StoreError(f"the store {path} could not be copied to {copy}: {error}") from error
+
+
+def restore(copy: Path, path: Path) -> Path | None:
+    """Put a copy in the place of a store that no scheduler runs on.
+
+    The cluster is another one from then on: its job ids are given a second time, so what agents keep of jobs under
+    these ids is not theirs.
+
+    Args:
+        copy: Made by `backup`.
+        path: Where the store is, or was.
+
+    Returns:
+        Where the store of before lies now; None where there was none.
+
+    Raises:
+        StoreError: The copy is no store, is damaged, is a newer Colane's, or cannot be put there.
+    """
+    flaws = list(check(copy).flaws)
+    if flaws:
+        raise StoreError(f"{copy} cannot be put back: {flaws[0]}")
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        _copy(copy, fresh)
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as made:
+            made.execute("DELETE FROM documents WHERE collection = ? AND key = ?", (META, CLUSTER_KEY))
+        fresh.chmod(0o600)
+        replaced = _put_aside(path)
+        fresh.replace(path)
+    except (sqlite3.Error, OSError) as error:
+        fresh.unlink(missing_ok=True)
+        raise StoreError(f"{copy} could not be put back at {path}: {error}") from error
+    return replaced
+
+
+def _copy(path: Path, to: Path) -> None:
+    with closing(_read_only(path)) as source, closing(sqlite3.connect(to)) as target:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it to be forgotten
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _put_aside(path: Path) -> Path | None:
+    """Keep the store of before under another name, whole: what its log holds is written into it first."""
+    if not path.exists():
+        return None
+    replaced = path.with_name(path.name + REPLACED)
+    replaced.unlink(missing_ok=True)
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as old:  # a damaged one is kept as it is
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+    return path.rename(replaced)
+
+
+class Findings(NamedTuple):
+    """What a store holds, and what is wrong with it.
+
+    Attributes:
+        schema: Its version; 0 where it is no store.
+        counts: Documents by collection.
+        flaws: Each names what cannot be believed.
+    """
+
+    schema: int
+    counts: Mapping[str, int]
+    flaws: tuple[str, ...]
+
+
+DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
+    SUBMITTED_JOBS: decode_job,
+    ASSIGNED_JOBS: decode_job,
+    FINISHED_JOBS: lambda body: decode_job(body["job"]),
+    NODES: lambda body: decode_node(body["node"]),
+}
+"""Documents that are read whole, beside being JSON."""
+
+
+def check(path: Path) -> Findings:
+    """Look through a store; a scheduler that runs on it goes on.
+
+    Raises:
+        StoreError: There is no such file, or it cannot be read at all.
+    """
+    if not path.is_file():
+        raise StoreError(f"there is no store at {path}")
+    try:
+        with closing(_read_only(path)) as read:
+            flaw = str(read.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            if flaw != "ok":
+                return Findings(0, {}, (f"it is damaged: {flaw.splitlines()[-1]}",))
+            schema = int(read.execute("PRAGMA user_version").fetchone()[0])
+            if not schema:
+                return Findings(0, {}, ("it is no store of Colane, or an empty one",))
+            if schema > len(MIGRATIONS):
+                newer = f"it was written by a newer Colane (schema {schema}, this one knows {len(MIGRATIONS)})"
+                return Findings(schema, {}, (newer,))
+            counts = dict(read.execute("SELECT collection, count(*) FROM documents GROUP BY collection").fetchall())
+            return Findings(schema, counts, tuple(_unreadable(read)))
+    except sqlite3.DatabaseError as error:
+        return Findings(0, {}, (f"it is no database, or a damaged one: {error}",))
+
+
+def _unreadable(read: sqlite3.Connection) -> Iterator[str]:
+    for collection, key, text in read.execute("SELECT collection, key, body FROM documents"):
+        try:
+            body = json.loads(text)
+            if collection in DECODERS:
+                DECODERS[collection](body)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            yield f"{collection} {key} cannot be read: {type(error).__name__}: {error}"
