@@ -184,6 +184,23 @@ class TestSqliteFile:
         with pytest.raises(StoreError, match=r"colane\.db could not be opened: file is not a database"):
             SqliteStore(tmp_path / "colane.db")
 
+    def test_what_was_deleted_can_be_read_in_no_file_once_it_is_scrubbed(self, tmp_path: Path) -> None:
+        def files_with(secret: bytes) -> list[str]:
+            return sorted(path.name for path in tmp_path.iterdir() if secret in path.read_bytes())
+
+        store = SqliteStore(tmp_path / "colane.db")
+        for number in range(40):  # some of them over several pages
+            text = f"secret-{number}-" * (1 + 200 * (number % 3))
+            store.commit(Transaction(puts=[put(str(number), text, names.LAUNCH_SPECS)]))
+        store.scrub()
+        assert files_with(b"secret-7-") == ["colane.db"]
+        store.commit(Transaction(deletes=[Delete(names.LAUNCH_SPECS, str(number)) for number in range(39)]))
+        assert files_with(b"secret-7-") != []
+        store.scrub()
+        assert files_with(b"secret-7-") == []
+        assert files_with(b"secret-39-") == ["colane.db"]
+        store.close()
+
     def test_a_locked_file_refuses_the_write_and_recovers(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "colane.db", busy_timeout_s=0.01)
         with sqlite3.connect(tmp_path / "colane.db", isolation_level=None) as other:

@@ -50,6 +50,9 @@ from colane.server.writer.board import AgentDoor, ReadModel
 from colane.server.writer.driver import LiveDriver
 from colane.server.writer.turn import Turn
 
+SCRUBBING_PERIOD_S: Final = 60.0
+"""So long at most what was deleted, as the environment of an ended job, can be read in the store's files."""
+
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
 
@@ -94,13 +97,14 @@ class Service:
 
     async def run(self) -> None:
         """Drive until `stop`; what comes out of it is a bug."""
-        cleaning = asyncio.create_task(self._clean())
+        cleaning = [asyncio.create_task(self._clean()), asyncio.create_task(self._scrub())]
         try:
             await self.driver.run()
         finally:
-            cleaning.cancel()
-            with suppress(asyncio.CancelledError):
-                await cleaning
+            for task in cleaning:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             await self.driver.notifier.close()
             await self.http.aclose()
 
@@ -113,6 +117,14 @@ class Service:
         """End `run` once what waits is done."""
         self.end_streams()
         self.driver.stop()
+
+    async def _scrub(self) -> None:
+        while True:
+            await asyncio.sleep(SCRUBBING_PERIOD_S)
+            try:
+                await asyncio.to_thread(self.store.scrub)
+            except StoreError as error:
+                log.warning("what was deleted may still be readable in the store's files: %s", error)
 
     async def _clean(self) -> None:
         while True:

@@ -86,5 +86,8 @@ class MemoryStore:
         if self.vanished is not None:
             raise StoreError(self.vanished)
 
+    def scrub(self) -> None:
+        """See `Store.scrub`: there are no files."""
+
     def close(self) -> None:
         """Nothing to do."""

@@ -57,6 +57,7 @@ class SqliteStore:
         self._path = path
         self._mark = path.with_name(f"{path.name}-made")
         self._busy_timeout_s = busy_timeout_s
+        self._is_scrubbed = False
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         try:
@@ -75,6 +76,8 @@ class SqliteStore:
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
         with self._write_lock:
+            if transaction.deletes or transaction.clears:
+                self._is_scrubbed = False
             try:
                 with self._writer:
                     return self._write(transaction, puts, lines)
@@ -139,6 +142,21 @@ class SqliteStore:
                     "be kept: put it back, or stop the scheduler and start it on the files that are there"
                 )
 
+    def scrub(self) -> None:
+        """See `Store.scrub`.
+
+        What is deleted is overwritten with zeros (`secure_delete`), but the write-ahead log keeps the pages of before
+        until it is written into the file and cut off (https://sqlite.org/pragma.html#pragma_wal_checkpoint).
+        """
+        with self._write_lock, self._read_lock:
+            if self._is_scrubbed:
+                return
+            try:
+                is_busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as error:
+                raise self._error("written", error) from error
+            self._is_scrubbed = not is_busy
+
     def close(self) -> None:
         with self._write_lock, self._read_lock:
             self._reader.close()
@@ -158,6 +176,7 @@ class SqliteStore:
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
         return connection
 
     def _judge(self) -> None:

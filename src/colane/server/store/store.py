@@ -159,6 +159,9 @@ class Store(Protocol):
     def check(self) -> None:
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""
 
+    def scrub(self) -> None:
+        """Let nothing that was deleted be readable any more in files that are left, commands and environments first."""
+
     def close(self) -> None:
         """Release files. No other method may be called afterwards."""
 
