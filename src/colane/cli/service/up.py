@@ -69,6 +69,8 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     if topology is not None:
         _judge(topology)
+    elif devices is not None:
+        _judge_devices(devices)
     sharing = options.Sharing(
         share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window, contention
     ).words()
@@ -99,6 +101,19 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             output.note(line)
         stack.watch()
     output.note("stopped")
+
+
+def _judge_devices(devices: str) -> None:
+    """Refuse cpu devices that cannot be had here, before anything is started; GPUs are the agent's to find."""
+    from colane.cli.errors import MisuseError  # noqa: PLC0415 - imported late
+    from colane.devices.cpu import DeviceSpecError  # noqa: PLC0415
+    from colane.devices.discover import GPU_SPEC, discover  # noqa: PLC0415
+
+    try:
+        if devices != GPU_SPEC:
+            discover(devices)
+    except DeviceSpecError as error:
+        raise MisuseError(str(error)) from error
 
 
 def _judge(topology: str) -> None:
