@@ -108,7 +108,7 @@ def _put_aside(path: Path) -> Path | None:
     return path.rename(replaced)
 
 
-class Findings(NamedTuple):
+class StoreFindings(NamedTuple):
     """What a store holds, and what is wrong with it.
 
     Attributes:
@@ -131,7 +131,7 @@ DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
 """Documents that are read whole, beside being JSON."""
 
 
-def check(path: Path) -> Findings:
+def check(path: Path) -> StoreFindings:
     """Look through a store; a scheduler that runs on it goes on.
 
     Raises:
@@ -143,17 +143,17 @@ def check(path: Path) -> Findings:
         with closing(_read_only(path)) as read:
             flaw = str(read.execute("PRAGMA integrity_check(1)").fetchone()[0])
             if flaw != "ok":
-                return Findings(0, {}, (f"it is damaged: {flaw.splitlines()[-1]}",))
+                return StoreFindings(0, {}, (f"it is damaged: {flaw.splitlines()[-1]}",))
             schema = int(read.execute("PRAGMA user_version").fetchone()[0])
             if not schema:
-                return Findings(0, {}, ("it is no store of Colane, or an empty one",))
+                return StoreFindings(0, {}, ("it is no store of Colane, or an empty one",))
             if schema > len(MIGRATIONS):
                 newer = f"it was written by a newer Colane (schema {schema}, this one knows {len(MIGRATIONS)})"
-                return Findings(schema, {}, (newer,))
+                return StoreFindings(schema, {}, (newer,))
             counts = dict(read.execute("SELECT collection, count(*) FROM documents GROUP BY collection").fetchall())
-            return Findings(schema, counts, tuple(_unreadable(read)))
+            return StoreFindings(schema, counts, tuple(_unreadable(read)))
     except sqlite3.DatabaseError as error:
-        return Findings(0, {}, (f"it is no database, or a damaged one: {error}",))
+        return StoreFindings(0, {}, (f"it is no database, or a damaged one: {error}",))
 
 
 def _unreadable(read: sqlite3.Connection) -> Iterator[str]:
