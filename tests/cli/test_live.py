@@ -229,7 +229,6 @@ def test_last_lines_of_a_log(live: Colane, shared_up: Up, lines: int, expected: 
         (["sh", "-c", "echo out; exit 3"], 3, "failed"),
         (["sh", "-c", "kill -9 $$"], 137, "failed"),
         (["true"], 0, "succeeded"),
-        (["no-such-program"], 1, "failed"),
     ],
 )
 def test_waiting_gives_the_jobs_exit_code(live: Colane, command: list[str], code: int, state: str) -> None:
@@ -237,6 +236,21 @@ def test_waiting_gives_the_jobs_exit_code(live: Colane, command: list[str], code
     assert said.code == code, said
     assert f" {state}: " in said.err
     assert said.out == ("out\n" if code == 3 else "")
+
+
+def test_a_program_that_is_not_here_is_refused_where_jobs_run_here_alone(live: Colane, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    batch = tmp_path / "jobs.yaml"
+    batch.write_text("- command: 'true'\n- command: [no-such-program]\n")
+    for words, expected in (
+        (["no-such-program", "--lr", "1"], "command: there is no program 'no-such-program' in PATH here"),
+        ([str(tmp_path / "gone.sh")], "gone.sh here"),
+        ([str(tmp_path / "train.sh")], "may not be run: chmod +x"),
+    ):
+        said = live("submit", "--", *words)
+        assert (said.code, expected in said.err, said.out) == (2, True, ""), said.err
+    said = live("submit", str(batch))
+    assert (said.code, "jobs.yaml" in said.err, "no-such-program" in said.err) == (2, True, True)
 
 
 def test_waiting_for_a_batch(live: Colane, tmp_path: Path) -> None:

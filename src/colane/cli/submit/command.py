@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,6 +20,8 @@ from colane.cli.submit import handing_in as submitting
 from colane.cli.submit import job_options, scripts
 from colane.cli.submit.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.submit.scripts import directives, runnable
+from colane.client.client import Client
+from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.model.category import Category, parse_category
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
@@ -85,6 +88,7 @@ def submit(words: Words = None, wait: Wait = False, as_json: output.Json = False
         _tell_category(job)
         _say_what_is_not_heeded(job)
     with jobs.client() as scheduler:
+        _refuse_missing_programs(scheduler, file, wanted)
         ids = submitting.send(scheduler, file, wanted)
         submitting.tell(ids, file, as_json=as_json, wait=wait)
         if wait:
@@ -135,6 +139,22 @@ def _refuse_mere_bytes(file: JobFile, wanted: Sequence[jobs.Object]) -> None:
             rate = "/s" if field.takes.unit is BYTES_PER_S else ""
             said = f"say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}"
             raise MisuseError(submitting.place(file, f"jobs[{number}].{name}" if file.is_batch else name, said))
+
+
+def _refuse_missing_programs(scheduler: Client, file: JobFile, wanted: Sequence[jobs.Object]) -> None:
+    """A program that is not here is refused where jobs run on this machine alone; elsewhere it may well be."""
+    for number, job in enumerate(wanted):
+        lacking = scripts.missing_program(job.get("command"), job.get("env"), job.get("workdir"))
+        if lacking is not None and _all_here(scheduler):
+            raise MisuseError(
+                submitting.place(file, f"jobs[{number}].command" if file.is_batch else "command", lacking)
+            )
+
+
+def _all_here(scheduler: Client) -> bool:
+    """Whether every node is this machine, as far as is known."""
+    hosts = [host_name(urlsplit(str(node.get("address", ""))).netloc) for node in scheduler.nodes()]
+    return bool(hosts) and all(host in LOOPBACK_NAMES for host in hosts)
 
 
 def _make_absolute(job: jobs.Object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -50,6 +51,22 @@ def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
     if not named:
         raise MisuseError(f"{words[0]} is a file and no program; name what runs it: colane submit -- bash {words[0]}")
     return [*named, *words]
+
+
+def missing_program(command: object, env: object, workdir: object) -> str | None:
+    """Return what keeps a command from being started on this machine; None where nothing is seen to."""
+    if not isinstance(command, list) or not command or not isinstance(env, Mapping) or not isinstance(workdir, str):
+        return None
+    word = str(command[0])
+    if "/" not in word:
+        found = shutil.which(word, path=env.get("PATH", os.defpath))
+        return None if found else f"there is no program {word!r} in PATH here; name its path, or what runs it"
+    place = Path(workdir) / word
+    if not place.exists():
+        return f"there is no {word} in {workdir}" if not place.is_absolute() else f"there is no {word} here"
+    if place.is_file() and not os.access(place, os.X_OK):
+        return f"{word} may not be run: chmod +x {word}, or name what runs it, as bash {word}"
+    return None
 
 
 def _interpreter(suffix: str) -> list[str]:
