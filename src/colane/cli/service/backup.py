@@ -38,4 +38,4 @@ def backup(
         raise MisuseError(f"FILE: {file} cannot be written: {error.strerror}") from error
     except StoreError as error:
         raise FailureError(f"{error}; --state names the state directory") from error
-    output.say(f"copied to {file} ({size_bytes / 1e6:.1f} MB); colane restore {file} puts it back")
+    output.say(f"copied to {file} ({output.size(size_bytes)}); colane restore {file} puts it back")
