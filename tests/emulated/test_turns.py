@@ -117,8 +117,8 @@ async def test_a_gang_with_run_ahead_gives_way_as_one(
 async def test_at_every_handover_nothing_is_left_under_way(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One step a turn, and as many kernels ahead as a job may have; `COLANE_FUZZ=11` makes 10,000 handovers."""
-    steps = 500 * int(os.environ.get("COLANE_FUZZ", "1"))
+    """One step a turn, and as many kernels ahead as a job may have; `COLANE_FUZZ=4` makes 10,000 handovers."""
+    steps = 2500 * int(os.environ.get("COLANE_FUZZ", "1"))
     machine = Machine(tmp_path / "gpus", Kind("GPU-0", run_ahead=40))
     monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -135,7 +135,7 @@ async def test_at_every_handover_nothing_is_left_under_way(
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     ran = {job: machine.ran(job) for job in (1, 2)}
     handovers = sum(len(one.turns()) for one in ran.values())
-    assert handovers >= steps // 10, handovers  # jobs that a busy machine holds up hand over less often
+    assert handovers >= steps // 50, handovers  # jobs that a busy machine holds up hand over less often
     under_way = [mark for one in ran.values() for mark in one.marks if mark.label.startswith("yield")]
     assert {mark.label.split(":")[2] for mark in under_way} == {"0"}
     assert late_kernels(ran[1], [ran[2]]) == []

@@ -216,7 +216,7 @@ CLUSTER = "cluster"
 EVENTS = "events"
 """The file that says how many events of that cluster this agent has heard of, about."""
 EVENTS_STEP_S = 10.0
-"""It is written no more often: what happened in the last seconds may be forgotten when the machine dies."""
+"""It is written no more often, but before each attempt's directory is made: what is kept of a job is known by it."""
 
 
 GRACE_S = 10.0
@@ -318,6 +318,7 @@ class StateDir:
             ValueError: No process can be given such a command.
         """
         draft, place = self.jobs / f".{key}", self.jobs / str(key)
+        self._keep_events()  # before there is a record of a job that an older store would not know
         draft.mkdir(mode=_PRIVATE)
         try:
             write_json(draft / LAUNCH, asdict(facts))
@@ -361,11 +362,13 @@ class StateDir:
         if events <= self.events_seen:
             return
         self.events_seen = events
-        now_s = time.monotonic()
-        if self._events_written_s + EVENTS_STEP_S <= now_s:
-            self._events_written_s = now_s
-            with suppress(OSError):  # on a full disk it is noted later
-                write_secret(self.root / EVENTS, str(events).encode())
+        if self._events_written_s + EVENTS_STEP_S <= time.monotonic():
+            self._keep_events()
+
+    def _keep_events(self) -> None:
+        self._events_written_s = time.monotonic()
+        with suppress(OSError):  # on a full disk it is kept later
+            write_secret(self.root / EVENTS, str(self.events_seen).encode())
 
     def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:
         """Drop the oldest ended attempts until what is left is within the bounds."""
