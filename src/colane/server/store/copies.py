@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -96,15 +97,17 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Keep the store of before under another name, whole: what its log holds is written into it first."""
+    """Keep the store of before under a name of its own, whole: what its log holds is written into it first."""
     if not path.exists():
         return None
-    replaced = path.with_name(path.name + REPLACED)
-    replaced.unlink(missing_ok=True)
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as old:  # a damaged one is kept as it is
+    names = (path.with_name(f"{path.name}{REPLACED}{number or ''}") for number in count())
+    replaced = next(name for name in names if not name.exists())
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as old:
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    for beside in ("-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
+    for beside in ("-wal", "-shm"):  # of a damaged one they are left, and may hold what the file does not
+        left = path.with_name(path.name + beside)
+        if left.exists():
+            left.rename(replaced.with_name(replaced.name + beside))
     return path.rename(replaced)
 
 
