@@ -369,9 +369,11 @@ class Service:
         try:
             made = await asyncio.to_thread(new_cluster_id, self.store)
         except StoreError as error:
-            self.cluster_id = body.cluster_id or ""
             raise RefusedError.because(503, str(error)) from error
-        self.cluster_id = made
+        else:
+            self.cluster_id = made
+        finally:  # also when the agent has hung up: the next report tells again
+            self.cluster_id = self.cluster_id or body.cluster_id or ""
         log.warning(
             "an older copy of the store was put back: node %s has seen %d events of it, it knows %d. What ran since "
             "that copy was made is ended, and job ids are given anew", name, seen, known,

@@ -354,6 +354,7 @@ class StateDir:
                 self._drop(former)
             self.ended.rename(former)
             self.ended.mkdir(mode=_PRIVATE)
+        (self.root / EVENTS).unlink(missing_ok=True)  # before: what the other cluster had is not this one's
         write_secret(self.root / CLUSTER, cluster_id.encode())
         self.cluster_id, self.events_seen, self._events_written_s = cluster_id, 0, -inf
 
