@@ -9,6 +9,7 @@ from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
+    Decision,
     Ended,
     Event,
     Launched,
@@ -280,3 +281,13 @@ class World:
                 for node in living(job)
             ]
             self.step(*ends, Tick())
+
+
+def decided(world: World, steps: int, *, forgets: bool) -> list[Decision]:
+    """What is decided in so many steps of two events, by a scheduler that remembers or one just started each time."""
+    for _ in range(steps):
+        if forgets:
+            world.core.state._derived.clear()
+            world.look_at_all()
+        world.step(world.random_event(), world.random_event())
+    return [decision for outcome in world.outcomes for decision in outcome.decisions]

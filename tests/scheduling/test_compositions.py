@@ -31,7 +31,7 @@ from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions
 from tests.core.brute import any_free_place
-from tests.core.worlds import World
+from tests.core.worlds import World, decided
 from tests.examples import examples
 from tests.simulate.scenes import GIB, cluster, job, run
 
@@ -123,16 +123,8 @@ def test_planning_again_and_asking_why_change_nothing(policy: Composed, seed: in
 @laws
 @given(policy=compositions(), seed=SEEDS)
 def test_who_remembers_decides_as_who_was_just_started(policy: Composed, seed: int) -> None:
-    runs = []
-    for forgets in (False, True):
-        world = World(policy, seed)
-        for _ in range(STEPS):
-            if forgets:
-                world.core.state._derived.clear()
-                world.look_at_all()
-            world.step(world.random_event(), world.random_event())
-        runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
-    assert runs[0] == runs[1]
+    remembers, forgets = (decided(World(policy, seed), STEPS, forgets=forgets) for forgets in (False, True))
+    assert remembers == forgets
 
 
 def passes_nobody(policy: Composed) -> bool:

@@ -15,7 +15,7 @@ from colane.model.job import JobId, NeedClass
 from colane.model.plan import ON_CHANGE, Plan, Replan
 from colane.scheduling.engine.live import LiveJobs, PoolJobs
 from colane.scheduling.registry import create
-from tests.core.worlds import World
+from tests.core.worlds import World, decided
 from tests.examples import examples
 
 EAGER = ["srtf:quantum_s=1", "las:queues_gpu_s=5", "max-min:quantum_s=2"]
@@ -95,14 +95,6 @@ def test_what_is_left_out_could_have_changed_nothing(seed: int, policy: str) -> 
 @pytest.mark.parametrize("policy", KEEPING)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_scheduler_that_remembers_decides_as_one_that_was_just_started(policy: str, seed: int) -> None:
-    runs = []
-    for forgets in (False, True):
-        world = World(create(policy), seed)
-        for _ in range(60):
-            if forgets:
-                world.core.state._derived.clear()
-                world.look_at_all()
-            world.step(world.random_event(), world.random_event())
-        runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
-    assert runs[0] == runs[1]
-    assert runs[0]
+    remembers, forgets = (decided(World(create(policy), seed), 60, forgets=forgets) for forgets in (False, True))
+    assert remembers == forgets
+    assert remembers
