@@ -208,6 +208,16 @@ def test_progress_of_a_job_that_steps(live: Colane, shared_up: Up) -> None:
     assert "steps/s" in shown
 
 
+def test_show_says_what_a_job_runs_and_where_also_after_its_end(live: Colane, shared_up: Up, tmp_path: Path) -> None:
+    words = ["sh", "-c", "echo $0", "a b", "--api-key", "0123456789abcdef"]
+    job = submitted(live("submit", "--workdir", str(tmp_path), "--", *words))
+    shared_up.wait_for(job, "succeeded")
+    shown = live("show", str(job)).out
+    assert "sh -c 'echo $0' 'a b' --api-key ***" in shown
+    assert str(tmp_path) in "".join(shown.split())
+    assert live("show", str(job), "--json").json["workdir"] == str(tmp_path)
+
+
 def test_following_a_log_to_its_end(live: Colane, shared_up: Up, gate: Gate) -> None:
     job = submitted(live("submit", "--", *gate.job))
     shared_up.wait_for(job, "launching")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from colane.server.store.store import LAUNCH_SPECS, SUBMITTED_JOBS
+from colane.server.store.store import FINISHED_JOBS, LAUNCH_SPECS, SUBMITTED_JOBS
 from tests.server.harness import SLEEP, CountingStore, finished, launched, node, report, world
 
 PAPER_A = {"model_name": "vgg11", "batch_size": 128, "dataset": "synthetic", "iters": 7}
@@ -156,7 +156,7 @@ async def test_why_a_job_waits_runs_and_ended() -> None:
 class TestSecrets:
     async def test_command_and_environment_are_served_to_agents_only(self) -> None:
         async with world() as w:
-            secret = {"command": ["run", "--key", "hunter2"], "env": {"TOKEN": "hunter2"}}
+            secret = {"command": ["run", "--password", "hunter2"], "env": {"TOKEN": "hunter2"}}
             await w.submit(**secret)
             assert await w.refused("GET", "/job/1/launch") == (409, "job 1 is queued and runs nowhere")
             await w.good("POST", "/node", node())
@@ -171,6 +171,7 @@ class TestSecrets:
             ]
             assert "hunter2" not in "".join([*shown, w.everything_stored()])
             assert w.service.store.count(LAUNCH_SPECS) == 0
+            assert "hunter2" not in str(list(w.service.store.read_all(FINISHED_JOBS)))
 
     async def test_it_is_not_in_a_refusal_either(self) -> None:
         async with world() as w:

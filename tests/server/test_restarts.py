@@ -33,7 +33,7 @@ class Recorded(World):
         outcome = super().step(*events)
         turn = Turn(self.read_model, self.now_s, JobId(self._next), self.core.state.progress, events=list(events))
         hardware = {name: self.core.state.nodes[name].node for name in outcome.nodes}
-        entry = compose(turn, outcome, hardware, self.policy.name)
+        entry = compose(turn, outcome, hardware, self.policy.name, lambda _job: None)
         self.store.commit(entry.transaction)
         entry.apply(self.read_model)
         return outcome

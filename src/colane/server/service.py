@@ -38,6 +38,7 @@ from colane.server.store.store import (
     StoreError,
     job_key,
 )
+from colane.server.submitting import submission
 from colane.server.submitting.admission import admit_all
 from colane.server.submitting.job_request import JobRequest
 from colane.server.submitting.lengths import kind_of
@@ -229,7 +230,10 @@ class Service:
         if live is None:
             return await self._shown(job_id, caller)
         self.sight(caller).demand_sight(job_id, live.spec.user)
-        return view_of(self.driver, live)
+        shown = view_of(self.driver, live)
+        if caller.owns(live.spec.user):
+            shown |= submission.view(await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id)))
+        return shown
 
     def live_jobs(
         self, caller: Caller, state: JobState | None = None, after: int = 0, limit: int | None = None
@@ -293,7 +297,7 @@ class Service:
             "gpus": job.gpu_count,
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
-            **secret,
+            **submission.to_launch(secret),
         }
 
     async def locate_log(self, job_id: JobId, caller: Caller) -> LogPlace:
@@ -314,8 +318,10 @@ class Service:
     async def _shown(self, job_id: JobId, caller: Caller) -> Body:
         ended = await self._ended(job_id)
         try:
-            self.sight(caller).demand_sight(job_id, ended["job"]["spec"]["user"])
-            return finished_view(ended)
+            user = ended["job"]["spec"]["user"]
+            self.sight(caller).demand_sight(job_id, user)
+            told = submission.view(ended.get("submitted")) if caller.owns(user) else {}
+            return {**finished_view(ended), **told}
         except UNREADABLE as error:
             raise RefusedError.because(500, f"the record of job {job_id} cannot be read: {error!r}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
+from colane.model.secrets import HIDDEN
 from colane.model.sizes import describe_sizes
 from colane.model.story import JobState
 from colane.model.time_spent import BUCKETS
@@ -54,6 +56,7 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield "reason", reason["sentence"]
     yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
     yield "user", output.text(job["user"])
+    yield from _command(job)
     yield "needs", _needs(job["needs"])
     yield "runs on", place(job)
     yield from _sharing(job)
@@ -70,6 +73,15 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield from _time_spent(job)
     yield from _ending(job)
     yield from _progress(job)
+
+
+def _command(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what it runs and where, which its owner and operators are told."""
+    if job.get("command"):
+        words = (word if HIDDEN in word and " " not in word else shlex.quote(word) for word in job["command"])
+        yield "command", " ".join(words)
+    if job.get("workdir"):
+        yield "directory", job["workdir"]
 
 
 def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -197,7 +197,7 @@ async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSON
 
 @router.get("/job/{number}/launch")
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:
-    """Return what the agent needs to start a job; the only answer that holds a command or an environment."""
+    """Return what the agent needs to start a job; the only answer that holds an environment or a secret."""
     service, caller = asked(request)
     return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
 

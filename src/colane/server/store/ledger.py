@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,10 +30,12 @@ from colane.server.store.store import (
     USED,
     AuditEntry,
     Delete,
+    Document,
     Put,
     Transaction,
     job_key,
 )
+from colane.server.submitting import submission
 from colane.server.submitting.lengths import kind_of, learnt
 from colane.server.writer.board import (
     CLOCK_KEY,
@@ -91,7 +93,13 @@ class LedgerEntry:
         read_model.lengths.update(self.lengths)
 
 
-def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> LedgerEntry:
+LaunchSpecs = Callable[[JobId], Document | None]
+"""Gives what is kept for the launch of a live job."""
+
+
+def compose(
+    turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str, launch_specs: LaunchSpecs
+) -> LedgerEntry:
     """Put a turn and its outcome into one transaction.
 
     Args:
@@ -99,11 +107,15 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
         outcome: What came of it.
         hardware: The core's nodes named in `outcome.nodes`.
         policy: Name of the policy that decides now.
+        launch_specs: Asked of the jobs that end.
+
+    Raises:
+        StoreError: The store cannot be read.
     """
     records = tuple(_records(turn, outcome, hardware))
     new = sum(record.node.name not in turn.read_model.nodes for record in records)
     counters = Counters(turn.next_job_id, turn.read_model.counters.next_node_order + new, outcome.version)
-    puts, deletes = _job_changes(turn, outcome, policy)
+    puts, deletes = _job_changes(turn, outcome, policy, launch_specs)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
     puts += _learnt(outcome)
     lengths = _lengths(turn, outcome)
@@ -162,7 +174,9 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     return replace(known, messages=messages, leased=leased, node=node)
 
 
-def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], list[Delete]]:
+def _job_changes(
+    turn: Turn, outcome: Outcome, policy: str, launch_specs: LaunchSpecs
+) -> tuple[list[Put], list[Delete]]:
     puts: list[Put] = []
     deletes: list[Delete] = []
     for job in outcome.jobs:
@@ -170,7 +184,9 @@ def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], 
         model_name = asked.model_name if asked else turn.read_model.model_names.get(job.id)
         home = _collection(job)
         if job.has_ended:
-            puts.append(Put(home, key, _finished(turn, job, model_name, policy)))
+            launch = asked.launch if asked is not None else launch_specs(job.id)
+            kept = submission.for_record(launch)
+            puts.append(Put(home, key, {**_finished(turn, job, model_name, policy), "submitted": kept}))
         else:
             puts.append(Put(home, key, encode_live(job, model_name)))
         if asked is not None and not job.has_ended:

@@ -19,6 +19,7 @@ from colane.server.submitting.family import derive_family, name_of
 from colane.server.submitting.hardware import Hardware
 from colane.server.submitting.job_request import JobRequest, in_base_units, said_name, said_twice
 from colane.server.submitting.qos import with_preset
+from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue
 
 TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
@@ -92,7 +93,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
     Raises:
         RefusedError: 422 with what is wrong.
     """
-    given = request.model_fields_set
+    given, kept = request.model_fields_set, asked(request)
     request = with_preset(in_base_units(request))
     problems = said_twice(given) + _conflicts(request, given)
     if problems:
@@ -105,7 +106,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
     if misfit is not None:
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
-    launch |= {"mps": request.mps, "ranks": request.ranks}
+    launch |= {"mps": request.mps, "ranks": request.ranks, ASKED: kept}
     if spec.sizes:
         launch["elastic"] = True
     if request.batch is not None:

@@ -33,7 +33,17 @@ from colane.server.http.problems import RefusedError
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.ledger import LedgerEntry, compose, put_clock
-from colane.server.store.store import MEASUREMENTS, PROFILES, USED, Store, StoreError, Transaction
+from colane.server.store.store import (
+    LAUNCH_SPECS,
+    MEASUREMENTS,
+    PROFILES,
+    USED,
+    Document,
+    Store,
+    StoreError,
+    Transaction,
+    job_key,
+)
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.views.jobs_and_nodes import MemoryView
 from colane.server.writer.board import ReadModel, read_board, readable
@@ -235,9 +245,9 @@ class LiveDriver:
             self._timer_s = turn.now_s + AGAIN_MIN_S
         if isinstance(self.decider, GuardedPolicy):
             self.decider.settle(outcome.rejected)
-        entry = compose(turn, outcome, self._hardware(outcome), self.decider.name)
-        transaction = entry.transaction or self._probe(turn, loop.time())
         try:
+            entry = compose(turn, outcome, self._hardware(outcome), self.decider.name, self._launch_spec)
+            transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
                 last = await loop.run_in_executor(committer, self.store.commit, transaction)
                 self._written_steady_s, self.problem = loop.time(), None
@@ -279,6 +289,9 @@ class LiveDriver:
         live = [name for name, record in self.read_model.nodes.items() if record.leased and not record.lost]
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
         turn.events.append(Tick())
+
+    def _launch_spec(self, job: JobId) -> Document | None:
+        return self.store.get(LAUNCH_SPECS, job_key(job))
 
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}

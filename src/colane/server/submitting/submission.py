@@ -1,0 +1,47 @@
+"""What is kept of how a job was submitted: all of it while the job lives, no environment and no secret in its record.
+
+It is told to the job's owner and to operators alone. Environments leave the store with the end of their jobs, and so
+do secrets among the words of a command, as far as they are known as such (`model.secrets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from colane.model.secrets import masked
+from colane.server.store.codec import UNREADABLE
+from colane.server.store.documents import Body
+from colane.server.submitting.job_request import JobRequest
+
+ASKED: Final = "request"
+"""In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
+
+_IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
+
+
+def asked(request: JobRequest) -> Body:
+    """Return what a launch spec keeps of a request besides what it launches."""
+    return request.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude=set(_IN_LAUNCH))
+
+
+def to_launch(launch: Mapping[str, Any]) -> Body:
+    """Return what of a launch spec an agent is told."""
+    return {name: value for name, value in launch.items() if name != ASKED}
+
+
+def for_record(launch: Mapping[str, Any] | None) -> Body | None:
+    """Return what a job's record keeps of its launch spec when the job has ended."""
+    if launch is None:
+        return None
+    try:
+        words, hidden = masked(launch["command"])
+        return {"command": words, "hidden": list(hidden), "workdir": launch["workdir"], ASKED: launch.get(ASKED)}
+    except UNREADABLE:  # a job ends, whatever was done to what is kept for its launch
+        return None
+
+
+def view(kept: Mapping[str, Any] | None) -> Body:
+    """Return command and working directory as the job object has them; of a record of an older Colane, None."""
+    known = for_record(kept)
+    return {name: known and known[name] for name in ("command", "workdir")}

@@ -1,0 +1,82 @@
+"""What the record of a job tells of how it was submitted, and which callers it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from colane.server.store.store import FINISHED_JOBS, LAUNCH_SPECS, Put, Transaction, job_key
+from tests.server.harness import World, finished, launched, node, report, world
+from tests.server.test_users import Guest, guest
+
+COMMAND = ["python", "train.py", "--api-key", "hunter2hunter2", "--lr", "0.1"]
+SHOWN = ["python", "train.py", "--api-key", "***", "--lr", "0.1"]
+STATES = ("queued", "running", "ended")
+CALLERS: dict[str, tuple[dict[str, str], bool]] = {
+    "its owner": ({"user": "ann"}, True),
+    "an operator": ({"user": "root", "role": "operator"}, True),
+    "another user": ({"user": "bob"}, False),
+    "the agent of its node": ({"node": "n1"}, False),
+    "the agent of another node": ({"node": "n2"}, False),
+}
+
+
+async def come_to(w: World, state: str, **fields: Any) -> None:
+    """Bring job 1, Ann's, into a state."""
+    await w.submit(user="ann", workdir="/home/ann", env={"SECRET": "of the environment"}, **fields)
+    if state != "queued":
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node/n1/report", report(launched(1)))
+    if state == "ended":
+        await w.good("POST", "/finished_job", finished(1))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("caller", CALLERS)
+async def test_command_and_directory_are_told_to_its_owner_and_operators(caller: str, state: str) -> None:
+    whom, is_told = CALLERS[caller]
+    async with world() as w:
+        await come_to(w, state, command=COMMAND)
+        asking = await guest(w, "t", **whom)
+        status, shown = await asking.ask("GET", "/job/1")
+        assert status == 200
+        assert (shown.get("command"), shown.get("workdir")) == ((SHOWN, "/home/ann") if is_told else (None, None))
+        assert ("command" in shown) == is_told
+        assert "of the environment" not in str(shown)
+        await nowhere_else(asking)
+
+
+async def nowhere_else(asking: Guest) -> None:
+    for path in ("/jobs", "/live_jobs", "/listing?ended=true", "/finished_jobs", "/job/1/why", "/nodes"):
+        text = await asking.read(path)
+        assert "/home/ann" not in text, path
+        assert "train.py --" not in text, path
+        assert "hunter2" not in text, path
+
+
+async def test_a_record_holds_no_secret_once_its_job_has_ended() -> None:
+    async with world() as w:
+        await come_to(w, "ended", command=COMMAND)
+        kept = str(list(w.service.store.read_all(FINISHED_JOBS)))
+        assert "train.py" in kept
+        assert "hunter2" not in kept
+        assert "of the environment" not in kept
+        assert w.service.store.count(LAUNCH_SPECS) == 0
+
+
+@pytest.mark.parametrize("spoilt", [{}, {"command": None}, {"command": [7], "workdir": "/"}, {"command": "x"}])
+async def test_a_job_ends_though_what_is_kept_for_its_launch_is_spoilt(spoilt: dict[str, Any]) -> None:
+    async with world() as w:
+        await come_to(w, "running", command=COMMAND)
+        w.service.store.commit(Transaction([Put(LAUNCH_SPECS, job_key(1), spoilt)]))
+        assert (await w.good("GET", "/job/1"))["command"] is None
+        await w.good("POST", "/finished_job", finished(1))
+        shown = await w.good("GET", "/job/1")
+        assert (shown["state"], shown["command"], shown["workdir"]) == ("succeeded", None, None)
+
+
+async def test_a_built_in_job_has_a_command_too() -> None:
+    async with world() as w:
+        await w.good("POST", "/job", {"model_name": "resnet18", "batch_size": 8, "iters": 3, "dataset": "digits"})
+        assert "colane.workloads" in (await w.good("GET", "/job/1"))["command"]
