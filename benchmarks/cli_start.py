@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--limit-ms", type=float, default=300.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig(state_dir=Path(folder), node="bench", devices="cpu:1")
+        config = StackConfig.of(Path(folder), "bench", devices="cpu:1")
         with Stack(config) as stack:
             medians = measure(stack.url, stack.token or "", given.runs)
     print("| command | wall, median (ms) | CPU, median (ms) |\n|---|---|---|")

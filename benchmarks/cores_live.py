@@ -102,12 +102,11 @@ class Live:
 
 
 @contextmanager
-def live(*words: str) -> Iterator[Live]:
+def live(**settings: Any) -> Iterator[Live]:  # noqa: ANN401 - as each setting says
     """Both, with nothing known, and these options."""
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig(
-            state_dir=Path(folder) / "state", node="here", policy="fifo", devices="cpu:1", mps="off",
-            heartbeat_s=0.5, sharing=words,
+        config = StackConfig.of(
+            Path(folder) / "state", "here", policy="fifo", devices="cpu:1", mps="off", heartbeat=0.5, **settings,
         )  # fmt: skip
         with Stack(config) as stack, stack.client() as client:
             yield Live(stack, client)
@@ -115,7 +114,7 @@ def live(*words: str) -> Iterator[Live]:
 
 def fixed_speed(cores: int) -> float:
     """Steps per second with so many cores for good."""
-    with live("--contention", "off") as here:
+    with live(contention="off") as here:
         number = here.submit({**training(workers=3, side=64), "cores": cores}, OMP_NUM_THREADS="1")
         here.rest(WARM_UP_S)
         return here.speed(number, MEASURED_S)
@@ -123,7 +122,7 @@ def fixed_speed(cores: int) -> float:
 
 def tuned(window_s: float) -> tuple[float, int, int]:
     """Steps per second once its cores are found, how many there are, and how often they were changed."""
-    with live("--contention", "off", "--core-tuner", "linear", "--core-window", f"{window_s:g}s") as here:
+    with live(contention="off", core_tuner="linear", core_window=f"{window_s:g}s") as here:
         number = here.submit(training(workers=3, side=64), OMP_NUM_THREADS="1")
         here.until(lambda: has_settled(here.client.job(number)), "the search ends")
         here.rest(WARM_UP_S)
@@ -173,10 +172,10 @@ class BesideHog(NamedTuple):
         return self.beside / self.alone
 
 
-def beside_hog(*words: str) -> BesideHog:
+def beside_hog(**settings: Any) -> BesideHog:  # noqa: ANN401 - as each setting says
     """Run both, with these options of the scheduler."""
     request = {**training(workers=0, side=32), "core_hints": []}
-    with live(*words) as here:
+    with live(**settings) as here:
         number = here.submit(request, OMP_NUM_THREADS="1")
         here.rest(3 * WARM_UP_S)
         alone = here.speed(number, MEASURED_S)
@@ -195,7 +194,7 @@ def hog(repeats: int) -> list[Verdict]:
     """A hog beside a job, without the eliminator and with it, several times."""
     found = []
     for number in range(repeats):
-        without, one = beside_hog("--contention", "off"), beside_hog()
+        without, one = beside_hog(contention="off"), beside_hog()
         print(
             f"hog {number + 1}: eliminator off {without.ratio:.0%} of {without.alone:.2f} steps/s; on {one.ratio:.0%} "
             f"of {one.alone:.2f}, held back within {one.held_s:.0f} s, at {BESIDE_MIN:.0%} for good within "

@@ -85,9 +85,7 @@ def _kept(folder: Path | None, number: int) -> Path | None:
 
 def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     """Live, export, simulate."""
-    config = StackConfig(
-        state_dir=folder / "state", node="node", policy=options.policy, devices=options.devices, heartbeat_s=0.5
-    )
+    config = StackConfig.of(folder / "state", "node", policy=options.policy, devices=options.devices, heartbeat=0.5)
     before = psutil.cpu_times()
     with Stack(config) as stack, stack.client() as scheduler:
         ids = scheduler.submit_batch(list(_batch(options.steps)))

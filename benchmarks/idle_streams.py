@@ -35,7 +35,8 @@ PAUSE_S = 0.01
 SERVER = """
 import sys
 from pathlib import Path
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=0, policy="fifo", token="benchmark"))
 """

@@ -53,7 +53,8 @@ TOKEN = "benchmark"  # noqa: S105 - of a scheduler that lives for the measuremen
 SERVE = """
 import sys
 from pathlib import Path
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=0, policy="colocate", token="benchmark"))
 """
 BARE = "import typer, pydantic, json; from colane.client.light_httpx import prepare_httpx; prepare_httpx()"

@@ -204,7 +204,7 @@ def measure(rounds: int, model: str) -> tuple[list[Split], list[Bare]]:
     peers: list[Bare] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = StackConfig(state_dir=folder / "state", node="here", policy=POLICY, devices="cpu:2:1GB")
+        config = StackConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
         with Stack(config) as stack, stack.client() as client:
             job = Job(client, folder, "elastic", model)
             until(lambda: job.trains_on(2))

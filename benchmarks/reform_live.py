@@ -125,7 +125,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     """Seconds from each decision: to the first step of fewer, until the device is free, to the first step of more."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = StackConfig(state_dir=folder / "state", node="here", policy=POLICY, devices="cpu:2:1GB")
+        config = StackConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
         with Stack(config) as stack, stack.client() as client:
             trainer = Trainer(client, folder, "elastic")
             until(trainer.trains_on(2))

@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=50)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig(state_dir=Path(folder), node="here", policy="fifo", devices="cpu:1:1GB")
+        config = StackConfig.of(Path(folder), "here", policy="fifo", devices="cpu:1:1GB")
         with Stack(config) as stack, stack.client() as client:
             one(client)
             waits_s = [one(client) for _ in range(args.jobs)]

@@ -46,7 +46,8 @@ SCHEDULER_MAX_S, AGENT_MAX_S, JOBS_MIN_PER_S = 5e-3, 8e-3, 60.0
 SCHEDULER = """
 import sys
 from pathlib import Path
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 
 def main():
     run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=0, policy="fifo-skip", token="benchmark"))

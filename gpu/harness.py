@@ -119,13 +119,13 @@ class Run:
     def stack(self, policy: str = "fifo", *, mps: str = "auto", gpus_max: int | None = None) -> Iterator[Stack]:
         """Have a scheduler and an agent on these devices."""
         visible = ",".join(gpu.uuid for gpu in self.gpus[:gpus_max])
-        config = StackConfig(
-            state_dir=self.state_dir,
-            node=NODE,
+        config = StackConfig.of(
+            self.state_dir,
+            NODE,
             policy=policy,
             devices=TINY_DEVICES if self.tiny else "gpu",
             mps="off" if self.tiny else mps,
-            heartbeat_s=HEARTBEAT_S,
+            heartbeat=HEARTBEAT_S,
             env=TINY_ENV if self.tiny else {"CUDA_VISIBLE_DEVICES": visible},
         )
         with Stack(config) as stack:

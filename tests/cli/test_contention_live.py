@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
-from colane.cli.errors import MisuseError
-from colane.cli.service import core_options
+from colane.cpu.contention import ContentionConfig
+from colane.server.config import core_config
+from colane.settings.setting import SettingError
+from colane.settings.sources import gather
+from colane.settings.table import SERVER
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -97,12 +100,16 @@ def _allowed(pids: list[int]) -> set[frozenset[int]]:
     return {frozenset(os.sched_getaffinity(tid)) for tid in threads}
 
 
+def contention(text: str) -> ContentionConfig | None:
+    return core_config(gather(SERVER, {"contention": text}, environment={})).contention
+
+
 def test_options_of_contention() -> None:
-    assert core_options.contention("off") is None
-    found = core_options.contention("5s")
+    assert contention("off") is None
+    found = contention("5s")
     assert found is not None
     assert (found.interval_s, found.release_s) == (5, 30)
     wrong: Any
     for wrong in ("0s", "sometimes"):
-        with pytest.raises(MisuseError, match="--contention"):
-            core_options.contention(wrong)
+        with pytest.raises(SettingError, match="--contention"):
+            contention(wrong)

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from colane.cli.errors import MisuseError
 from colane.cli.jobs.ps import table
-from colane.cli.service import core_options
-from colane.cli.service.core_options import CoreTunerChoice
 from colane.cli.submit import scripts
 from colane.cli.submit.command import _tell_category
 from colane.client.errors import Refused
+from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import TunerName
 from colane.model.category import Category
+from colane.server.config import core_config
+from colane.settings.setting import SettingError
+from colane.settings.sources import gather
+from colane.settings.table import SERVER
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -131,11 +133,15 @@ def test_a_category_is_said_or_told_by_imports(tmp_path: Path, capsys: pytest.Ca
     assert scripts.category(None, tmp_path, "resnet18") is Category.CV
 
 
+def tuning(tuner: str, window: str) -> TuningConfig | None:
+    return core_config(gather(SERVER, {"core_tuner": tuner, "core_window": window}, environment={})).tuning
+
+
 def test_options_of_tuning() -> None:
-    assert core_options.tuning(CoreTunerChoice.OFF, "90s") is None
-    found = core_options.tuning(CoreTunerChoice.STEP, "3m")
+    assert tuning("off", "90s") is None
+    found = tuning("step", "3m")
     assert found is not None
     assert (found.tuner, found.window_s, found.settle_s, found.left_min_s) == (TunerName.STEP, 180, 10, 1800)
     for window in ("0s", "soon"):
-        with pytest.raises(MisuseError, match="--core-window"):
-            core_options.tuning(CoreTunerChoice.LINEAR, window)
+        with pytest.raises(SettingError, match="--core-window"):
+            tuning("linear", window)

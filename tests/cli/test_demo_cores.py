@@ -13,6 +13,7 @@ from colane.cli.demo import cores as demo_cores
 from colane.cli.demo.cores import Watching, has_settled, publish
 from colane.client.client import Client
 from colane.report.core_plots import CoreSample
+from colane.settings.table import CORE_TUNER, DEVICES
 from tests.cli.conftest import Colane
 
 
@@ -80,6 +81,6 @@ def test_looks_become_a_table_and_a_figure(tmp_path: Path, capsys: pytest.Captur
 
 def test_its_jobs_are_tuned_and_paper_b_has_no_demo(colane: Colane) -> None:
     config = demo_cores.stack_config(Path("s"), None)
-    assert config.devices == "cpu:1"
-    assert config.sharing[:2] == ("--core-tuner", "linear")
+    assert config.agent[DEVICES] == "cpu:1"
+    assert config.server[CORE_TUNER] == "linear"
     assert colane("demo", "--paper", "B").code == 2

@@ -15,6 +15,7 @@ from colane.cli.demo import elastic as demo_elastic
 from colane.cli.demo.elastic import JOBS, SizeWatch, publish, read_losses, request
 from colane.client.client import Client
 from colane.report.elastic_plots import ThroughputCurve
+from colane.settings.table import DEVICES, TOPOLOGY
 from colane.workloads import data_parallel
 
 
@@ -112,6 +113,6 @@ def test_a_step_that_was_made_twice_breaks_the_curve(
 
 def test_its_devices_may_share_cores() -> None:
     config = demo_elastic.stack_config(Path("s"), None)
-    assert config.devices == "cpu:4"
-    assert (config.topology is None) == (len(os.sched_getaffinity(0)) >= 4)
+    assert config.agent[DEVICES] == "cpu:4"
+    assert (config.agent[TOPOLOGY] is None) == (len(os.sched_getaffinity(0)) >= 4)
     assert set(JOBS) == set(demo_elastic.FAMILIES)

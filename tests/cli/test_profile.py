@@ -42,9 +42,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     state = tmp_path_factory.mktemp("state")
-    config = StackConfig(
-        state_dir=state, node="n", devices="cpu:1:8GB", heartbeat_s=0.1, policy="fifo", env={"COLANE_OTHERS": "ignore"}
-    )
+    config = StackConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo", others="ignore")
     with Stack(config) as stack:  # other tests run beside: what they disturb would teach nothing
         yield stack
 

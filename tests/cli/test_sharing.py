@@ -9,16 +9,18 @@ from typing import Any, Self
 
 import pytest
 
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import FailureError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs import show
 from colane.cli.jobs.ps import table
 from colane.cli.jobs.show import place
 from colane.cli.jobs.suspend import state_text, suspend
 from colane.cli.nodes.command import members
-from colane.cli.service import options
 from colane.core.config import CoreConfig
-from colane.model.lane import ShareBetween
+from colane.server.config import core_config
+from colane.settings.setting import SettingError
+from colane.settings.sources import gather
+from colane.settings.table import SERVER
 from tests.cli.conftest import Colane, Up, until
 
 LOOP = """
@@ -104,17 +106,16 @@ def test_how_long_turns_last_and_what_passing_them_on_takes_is_shown() -> None:
 
 
 def test_the_guard_is_on_unless_it_is_switched_off() -> None:
-    def config(
-        guard: str = options.GUARD, after: str = options.GUARD_AFTER, factors: str = options.FACTORS
-    ) -> CoreConfig:
-        return options.Sharing(ShareBetween.ALL, None, None, guard, after, factors).core_config()
+    def config(guard: str | None = None, after: str | None = None, factors: str | None = None) -> CoreConfig:
+        flags = {"guard": guard, "guard_after": after, "memory_factors": factors}
+        return core_config(gather(SERVER, flags, environment={}))
 
     assert replace(config(), contention=None) == CoreConfig()
     assert not config("off").guard
     assert (config("50%", "5m").guard_margin_ratio, config("50%", "5m").guard_after_s) == (0.5, 300.0)
     assert config("12.5").guard_margin_ratio == 0.125
     assert config(factors="1, 1.2").memory_factors == (1.0, 1.2)
-    with pytest.raises(MisuseError, match="--guard: must be a percentage"):
+    with pytest.raises(SettingError, match="--guard: must be a percentage"):
         config("nan")
 
 

@@ -104,9 +104,8 @@ while True:
 
 def test_what_neighbours_do_to_each_other_is_learnt_from_what_runs(tmp_path: Path) -> None:
     """How much is another matter: here it is whatever this machine makes of it."""
-    config = StackConfig(
-        state_dir=tmp_path / "state", node="power8", policy="topo-aware", devices="cpu:4:1GB", topology="minsky",
-        heartbeat_s=0.1,
+    config = StackConfig.of(
+        tmp_path / "state", "power8", policy="topo-aware", devices="cpu:4:1GB", topology="minsky", heartbeat=0.1,
     )  # fmt: skip
     with Stack(config) as stack, stack.client() as client:
 

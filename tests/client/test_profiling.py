@@ -39,7 +39,7 @@ STEPPER = textwrap.dedent("""
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     state = tmp_path_factory.mktemp("state")
-    config = StackConfig(state_dir=state, node="n", devices="cpu:1:8GB", heartbeat_s=0.1, policy="fifo")
+    config = StackConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo")
     with Stack(config) as stack, stack.client() as scheduler:
         yield scheduler
 

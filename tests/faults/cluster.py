@@ -22,7 +22,8 @@ SERVER = """
 import json, sys
 from pathlib import Path
 from colane.core.config import CoreConfig
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3],
                         node_timeout_s=float(sys.argv[4]), token="faults",
                         core=CoreConfig(protection_factor=float(sys.argv[5]), gang_ports=(int(sys.argv[6]),) * 2,

@@ -33,7 +33,8 @@ DISK = "8m"
 SERVER = """
 import sys
 from pathlib import Path
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), host="0.0.0.0", port=int(sys.argv[2]), policy="fifo",
                         node_timeout_s=float(sys.argv[3]), token="faults"))
 """

@@ -19,7 +19,8 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from colane.client.tls import TlsFiles
-from colane.server.main import ServerConfig, run_server
+from colane.server.config import ServerConfig
+from colane.server.main import run_server
 
 settings = json.loads(sys.argv[1])
 tls = settings.pop("tls", None)

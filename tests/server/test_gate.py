@@ -14,10 +14,11 @@ import pytest
 from uvicorn.server import ServerState
 
 from colane.client.hosts import host_name, is_loopback
+from colane.server.config import ServerConfig
 from colane.server.http.access import Callers
 from colane.server.http.door import GateRules
 from colane.server.http.listening import HEADERS_MAX_BYTES, PeerProtocol, uvicorn_config
-from colane.server.main import ServerConfig, ServerError, serve
+from colane.server.main import ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 from tests.server.processes import DEADLINE_S, scheduler
 

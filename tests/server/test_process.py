@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from colane.server.main import ServerConfig, ServerError, serve
+from colane.server.config import ServerConfig
+from colane.server.main import ServerError, serve
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import ASSIGNED_JOBS, LAUNCH_SPECS, SUBMITTED_JOBS
 from tests.server.harness import DEADLINE_S, SLEEP, node

@@ -10,11 +10,13 @@ from random import Random
 
 import pytest
 
-from colane.cli.service.limits import quotas as quotas_of_option
 from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
+from colane.server.config import quotas
 from colane.server.store.memory import MemoryStore
 from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas
 from colane.server.writer.clock import Clocks
+from colane.settings.sources import gather
+from colane.settings.table import SERVER
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
 
 FILE = """
@@ -77,7 +79,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_by_default_one_user_s_waiting_jobs_are_bounded_and_another_s_are_taken() -> None:
-    async with world(quotas=quotas_of_option(None)) as w:
+    async with world(quotas=quotas(gather(SERVER, {}, environment={}))) as w:
         taken = await w.good("POST", "/jobs", [{**SLEEP, "user": "ann"}] * QUEUED_DEFAULT)
         assert len(taken["ids"]) == QUEUED_DEFAULT
         refused = await w.http.post("/job", json={**SLEEP, "user": "ann"})

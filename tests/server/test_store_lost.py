@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from colane.server.main import ServerConfig, ServerError, serve
+from colane.server.config import ServerConfig
+from colane.server.main import ServerError, serve
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import META, Put, StoreError, Transaction

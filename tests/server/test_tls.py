@@ -16,7 +16,8 @@ from colane.client.agent_link import AgentLink
 from colane.client.client import Client
 from colane.client.errors import BadUrl, SchedulerUnreachable
 from colane.client.tls import TlsError, TlsFiles, trusted
-from colane.server.main import ServerConfig, ServerError, serve
+from colane.server.config import ServerConfig
+from colane.server.main import ServerError, serve
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.server.processes import scheduler

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Self
 
-from colane.client.tls import TlsFiles
+from colane.client.tls import TlsFiles, tls_files
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.topology import Topology
-
-MpsMode = Literal["auto", "on", "off"]
+from colane.settings import table
+from colane.settings.setting import SettingError, Values
+from colane.settings.table import Mps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class AgentConfig:
     host_bandwidth_bytes_per_s: int = 0
     heartbeat_s: float = 2.0
     grace_s: float = 10.0
-    mps: MpsMode = "auto"
+    mps: Mps = Mps.AUTO
     log_cap_bytes: int = 64 * 2**20
     stop_jobs: bool = False
     drain_on_stop_s: float = 0.0
@@ -70,3 +71,39 @@ class AgentConfig:
     ended_jobs_max: int = 1000
     ended_age_max_s: float = 14 * 86400.0
     ended_bytes_max: int = 4 * 2**30
+
+    @classmethod
+    def of(
+        cls, values: Values, *, name: str, url: str, state_dir: Path, token: str | None, topology: Topology | None
+    ) -> Self:
+        """Return the settings of an agent.
+
+        Raises:
+            SettingError: They do not go together.
+        """
+        try:
+            tls = tls_files(values[table.TLS_CERT], values[table.TLS_KEY])
+        except ValueError as error:
+            raise SettingError(str(error)) from error
+        return cls(
+            name=name,
+            scheduler_url=url,
+            state_dir=state_dir,
+            token=token,
+            tls=tls,
+            host=values[table.HOST],
+            port=values[table.AGENT_PORT],
+            devices=values[table.DEVICES],
+            pool=values[table.POOL],
+            topology=topology,
+            host_bandwidth_bytes_per_s=values[table.HOST_BANDWIDTH] or 0,
+            heartbeat_s=values[table.HEARTBEAT],
+            grace_s=values[table.GRACE],
+            mps=values[table.MPS],
+            stop_jobs=values[table.STOP_JOBS],
+            drain_on_stop_s=values[table.DRAIN_ON_STOP] or 0.0,
+            notice_file=values[table.NOTICE_FILE],
+            notice_command=values[table.NOTICE_COMMAND],
+            heeds_others=values[table.OTHERS] is table.LoadByOthers.HEED,
+            yield_bound_s=values[table.YIELD_BOUND],
+        )

@@ -38,6 +38,7 @@ NOUNS: Final = {
     "adaptor": "service.adaptor",
     "usage": "jobs.usage",
     "token": "service.token",
+    "config": "service.config",
     "backup": "service.backup",
     "restore": "service.restore",
     "check": "service.check",

@@ -40,6 +40,19 @@ class TlsFiles(NamedTuple):
             raise TlsError(f"{self.cert} or {self.key} cannot be read: {error.strerror}") from error
 
 
+def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:
+    """Return the files of a listener, None where it is to be plain.
+
+    Raises:
+        ValueError: One is given without the other.
+    """
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise ValueError("--tls-cert and --tls-key: give both, or none of them")
+    return TlsFiles(cert, key)
+
+
 def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
     """Return what callers trust: the system's certificates and those that `COLANE_CA_FILE` names.
 

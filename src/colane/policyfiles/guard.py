@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -33,6 +33,19 @@ REST_BUDGETS: Final = 10.0
 """An overdue policy is not asked for so many budgets."""
 
 log = logging.getLogger(__name__)
+
+
+def budget_s(policies: Iterable[str], given_s: float | None) -> float:
+    """Return what a pass of a user's own policy may take.
+
+    Raises:
+        ValueError: It is given, and no policy is the user's own.
+    """
+    if given_s is None:
+        return BUDGET_S
+    if not any(map(is_file, policies)):
+        raise ValueError("bounds a policy of your own (--policy FILE.py:NAME), which none here is")
+    return given_s
 
 
 class PolicyFaultError(Exception):

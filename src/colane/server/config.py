@@ -1,14 +1,21 @@
-"""What the service is told when it starts."""
+"""What the scheduler is told when it starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
+from colane.client.tls import TlsFiles, tls_files
 from colane.core.config import CoreConfig
-from colane.model.limits import Quotas
+from colane.cpu.contention import ContentionConfig
+from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
 from colane.model.see import See
-from colane.policyfiles.guard import BUDGET_S
-from colane.server.store.retention import Retention
+from colane.policyfiles.guard import BUDGET_S, budget_s
+from colane.server.submitting.limits import LimitsError, read_quotas
+from colane.settings import table
+from colane.settings.readers import Retention
+from colane.settings.setting import SettingError, Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +35,8 @@ class ServiceConfig:
         core: How jobs are treated, whatever the policy.
     """
 
-    policy: str
-    workdir: str
+    policy: str = "colane"
+    workdir: str = field(default_factory=lambda: str(Path.cwd()))
     policy_budget_s: float = BUDGET_S
     tick_s: float = 1.0
     node_timeout_s: float = 60.0
@@ -38,3 +45,90 @@ class ServiceConfig:
     quotas: Quotas = field(default_factory=Quotas)
     see: See = See.ALL
     core: CoreConfig = field(default_factory=CoreConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(ServiceConfig):
+    """Settings of a scheduler: those of its service, and of where it listens and keeps what it knows.
+
+    Attributes:
+        state_dir: Holds the store, the lock and `server.json`; made when it is not there.
+        host: Address to listen on; other than loopback needs a token.
+        port: 0 takes a free one.
+        token: Needed by every client; None takes the one in the state directory, made when it is not there.
+        tls: Certificate and key of what listens at TCP; None for plain HTTP.
+        body_bytes_max: Largest request.
+    """
+
+    state_dir: Path
+    host: str = "127.0.0.1"
+    port: int = table.DEFAULT_PORT
+    token: str | None = field(default=None, repr=False)
+    tls: TlsFiles | None = None
+    body_bytes_max: int = 8 * 2**20
+
+    @classmethod
+    def of(cls, values: Values, state_dir: Path, token: str | None) -> Self:
+        """Return the settings of a scheduler.
+
+        Raises:
+            SettingError: They do not go together, or a file that they name says what cannot be.
+        """
+        return cls(
+            state_dir=state_dir,
+            host=values[table.HOST],
+            port=values[table.SERVER_PORT],
+            policy=values[table.POLICY],
+            policy_budget_s=_budget_s(values),
+            token=token,
+            tls=_tls(values),
+            keep_finished=values[table.KEEP_FINISHED],
+            node_timeout_s=values[table.LEASE],
+            quotas=quotas(values),
+            see=values[table.SEE],
+            core=core_config(values),
+        )
+
+
+def core_config(values: Values) -> CoreConfig:
+    """Return the settings of the core."""
+    margin_ratio = values[table.GUARD]
+    interval_s = values[table.CONTENTION]
+    return CoreConfig(
+        share_between=values[table.SHARE_BETWEEN],
+        turn_rule=values[table.TURNS],
+        quantum_s=values[table.QUANTUM],
+        guard=margin_ratio is not None,
+        guard_margin_ratio=CoreConfig().guard_margin_ratio if margin_ratio is None else margin_ratio,
+        guard_after_s=values[table.GUARD_AFTER],
+        memory_factors=values[table.MEMORY_FACTORS],
+        tuning=table.tuning(values),
+        contention=None if interval_s is None else ContentionConfig.of(interval_s),
+    )
+
+
+def _budget_s(values: Values) -> float:
+    try:
+        return budget_s([values[table.POLICY]], values[table.POLICY_BUDGET])
+    except ValueError as error:
+        raise values.fault(table.POLICY_BUDGET, error) from error
+
+
+def _tls(values: Values) -> TlsFiles | None:
+    try:
+        return tls_files(values[table.TLS_CERT], values[table.TLS_KEY])
+    except ValueError as error:
+        raise SettingError(str(error)) from error
+
+
+def quotas(values: Values) -> Quotas:
+    """Return the limits that the file of limits says; where there is no file, the default on jobs that wait.
+
+    Raises:
+        SettingError: It cannot be read, or says what cannot be.
+    """
+    file = values[table.LIMITS]
+    try:
+        return Quotas(Limits(queued=QUEUED_DEFAULT)) if file is None else read_quotas(file)
+    except LimitsError as error:
+        raise values.fault(table.LIMITS, error) from error

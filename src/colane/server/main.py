@@ -14,20 +14,16 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from colane.client.hosts import LOOPBACK_NAMES, is_loopback
 from colane.client.locate import TOKEN_FILE, read_token
-from colane.client.tls import TlsError, TlsFiles
-from colane.core.config import CoreConfig
-from colane.model.limits import Quotas
-from colane.model.see import See
+from colane.client.tls import TlsError
 from colane.model.words import about_lease
-from colane.policyfiles.guard import BUDGET_S
 from colane.server.assembly import make_service
-from colane.server.config import ServiceConfig
+from colane.server.config import ServerConfig
 from colane.server.http.access import Callers, user_name
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
@@ -42,10 +38,8 @@ from colane.server.http.listening import (
     uvicorn_config,
 )
 from colane.server.service import Service
-from colane.server.store.retention import Retention
 from colane.server.store.sqlite import SqliteStore
 
-DEFAULT_PORT: Final = 8642
 STORE_FILE: Final = "colane.db"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
@@ -60,47 +54,6 @@ Listener = TypeVar("Listener")
 
 class ServerError(Exception):
     """The scheduler cannot start; the message is one line that names the fix."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """Settings of a scheduler.
-
-    Attributes:
-        state_dir: Holds the store, the lock and `server.json`; made when it is not there.
-        host: Address to listen on; other than loopback needs a token.
-        port: 0 takes a free one.
-        policy: Registered name, or FILE.py:NAME of a user's own.
-        policy_budget_s: What a pass of a user's own policy may take.
-        token: Needed by every client; None takes the one in the state directory, made when it is not there.
-        tls: Certificate and key of what listens at TCP; None for plain HTTP.
-        workdir: Directory of jobs that name none.
-        body_bytes_max: Largest request.
-        batch_jobs_max: Jobs in one request.
-        node_timeout_s: A node silent for longer is lost.
-        tick_s: The core is asked at least this often.
-        keep_finished: What is kept of finished jobs.
-        quotas: How much users may have.
-        see: Which jobs users are told of.
-        core: How jobs are treated, whatever the policy.
-    """
-
-    state_dir: Path
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    policy: str = "colane"
-    policy_budget_s: float = BUDGET_S
-    token: str | None = field(default=None, repr=False)
-    tls: TlsFiles | None = None
-    workdir: Path = field(default_factory=Path.cwd)
-    body_bytes_max: int = 8 * 2**20
-    batch_jobs_max: int = 10_000
-    node_timeout_s: float = 60.0
-    tick_s: float = 1.0
-    keep_finished: Retention = field(default_factory=Retention)
-    quotas: Quotas = field(default_factory=Quotas)
-    see: See = See.ALL
-    core: CoreConfig = field(default_factory=CoreConfig)
 
 
 def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
@@ -137,7 +90,7 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
             stack.callback((config.state_dir / SOCKET_FILE).unlink, missing_ok=True)
         store = SqliteStore(config.state_dir / STORE_FILE)
         stack.callback(store.close)
-        service = make_service(store, _service_config(config))
+        service = make_service(store, config)
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
         stack.callback(_withdraw, config.state_dir / SERVER_FILE)
 
@@ -163,21 +116,6 @@ def _check(config: ServerConfig) -> None:
             raise ServerError(f"tls-cert: {error}") from error
     if config.token is not None and not config.token.strip():
         raise ServerError("token: must not be empty")
-
-
-def _service_config(config: ServerConfig) -> ServiceConfig:
-    return ServiceConfig(
-        policy=config.policy,
-        policy_budget_s=config.policy_budget_s,
-        workdir=str(config.workdir),
-        tick_s=config.tick_s,
-        node_timeout_s=config.node_timeout_s,
-        batch_jobs_max=config.batch_jobs_max,
-        keep_finished=config.keep_finished,
-        quotas=config.quotas,
-        see=config.see,
-        core=config.core,
-    )
 
 
 def _listening(listen: Callable[[], Listener]) -> Listener:

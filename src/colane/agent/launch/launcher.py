@@ -27,6 +27,7 @@ from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
+from colane.settings.table import Mps
 
 
 def gate_path(state_dir: Path) -> Path:
@@ -36,7 +37,7 @@ def gate_path(state_dir: Path) -> Path:
 
 def wants_mps(config: AgentConfig, launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
     """Whether this job should go through MPS: it was asked for, here or by the job, on real GPUs."""
-    asked = config.mps == "on" or (config.mps == "auto" and bool(launch.get("mps")))
+    asked = config.mps == Mps.ON or (config.mps == Mps.AUTO and bool(launch.get("mps")))
     return asked and bool(gpus) and not any(gpu.is_cpu_device for gpu in gpus)
 
 

@@ -16,7 +16,8 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service import options
+from colane.cli.service.command import option
+from colane.settings.table import DEVICES
 
 if TYPE_CHECKING:
     from colane.cli.demo.screen import Screen
@@ -46,7 +47,7 @@ def demo(
     dataset_path: Annotated[
         Path, typer.Option("--dataset-path", help="Where CIFAR-10 lies; without it, handwritten digits are used.")
     ] = Path("data"),
-    devices: options.Devices = None,
+    devices: Annotated[str | None, option(DEVICES)] = None,
     iters: Annotated[
         int | None,
         typer.Option("--iters", min=1, show_default="about a minute a run", help="Steps of each job of paper A's."),

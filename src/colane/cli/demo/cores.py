@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colane.cli import output
 from colane.cli.demo.watch import HEARTBEAT_S, DemoWatch
-from colane.cli.service.options import node_name
+from colane.cli.service.command import node_name
 from colane.cli.service.stack import StackConfig
 
 if TYPE_CHECKING:
@@ -90,10 +90,9 @@ TOLD: Final = frozenset({"cores-changed", "cores-kept", "throttled", "let-go"})
 
 def stack_config(state_dir: Path, devices: str | None) -> StackConfig:
     """What the demo starts: cores are tuned, contention is looked for often; on cpu devices where nothing is said."""
-    words = ("--core-tuner", "linear", "--core-window", WINDOW, "--contention", CONTENTION)
-    return StackConfig(
-        state_dir=state_dir, node=node_name(), policy="fifo", devices=devices or "cpu:1", mps="off",
-        heartbeat_s=HEARTBEAT_S, sharing=words,
+    return StackConfig.of(
+        state_dir, node_name(), policy="fifo", devices=devices or "cpu:1", mps="off", heartbeat=HEARTBEAT_S,
+        core_tuner="linear", core_window=WINDOW, contention=CONTENTION,
     )  # fmt: skip
 
 

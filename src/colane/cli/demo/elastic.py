@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from colane.cli import output
 from colane.cli.demo.watch import HEARTBEAT_S, DemoWatch
-from colane.cli.service.options import node_name
+from colane.cli.service.command import node_name
 from colane.cli.service.stack import StackConfig
 from colane.model.words import count
 
@@ -98,10 +98,10 @@ def _spans(looks: Sequence[tuple[float, int]]) -> Iterable[DeviceSpan]:
 
 def stack_config(state_dir: Path, devices: str | None) -> StackConfig:
     """What the demo starts: four devices, which share cores where the machine has fewer."""
-    return StackConfig(
-        state_dir=state_dir, node=node_name(), policy=POLICY, devices=devices or f"cpu:{DEVICES}", mps="off",
+    return StackConfig.of(
+        state_dir, node_name(), policy=POLICY, devices=devices or f"cpu:{DEVICES}", mps="off",
         topology="minsky" if devices is None and len(os.sched_getaffinity(0)) < DEVICES else None,
-        heartbeat_s=HEARTBEAT_S,
+        heartbeat=HEARTBEAT_S,
     )  # fmt: skip
 
 

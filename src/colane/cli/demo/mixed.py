@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colane.cli.demo.plan import CPU_BATCH, CPU_WIDTH, GPUS_MAX, LABEL, PAPER_BATCH, DemoPhase, job_env
 from colane.cli.errors import MisuseError
 from colane.cli.jobs.objects import Object
-from colane.cli.service.options import node_name
+from colane.cli.service.command import node_name
 from colane.cli.service.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
 from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIFO: Final = DemoPhase("FIFO", "fifo", "mixed batch: one job at a time on a device, each with what it asked for")
 OURS: Final = DemoPhase(
     "colane", "colane:quantum_s=2,move_s=2", "mixed batch: shared, tuned and moved where that pays",
-    words_of_server=("--core-tuner", "linear", "--core-window", "1s", "--contention", "2s"),
+    settings={"core_tuner": "linear", "core_window": "1s", "contention": "2s"},
 )  # fmt: skip
 """Its times are those of jobs of half a minute: with those of jobs of hours nothing would happen in a demo."""
 
@@ -102,9 +102,9 @@ class MixedPlan:
 
     def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
         """Return what to start for a phase."""
-        return StackConfig(
-            state_dir=state_dir, node=node_name(), policy=phase.policy, devices=self.devices, mps=phase.mps,
-            heartbeat_s=heartbeat_s, env=self.agent_env, sharing=phase.words_of_server,
+        return StackConfig.of(
+            state_dir, node_name(), policy=phase.policy, devices=self.devices, mps=phase.mps, heartbeat=heartbeat_s,
+            env=self.agent_env, **phase.settings,
         )  # fmt: skip
 
     def _steps(self, steps: int) -> int:

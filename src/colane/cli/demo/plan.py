@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from colane.cli.errors import MisuseError
 from colane.cli.jobs.objects import Object
-from colane.cli.service.options import node_name
+from colane.cli.service.command import node_name
 from colane.cli.service.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
 from colane.model.hardware import Gpu
@@ -48,14 +48,14 @@ class DemoPhase:
         policy: Registered name.
         words: What it does, for the screen.
         mps: As `AgentConfig.mps`.
-        words_of_server: Further words of the scheduler's command line.
+        settings: Further settings of the scheduler.
     """
 
     name: str
     policy: str
     words: str
     mps: str = "off"
-    words_of_server: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 FIFO: Final = DemoPhase("FIFO", "fifo", "one job at a time on a device")
@@ -103,13 +103,13 @@ class DemoPlan:
 
     def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
         """Return what to start for a phase."""
-        return StackConfig(
-            state_dir=state_dir,
-            node=node_name(),
+        return StackConfig.of(
+            state_dir,
+            node_name(),
             policy=phase.policy,
             devices=self.devices,
             mps=phase.mps,
-            heartbeat_s=heartbeat_s,
+            heartbeat=heartbeat_s,
             env=self.agent_env,
         )
 

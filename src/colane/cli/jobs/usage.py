@@ -8,9 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from colane.cli import output
+from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
-from colane.cli.service.options import time_s
+from colane.model.quantities import parse_duration_s
 
 SINCE: Final = "30d"
 HOUR_S: Final = 3600.0
@@ -29,7 +30,10 @@ def usage(
 
     GPU hours are those of all attempts of these jobs, and of jobs that live.
     """
-    since_s = time.time() - time_s("--since", since)
+    try:
+        since_s = time.time() - parse_duration_s(since)
+    except ValueError as error:
+        raise MisuseError(f"--since: {error}") from error
     with jobs.client() as scheduler:
         rows = scheduler.usage(since_s)
     if as_json:

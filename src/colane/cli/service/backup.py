@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service import options
+from colane.cli.service.command import StateOption, store_dir
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the copy, readable by you alone.")],
-    state: options.State = None,
+    state: StateOption = None,
 ) -> None:
     """Copy the scheduler's store to a file, as it is at one moment, while the scheduler runs.
 
@@ -31,7 +31,7 @@ def backup(
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
     try:
-        size_bytes = copies.backup(options.state_dir(state) / STORE_FILE, file)
+        size_bytes = copies.backup(store_dir(state) / STORE_FILE, file)
     except FileExistsError as error:
         raise MisuseError(f"FILE: {file} exists; name a new file") from error
     except OSError as error:

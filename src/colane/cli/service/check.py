@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError
-from colane.cli.service import options
+from colane.cli.service.command import StateOption, store_dir
 
 
 def register(app: typer.Typer) -> None:
@@ -22,14 +22,14 @@ def check(
         Path | None,
         typer.Argument(metavar="[FILE]", show_default="the store", help="A copy to look through instead."),
     ] = None,
-    state: options.State = None,
+    state: StateOption = None,
 ) -> None:
     """Look through the scheduler's store, or a copy of it: whether it is whole, and every record can be read."""
     from colane.server.main import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store import copies  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
-    path = file or options.state_dir(state) / STORE_FILE
+    path = file or store_dir(state) / STORE_FILE
     try:
         found = copies.check(path)
     except StoreError as error:

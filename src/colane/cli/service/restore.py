@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service import options
+from colane.cli.service.command import StateOption, store_dir
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by colane backup.")],
-    state: options.State = None,
+    state: StateOption = None,
     force: Annotated[bool, typer.Option("--force", help="Also where there is a store; that one is put aside.")] = False,
 ) -> None:
     """Put a copy back that `colane backup` made, while no scheduler runs.
@@ -31,7 +31,7 @@ def restore(
     from colane.server.store import copies  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
-    place = options.state_dir(state) / STORE_FILE
+    place = store_dir(state) / STORE_FILE
     if place.exists() and not force:
         raise MisuseError(f"--force: there is a store at {place}; with --force it is put aside")
     try:

@@ -19,11 +19,12 @@ from typing import Any, Final, Self, TypeVar
 
 from colane.cli.errors import FailureError
 from colane.cli.output import note
-from colane.cli.service.options import AGENT_DIR, KEEP_FINISHED
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
-from colane.client.locate import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE, URL_VARIABLE, read_token
-from colane.model.see import See
+from colane.client.locate import SERVER_FILE, TOKEN_FILE, URL_VARIABLE, read_token
+from colane.settings.setting import Given, Section, SettingError, Values
+from colane.settings.sources import gather
+from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, GRACE, HOST, NAME, SERVER, SERVER_PORT, STOP_JOBS, URL
 
 Found = TypeVar("Found")
 
@@ -54,62 +55,58 @@ class StackConfig:
 
     Attributes:
         state_dir: The scheduler's; the agent's lies in it.
-        host: Address of the scheduler.
-        port: 0 takes a free one.
-        policy: Registered name.
         node: Name of the node.
-        devices: As `AgentConfig.devices`.
-        topology: File or preset that says how the devices are connected; None takes what is found.
-        host_bandwidth: As `AgentConfig.host_bandwidth_bytes_per_s`.
+        server: Settings of the scheduler.
+        agent: Settings of the agent; it listens where the scheduler does unless they say otherwise.
         token: Demanded by both.
-        mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
-        keep_finished: What the scheduler keeps of finished jobs, as on its command line.
-        lease_s: As `ServerConfig.node_timeout_s`.
-        limits: File of what users may have.
-        see: Which jobs users are told of.
-        sharing: Further words of its command line.
-        heartbeat_s: Seconds between the agent's reports.
-        yield_bound_s: As `AgentConfig.yield_bound_s`.
-        grace_s: As `AgentConfig.grace_s`.
         env: Further variables of the agent.
     """
 
     state_dir: Path
     node: str
-    host: str = "127.0.0.1"
-    port: int = 0
-    policy: str = "colane"
-    devices: str | None = None
-    topology: str | None = None
-    host_bandwidth: int | None = None
+    server: Values
+    agent: Values
     token: str | None = field(default=None, repr=False)
-    mps: str = "auto"
     keep_jobs: bool = False
-    keep_finished: str = KEEP_FINISHED
-    lease_s: float = 60.0
-    limits: Path | None = None
-    see: See = See.ALL
-    sharing: tuple[str, ...] = ()
-    heartbeat_s: float = 2.0
-    yield_bound_s: float = 30.0
-    grace_s: float = 10.0
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state_dir: Path, node: str, *, env: Mapping[str, str] | None = None, **given: object) -> Self:
+        """Return one with these settings, by their names in `colane.toml`, at a free port.
+
+        Raises:
+            SettingError: There is no such setting, or a value cannot be.
+        """
+        parts: dict[Section, dict[str, object]] = {SERVER: {"port": 0}, AGENT: {}}
+        for name, value in given.items():
+            home = next((part for part in parts if name in {setting.name for setting in part.settings}), None)
+            if home is None:
+                raise SettingError(f"there is no setting {name!r}")
+            parts[home] |= {name: value}
+        server, agent = (gather(section, flags) for section, flags in parts.items())
+        return cls(state_dir=state_dir, node=node, server=server, agent=agent, env=env or {})
 
 
 class _Child:
     """One process; its standard input is its lifeline to us."""
 
-    def __init__(self, name: str, words: Sequence[str], env: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, words: Sequence[str], document: Mapping[str, object], env: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.process = subprocess.Popen(
             [sys.executable, "-m", "colane.cli", *words, "--with-parent"],
-            env={**os.environ, **env},
+            env={**os.environ, **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C reaches us alone: the agent has to stop before the scheduler
         )
         self.pidfd = os.pidfd_open(self.process.pid)
+        assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
+        with suppress(BrokenPipeError):  # it has ended already, and is found so
+            self.process.stdin.write(json.dumps(document).encode() + b"\n")
+            self.process.stdin.flush()
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -147,7 +144,7 @@ class Stack:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
         self.url = ""
-        self._port = config.port
+        self._port = config.server[SERVER_PORT]
         self._server: _Child | None = None
         self._agent: _Child | None = None
         self._deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
@@ -204,8 +201,8 @@ class Stack:
             if self._agent is not None:
                 lead_s = 0.0 if self.config.keep_jobs else self._cancel_running(self._agent)
                 if lead_s:
-                    note(f"jobs that run have up to {lead_s + self.config.grace_s:g} s to save and end; {AGAIN}")
-                self._agent.end(AGENT_STOP_MAX_S + self.config.grace_s + lead_s)
+                    note(f"jobs that run have up to {lead_s + self.config.agent[GRACE]:g} s to save and end; {AGAIN}")
+                self._agent.end(AGENT_STOP_MAX_S + self.config.agent[GRACE] + lead_s)
                 self._agent = None
             if self._server is not None:
                 self._server.end(SERVER_STOP_MAX_S)
@@ -229,28 +226,26 @@ class Stack:
 
     def _start_server(self) -> None:
         config = self.config
-        words = ["server", "--state", str(config.state_dir), "--host", config.host, "--port", str(self._port)]
-        env = {TOKEN_VARIABLE: config.token} if config.token else {}
-        words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
-        words += ["--limits", str(config.limits)] if config.limits is not None else []
-        words += ["--see", config.see.value, "--lease", f"{config.lease_s:g}s"]
-        child = self._server = _Child("scheduler", words, env)
+        settings = {**config.server.document(), SERVER_PORT.name: Given(self._port, SERVER_PORT.flag)}
+        words, said = ["server", "--state", str(config.state_dir)], {"settings": settings, "token": config.token}
+        child = self._server = _Child("scheduler", words, said)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.
         self._port = int(self.url.rpartition(":")[2])
 
     def _start_agent(self) -> None:
         config = self.config
-        words = ["agent", "--name", config.node, "--state", str(config.state_dir / AGENT_DIR), "--mps", config.mps]
-        words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
-        words += ["--yield-bound", str(config.yield_bound_s), "--grace", f"{config.grace_s:g}s"]
-        words += ["--devices", config.devices] if config.devices else []
-        words += ["--topology", config.topology] if config.topology else []
-        words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []
-        words += [] if config.keep_jobs else ["--stop-jobs"]
-        env = {**config.env, URL_VARIABLE: self.url, TOKEN_VARIABLE: self.token or ""}
+        settings = {
+            HOST.name: config.server.given[HOST.name],
+            **config.agent.document(),
+            NAME.name: Given(config.node, NAME.flag),
+            URL.name: Given(self.url, URL_VARIABLE),
+            STOP_JOBS.name: Given(not config.keep_jobs, STOP_JOBS.flag),
+        }
+        folder = config.agent[AGENT_STATE] or config.state_dir / AGENT_DIR
+        words, said = ["agent", "--state", str(folder)], {"settings": settings, "token": self.token}
         started_s = time.time()
-        child = self._agent = _Child("agent", words, env)
+        child = self._agent = _Child("agent", words, said, config.env)
         with self.client() as scheduler:
             _wait_for(child, lambda: _seen_since(scheduler, config.node, started_s))
 

@@ -5,60 +5,38 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from colane.cli import output
-from colane.cli.service import core_options, options
-from colane.cli.service.agent import GRACE, BandwidthOption, GraceOption, Mps, MpsOption, NameOption, TopologyOption
-from colane.cli.service.limits import LimitsOption, SeeOption, quotas
-from colane.model.lane import ShareBetween
-from colane.model.see import See
+from colane.cli.service.command import ServiceStart, node_name, service_command, state_dir, token_of
 from colane.model.words import about_lease
+from colane.settings import table
+from colane.settings.table import AGENT, SERVER, UP
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from colane.cli.service.stack import Stack
+    from colane.settings.setting import Values
+
+FLAGS = (
+    table.POLICY, table.POLICY_BUDGET, table.DEVICES, table.TOPOLOGY, table.HOST_BANDWIDTH, table.HOST,
+    table.SERVER_PORT, table.SERVER_STATE, table.TOKEN_FILE, table.MPS, table.NAME, table.KEEP_FINISHED, table.LEASE,
+    table.LIMITS, table.SEE, table.SHARE_BETWEEN, table.TURNS, table.QUANTUM, table.GUARD, table.GUARD_AFTER,
+    table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW, table.CONTENTION, table.YIELD_BOUND, table.GRACE,
+    table.KEEP_JOBS,
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("up", epilog="Example: [bold]colane up --devices cpu:2 --policy colocate[/bold]")(up)
+    example = "Example: [bold]colane up --devices cpu:2 --policy colocate[/bold]"
+    app.command("up", epilog=example)(service_command(up, FLAGS))
 
 
-def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
-    policy: options.Policy = "colane",
-    policy_budget: options.PolicyBudget = None,
-    devices: options.Devices = None,
-    topology: TopologyOption = None,
-    host_bandwidth: BandwidthOption = None,
-    host: options.Host = "127.0.0.1",
-    port: options.Port = options.DEFAULT_PORT,
-    state: options.State = None,
-    token_file: options.TokenFile = None,
-    mps: MpsOption = Mps.AUTO,
-    name: NameOption = None,
-    keep_finished: options.KeepFinished = options.KEEP_FINISHED,
-    lease: options.LeaseOption = options.LEASE,
-    limits: LimitsOption = None,
-    see: SeeOption = See.ALL,
-    share_between: options.ShareOption = ShareBetween.ALL,
-    turns: options.TurnsOption = None,
-    quantum: options.QuantumOption = None,
-    guard: options.GuardOption = options.GUARD,
-    guard_after: options.GuardAfterOption = options.GUARD_AFTER,
-    memory_factors: options.FactorsOption = options.FACTORS,
-    core_tuner: core_options.CoreTunerOption = core_options.CoreTunerChoice.OFF,
-    core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
-    contention: core_options.ContentionOption = core_options.CONTENTION,
-    yield_bound: options.YieldBound = options.YIELD_BOUND,
-    grace: GraceOption = GRACE,
-    keep_jobs: Annotated[
-        bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
-    ] = False,
-) -> None:
+def up(start: ServiceStart) -> None:
     """Start a scheduler and an agent on this machine; everything else is then one command away.
 
     Ctrl-C stops both. Jobs that run are stopped (asked to save first, then they have the grace time), those that wait
@@ -67,33 +45,20 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     """
     from colane.cli.service.stack import Stack, StackConfig, interruptible, outlive_terminal  # noqa: PLC0415 - imported late
 
+    server, agent = start.values(SERVER), start.values(AGENT, without=SERVER.settings)
+    topology, devices = agent[table.TOPOLOGY], agent[table.DEVICES]
     if topology is not None:
         _judge(topology)
     elif devices is not None:
         _judge_devices(devices)
-    sharing = options.Sharing(
-        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window, contention
-    ).words()
-    quotas(limits)
+    _judge_limits(server)
     config = StackConfig(
-        state_dir=options.state_dir(state),
-        node=name or options.node_name(),
-        host=host,
-        port=port,
-        policy=policy,
-        devices=devices,
-        topology=topology,
-        host_bandwidth=options.rate("--host-bandwidth", host_bandwidth),
-        token=options.token(token_file),
-        mps=mps.value,
-        keep_jobs=keep_jobs,
-        yield_bound_s=options.yield_bound_s(yield_bound),
-        grace_s=options.time_s("--grace", grace),
-        keep_finished=options.retention(keep_finished),
-        lease_s=options.lease_s(lease),
-        limits=None if limits is None else limits.expanduser().absolute(),
-        see=see,
-        sharing=(*sharing, *options.budget_words(policy, policy_budget)),
+        state_dir=state_dir(server),
+        node=agent[table.NAME] or node_name(),
+        server=server,
+        agent=agent,
+        token=token_of(start, server),
+        keep_jobs=start.values(UP)[table.KEEP_JOBS],
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         outlive_terminal(config.state_dir)
@@ -101,6 +66,13 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             output.note(line)
         stack.watch()
     output.note("stopped")
+
+
+def _judge_limits(server: Values) -> None:
+    """Refuse limits that the scheduler could not read, before anything is started."""
+    from colane.server.config import quotas  # noqa: PLC0415 - imported late
+
+    quotas(server)
 
 
 def _judge_devices(devices: str) -> None:
@@ -128,7 +100,7 @@ def _judge(topology: str) -> None:
 
 def _greeting(stack: Stack) -> Iterator[str]:
     config = stack.config
-    yield f"colane scheduler at {stack.url}, policy {config.policy}, state in {config.state_dir}"
+    yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, state in {config.state_dir}"
     node = stack.node()
     yield from (_device(config.node, gpu) for gpu in node["gpus"])
     with stack.client() as scheduler:
@@ -136,7 +108,7 @@ def _greeting(stack: Stack) -> Iterator[str]:
     if health["queued"] or health["running"]:
         yield f"from before: {health['running']} running, {health['queued']} waiting"
     yield from _about_users(node)
-    yield about_lease(config.lease_s)
+    yield about_lease(config.server[table.LEASE])
     if not _is_found_by_itself(config.state_dir):
         yield f"in other terminals: export COLANE_STATE={config.state_dir}"
     yield f"with its terminal closed it goes on in the background: then kill {os.getpid()} stops all"

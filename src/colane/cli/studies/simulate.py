@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
@@ -14,10 +14,12 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.output import ScreenColumn
-from colane.cli.service.core_options import CORE_WINDOW, CoreTunerChoice, CoreTunerOption, CoreWindowOption, tuning
-from colane.cli.service.limits import LimitsOption, quotas_of_trace
-from colane.cli.service.options import PolicyBudget, policy_budget_s
+from colane.cli.service.command import option
 from colane.model.words import count
+from colane.settings import table as settings
+from colane.settings.setting import Section, SettingError
+from colane.settings.sources import gather
+from colane.settings.table import CoreTunerChoice
 
 if TYPE_CHECKING:
     from colane.core import Core
@@ -66,7 +68,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             help="Policy that decides; may be repeated. FILE.py:NAME is a policy of your own.",
         ),
     ] = None,
-    policy_budget: PolicyBudget = None,
+    policy_budget: Annotated[str | None, option(settings.POLICY_BUDGET)] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of generators and of noise.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run so many seeds in parallel processes.")] = 1,
     world: Annotated[
@@ -143,9 +145,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cpu_jobs: Annotated[
         bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
     ] = False,
-    limits: LimitsOption = None,
-    core_tuner: CoreTunerOption = CoreTunerChoice.OFF,
-    core_window: CoreWindowOption = CORE_WINDOW,
+    limits: Annotated[Path | None, option(settings.LIMITS)] = None,
+    core_tuner: Annotated[CoreTunerChoice, option(settings.CORE_TUNER)] = CoreTunerChoice.OFF,
+    core_window: Annotated[str, option(settings.CORE_WINDOW)] = str(settings.CORE_WINDOW.default),
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
     ] = None,
@@ -178,10 +180,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "to_host_bytes_per_s": _bandwidth(to_host),
         }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
-    budget_s = policy_budget_s(chosen, policy_budget)
-    request = replace(
-        request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window), limits=quotas_of_trace(limits)
-    )
+    flags = {"policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits}
+    request = _with_settings(request, chosen, flags)
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, wish)
@@ -249,6 +249,28 @@ def make_request(  # noqa: PLR0913
     )
 
 
+def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str, object]) -> Request:
+    """Add what a scheduler is told by the same flags."""
+    from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
+    from colane.server.config import quotas  # noqa: PLC0415
+
+    wanted = (settings.POLICY_BUDGET, settings.CORE_TUNER, settings.CORE_WINDOW, settings.LIMITS)
+    try:
+        values = gather(Section("simulate", wanted), flags, environment={})
+        limits = quotas(values)
+        if limits.of_system:  # those of this machine are not the trace's users
+            name = limits.of_system[0]
+            fix = f'group.{name}: name the users of the trace in it: members = ["ann"]'
+            raise values.fault(settings.LIMITS, f"{values[settings.LIMITS]}: {fix}")
+    except SettingError as error:
+        raise MisuseError(str(error)) from error
+    try:
+        found_s = budget_s(policies, values[settings.POLICY_BUDGET])
+    except ValueError as error:
+        raise MisuseError(f"{settings.POLICY_BUDGET.flag}: {error}") from error
+    return replace(request, policy_budget_s=found_s, tuning=settings.tuning(values), limits=limits)
+
+
 def _bandwidth(to_host: str | None) -> float | None:
     from colane.traces.costs import parse_to_host  # noqa: PLC0415 - imported late
 
@@ -259,9 +281,9 @@ def _bandwidth(to_host: str | None) -> float | None:
 
 
 def _check_finite(options: dict[str, float]) -> None:
-    for option, value in options.items():
+    for name, value in options.items():
         if not isfinite(value):
-            raise MisuseError(f"{option}: must be a finite number, got {value:g}")
+            raise MisuseError(f"{name}: must be a finite number, got {value:g}")
 
 
 def _one_of(option: str, value: str, known: list[str]) -> str:

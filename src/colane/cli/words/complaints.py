@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import typer
 
-from colane.cli.words.nearest import nearest
 from colane.cli.words.other_words import meant_by, meant_option
+from colane.model.nearest import nearest
 
 _NO_COMMAND: Final = re.compile(r"No such command '(?P<name>[^']+)'")
 _NOT_ONE_OF: Final = re.compile(r"'(?P<typed>[^']*)' is not one of (?P<choices>'.*')\.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from colane.cli.words.nearest import nearest
+from colane.model.nearest import nearest
 
 MEANT: Final = (
     ("squeue queue list ls jobs status stat top qstat", "see colane ps and colane nodes"),

@@ -3,50 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from colane.model.quantities import parse_duration_s
 from colane.server.store.store import FINISHED_JOBS, Delete, Store
+from colane.settings.readers import Retention
 
 REMOVED_AT_ONCE: Final = 1_000
 """Records looked at, and at most removed, in one turn: bounds how long others wait for its commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What is kept of finished jobs; without either bound, everything.
-
-    Attributes:
-        age_s: Records of jobs that ended longer ago are removed.
-        jobs: At most so many records are kept, those with the highest ids.
-    """
-
-    age_s: float | None = None
-    jobs: int | None = None
-
-    def __str__(self) -> str:
-        """As it is written on the command line."""
-        if self.jobs is not None:
-            return str(self.jobs)
-        return "all" if self.age_s is None else f"{self.age_s:g}s"
-
-
-def parse_retention(text: str) -> Retention:
-    """Return what `all`, a duration such as `30d`, or a number of jobs means.
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    wanted = text.strip().lower()
-    if wanted == "all":
-        return Retention()
-    if wanted.isascii() and wanted.isdecimal():
-        return Retention(jobs=int(wanted))
-    try:
-        return Retention(age_s=parse_duration_s(wanted))
-    except ValueError:
-        raise ValueError(f"must be all, a duration such as 30d, or a number of jobs, got {text[:40]!r}") from None
 
 
 def outdated(store: Store, keep: Retention, now_s: float) -> Iterator[list[Delete]]:

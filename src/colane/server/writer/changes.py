@@ -42,13 +42,13 @@ from colane.server.http.wire_nodes import (
 )
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
-from colane.server.store.retention import Retention
 from colane.server.store.store import FINISHED_JOBS, Delete
 from colane.server.store.topology_documents import decode_topology
 from colane.server.submitting.admission import Admitted
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
+from colane.settings.readers import Retention
 
 UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""

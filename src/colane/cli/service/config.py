@@ -1,0 +1,80 @@
+"""`colane config`: what services of this machine are set to, and whether the file of settings is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import MisuseError
+from colane.cli.output import ScreenColumn
+from colane.cli.service.command import ConfigOption
+from colane.model.words import count
+from colane.settings.setting import SettingError, Values
+from colane.settings.sources import SettingsFile, find_file, gather
+from colane.settings.table import SECTIONS
+
+FileArgument = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", show_default=False, help="A file; without it, the one that counts.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add both commands."""
+    example = "Example: [bold]colane config show[/bold]"
+    group = typer.Typer(no_args_is_help=True, help="Show and check the settings of services.", epilog=example)
+    group.command("show", epilog=example)(show)
+    group.command("check", epilog="Example: [bold]colane config check cluster.toml[/bold]")(check)
+    app.add_typer(group, name="config")
+
+
+def show(config: ConfigOption = None, as_json: output.Json = False) -> None:
+    """Show each setting of colane server, agent and up as it would count here without flags, and where it is said.
+
+    A flag of the command itself counts before all of these; then come variables, the file, and the default.
+    """
+    file = _found(config)
+    rows = []
+    for section in SECTIONS:
+        try:
+            values = gather(section, {}, file=file)
+        except SettingError as error:
+            raise MisuseError(str(error)) from error
+        rows += [(f"{section.name}.{name}", given.raw, given.origin) for name, given in values.given.items()]
+    if as_json:
+        output.print_json([{"setting": name, "value": value, "from": origin or None} for name, value, origin in rows])
+        return
+    columns = [ScreenColumn(heading) for heading in ("SETTING", "VALUE", "FROM")]
+    output.print_table(columns, [(name, _told(value), origin or "default") for name, value, origin in rows])
+
+
+def check(file: FileArgument = None) -> None:
+    """Check a file of settings: keys that are none are named with their line and the nearest that is one."""
+    found = _found(file)
+    problems = list(found.problems)
+    for section in SECTIONS:
+        for name, given in found.given.get(section.name, {}).items():
+            try:
+                Values(section, {name: given})
+            except SettingError as error:
+                problems.append(str(error))
+    for problem in problems[:-1]:
+        output.note(problem)
+    if problems:
+        raise MisuseError(problems[-1])
+    output.say(f"{found.path}: {count(sum(map(len, found.given.values())), 'setting')}, all right")
+
+
+def _found(named: Path | None) -> SettingsFile:
+    try:
+        return find_file(named)
+    except SettingError as error:
+        raise MisuseError(str(error)) from error
+
+
+def _told(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else str(value)
