@@ -11,8 +11,12 @@ import pytest
 from typer.main import get_command
 
 from colane.cli.app import make_app, run
+from colane.client.errors import BadUrl
+from colane.client.locate import find_token, find_url, surroundings
+from colane.settings import places
+from colane.settings.places import own_file
 from colane.settings.setting import Given, Section, SettingError
-from colane.settings.sources import default_file, find_file, gather, read_file
+from colane.settings.sources import find_file, gather, read_file
 from colane.settings.table import (
     AGENT,
     GUARD,
@@ -80,7 +84,7 @@ def test_what_a_parent_hands_on_is_what_it_was_given(tmp_path: Path) -> None:
     [
         ('[server]\n\npolcy = "fifo"\n', (3, ": there is no such key; did you mean policy?")),
         ("[sever]\n", (1, ": there is no such table; did you mean server?")),
-        ("policy = 'fifo'\n", (1, ": there is no such table; known: agent, server, up")),
+        ("policy = 'fifo'\n", (1, ": there is no such table; known: agent, client, server, up")),
         ('[agent]\ntoken = "x"\n', (2, "name its file: token_file")),
         ("[server]\nguard = {}\n", (2, ": must be text, a number, true or false, got {}")),
     ],
@@ -130,7 +134,7 @@ def test_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert find_file(named, {"COLANE_CONFIG": "/none"}).given["up"]["keep_jobs"].raw is True
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     environment = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert default_file(environment) == tmp_path / "colane" / "colane.toml"
+    assert own_file(environment) == tmp_path / "colane" / "colane.toml"
     assert find_file(None, environment).given == {}
 
 
@@ -163,3 +167,25 @@ def test_the_commands_show_and_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"colane: {path}:3: server.guard: must be a percentage" in told
     assert run(["server", "--config", str(path)]) == 2
     assert "did you mean policy?" in capsys.readouterr().err
+
+
+def test_the_file_of_all_users_tells_clients_where_the_scheduler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable counts before the user's own file, and that before the one of the machine; [server] is not judged."""
+    system, home = tmp_path / "etc.toml", tmp_path / "home"
+    (home / "colane").mkdir(parents=True)
+    system.write_text('[client]\nurl = "https://head:1"\nca_file = "ca.pem"\n[server]\npolcy = 1\n')
+    monkeypatch.setattr(places, "SYSTEM_FILE", system)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    environment = {"XDG_CONFIG_HOME": str(home), "COLANE_STATE": str(tmp_path)}
+    assert find_url(environment=surroundings(environment)) == "https://head:1"
+    assert surroundings(environment)["COLANE_CA_FILE"] == str(tmp_path / "ca.pem")
+    (home / "colane" / "colane.toml").write_text('[client]\nurl = "http://other:2"\ntoken_file = "mine"\n')
+    (home / "colane" / "mine").write_text("secret\n")
+    assert find_url(environment=surroundings(environment)) == "http://other:2"
+    assert find_token("http://other:2", surroundings(environment)) == "secret"
+    assert surroundings({**environment, "COLANE_URL": "http://third:3"})["COLANE_URL"] == "http://third:3"
+    (home / "colane" / "colane.toml").write_text("[client]\nurll = 1\n")
+    with pytest.raises(BadUrl, match=r"colane.toml:2: client.urll: there is no such key; did you mean url\?"):
+        surroundings(environment)

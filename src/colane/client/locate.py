@@ -1,4 +1,4 @@
-"""Where the scheduler is: `COLANE_URL`, else the one on this machine by its state directory, else the default.
+"""Where the scheduler is: by `COLANE_URL` or `colane.toml`, else on this machine by its state directory.
 
 On its own machine a scheduler is called through its socket where that can be reached: the kernel then names the caller,
 and no token is needed.
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from colane.client.errors import BadUrl
+from colane.settings.places import client_files
 
 DEFAULT_URL: Final = "http://127.0.0.1:8642"
 URL_VARIABLE: Final = "COLANE_URL"
@@ -42,12 +43,36 @@ def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
     return user_state_path("colane", appauthor=False)
 
 
-def find_url(state_dir: Path | None = None, environment: Mapping[str, str] = os.environ) -> str:
+def surroundings(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """Return the variables that tell of the scheduler, with what `[client]` of `colane.toml` says where none is set.
+
+    Raises:
+        BadUrl: A file of settings cannot be.
+    """
+    files = client_files(environment)
+    if not files:
+        return environment
+    from colane.settings.setting import SettingError  # noqa: PLC0415 - imported late: most have no file
+    from colane.settings.sources import gather, read_file  # noqa: PLC0415
+    from colane.settings.table import CLIENT  # noqa: PLC0415
+
+    found: dict[str, str] = {}
+    for path in reversed(files):
+        try:
+            values = gather(CLIENT, {}, file=read_file(path, (CLIENT,)), environment={})
+        except SettingError as error:
+            raise BadUrl(str(error)) from error
+        found |= {each.variables[0]: str(values[each]) for each in CLIENT.settings if values.is_given(each)}
+    return {**environment, **{name: value for name, value in found.items() if not environment.get(name)}}
+
+
+def find_url(state_dir: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
     """Return the scheduler's URL; `unix:///PATH` is the socket of one on this machine.
 
     Raises:
-        BadUrl: `COLANE_URL` is none.
+        BadUrl: What is said of it cannot be.
     """
+    environment = surroundings() if environment is None else environment
     named = environment.get(URL_VARIABLE)
     places = list(dict.fromkeys([state_dir or default_state_dir(environment), SYSTEM_STATE]))
     if named:
@@ -77,12 +102,13 @@ def judged(url: str) -> str:
     return url.rstrip("/")
 
 
-def find_token(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def find_token(url: str, environment: Mapping[str, str] | None = None) -> str | None:
     """Return the token to send to a scheduler, None where none is known.
 
     It is `COLANE_TOKEN`, else what the file `COLANE_TOKEN_FILE` holds, else, for the scheduler of our own state
     directory and no other, what lies there.
     """
+    environment = surroundings() if environment is None else environment
     named = environment.get(TOKEN_VARIABLE)
     if named:
         return named

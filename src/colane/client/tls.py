@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Mapping
 from functools import cache
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from colane.client.errors import BadUrl
+from colane.client.locate import surroundings
 
 CA_VARIABLE: Final = "COLANE_CA_FILE"
 """Names a file of the certificates that are trusted besides those of the system: of a CA of one's own."""
@@ -53,12 +53,13 @@ def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:
     return TlsFiles(cert, key)
 
 
-def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
-    """Return what callers trust: the system's certificates and those that `COLANE_CA_FILE` names.
+def trusted(environment: Mapping[str, str] | None = None) -> ssl.SSLContext:
+    """Return what callers trust: the system's certificates and those that `COLANE_CA_FILE` or `ca_file` names.
 
     Raises:
         BadUrl: They cannot be read.
     """
+    environment = surroundings() if environment is None else environment
     return _trusted(environment.get(CA_VARIABLE, ""))
 
 

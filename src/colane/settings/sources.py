@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from colane.model.nearest import nearest
+from colane.settings.places import named_file, own_file
 from colane.settings.setting import Given, Raw, Section, Setting, SettingError, Values, plain
 from colane.settings.table import SECTIONS
-
-FILE_NAME: Final = "colane.toml"
-FILE_VARIABLE: Final = "COLANE_CONFIG"
-SYSTEM_FILE: Final = Path("/etc/colane") / FILE_NAME
-"""Where root's services look."""
 
 _SECRET: Final = "token"  # noqa: S105 - the name of a key
 _HEADER = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
@@ -33,30 +29,21 @@ class SettingsFile:
     problems: tuple[str, ...] = ()
 
 
-def default_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the file that is read where none is named: root's is the system's, a user's lies in his directory."""
-    if os.geteuid() == 0:
-        return SYSTEM_FILE
-    home = environment.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    return Path(home) / "colane" / FILE_NAME
-
-
 def find_file(named: Path | None, environment: Mapping[str, str] = os.environ) -> SettingsFile:
     """Read the file that is named, by a flag or `COLANE_CONFIG`, else the default one where there is one.
 
     Raises:
         SettingError: It cannot be read, or is no TOML.
     """
-    variable = environment.get(FILE_VARIABLE)
-    path = named or (Path(variable) if variable else None)
+    path = named_file(environment) if named is None else named.expanduser().absolute()
     if path is not None:
-        return read_file(path.expanduser().absolute())
-    default = default_file(environment)
-    return read_file(default) if default.exists() else SettingsFile(default)
+        return read_file(path)
+    own = own_file(environment)
+    return read_file(own) if own.exists() else SettingsFile(own)
 
 
-def read_file(path: Path) -> SettingsFile:
-    """Read a file.
+def read_file(path: Path, wanted: Sequence[Section] = SECTIONS) -> SettingsFile:
+    """Read the tables of a file that are wanted; what others say is not judged.
 
     Raises:
         SettingError: It cannot be read, or is no TOML.
@@ -69,11 +56,13 @@ def read_file(path: Path) -> SettingsFile:
     except ValueError as error:  # of TOML, or of UTF-8
         raise SettingError(f"{path}: {error}") from error
     lines = _lines(text)
-    sections = {section.name: section for section in SECTIONS}
+    sections = {section.name: section for section in wanted}
     given: dict[str, dict[str, Given]] = {}
     problems: list[str] = []
     for name, table in tables.items():
         if name not in sections or not isinstance(table, dict):
+            if wanted is not SECTIONS:
+                continue
             where = f"{path}:{lines.get((name, ''), lines.get(('', name), 1))}"
             problems.append(f"{where}: {_unknown(name, sections, 'table')}")
             continue

@@ -1,4 +1,4 @@
-"""Every setting of the scheduler, the agent and `colane up`, once.
+"""Every setting of the scheduler, the agent, `colane up` and the other commands, once.
 
 Each is a flag of its command, a variable (`COLANE_SERVER_GUARD`), and a key of a table of `colane.toml` (`[server]`,
 `guard = "30%"`); a flag counts before a variable, that before the file, that before the default.
@@ -57,6 +57,22 @@ TOKEN_FILE: Final[Setting[Path | None]] = Setting(
     variables=("COLANE_TOKEN_FILE",),
     default_told="token in the state directory",
     help="File with the token demanded of every client; COLANE_TOKEN holds one itself.",
+)
+CLIENT_TOKEN_FILE: Final[Setting[Path | None]] = Setting(
+    name="token_file",
+    read=path,
+    takes=Path,
+    variables=("COLANE_TOKEN_FILE",),
+    default_told="token in the scheduler's state directory",
+    help="File with the token that is sent; COLANE_TOKEN holds one itself.",
+)
+CA_FILE: Final[Setting[Path | None]] = Setting(
+    name="ca_file",
+    read=path,
+    takes=Path,
+    variables=("COLANE_CA_FILE",),
+    default_told="the system's alone",
+    help="Certificates (PEM) that are trusted beside the system's.",
 )
 TLS_CERT: Final[Setting[Path | None]] = Setting(
     name="tls_cert",
@@ -211,7 +227,7 @@ NAME: Final[Setting[str | None]] = Setting(
     name="name", read=text, default_told="the machine's name", help="Name of the node, unique."
 )
 URL: Final[Setting[str | None]] = Setting(
-    name="url", read=text, variables=("COLANE_URL",), help="The scheduler that it joins."
+    name="url", read=text, variables=("COLANE_URL",), help="Where the scheduler is."
 )
 DEVICES: Final[Setting[str | None]] = Setting(
     name="devices",
@@ -338,7 +354,8 @@ AGENT: Final = Section(
     ),
 )  # fmt: skip
 UP: Final = Section("up", (KEEP_JOBS,))
-SECTIONS: Final = (SERVER, AGENT, UP)
+CLIENT: Final = Section("client", (URL, CLIENT_TOKEN_FILE, CA_FILE))
+SECTIONS: Final = (SERVER, AGENT, UP, CLIENT)
 
 
 def tuning(values: Values) -> TuningConfig | None:

@@ -19,8 +19,9 @@ import typer
 
 from colane.cli.errors import MisuseError
 from colane.client.locate import TOKEN_VARIABLE, read_token
+from colane.settings.places import FILE_VARIABLE
 from colane.settings.setting import Given, Section, Setting, SettingError, Values
-from colane.settings.sources import FILE_VARIABLE, SettingsFile, find_file, gather
+from colane.settings.sources import SettingsFile, find_file, gather
 from colane.settings.table import SERVER, SERVER_STATE, TOKEN_FILE
 
 
