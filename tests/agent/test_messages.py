@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+from colane.agent.launch.gang import ranks_problem
 from colane.agent.link.messages import read_desired
 from colane.agent.reconcile import SaveWish
+from colane.agent.running.jobdir import LAUNCH, JobDir, LaunchFacts, write_json
+from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
 
 JOB: dict[str, Any] = {
@@ -58,3 +63,25 @@ def test_an_older_scheduler_is_understood() -> None:
     save = {"signal": "SIGUSR1", "number": 3}
     bare = {"generation": 9, "jobs": [{"id": 7, "attempt": 2, "run": True, "slots": [{"gpu": 0}], "save": save}]}
     assert read_desired(bare).jobs[0].save == SaveWish("SIGUSR1", 3)
+
+
+def test_words_that_are_not_known_stand_for_what_is_usual() -> None:
+    words = {"turns": {"rule": "by-moon", "quantum_s": 0.5}, "jobs": [{**JOB, "kind": "by-moon"}]}
+    read = read_desired({**NODE, **words})
+    assert read.turns == Turns(rule=TurnRule.FAIR, quantum_s=0.5)
+    assert read.jobs == read_desired(NODE).jobs
+
+
+def test_ranks_that_are_started_in_a_way_that_is_not_known_are_not_started() -> None:
+    assert "'per-socket'" in ranks_problem({"ranks": "per-socket"})
+    assert [ranks_problem(launch) for launch in ({}, {"ranks": "one"}, {"ranks": "per-gpu"}, {"ranks": None})] == [
+        ""
+    ] * 4
+
+
+def test_how_a_job_was_placed_is_read_where_a_newer_agent_wrote_it(tmp_path: Path) -> None:
+    (tmp_path / "7-2").mkdir()
+    job, facts = JobDir(tmp_path / "7-2"), LaunchFacts(boot_id="b", prepared_s=1.0, gpus=(1, 3), cores=(4,), port=5)
+    job.place(facts)
+    write_json(job.path / LAUNCH, {**json.loads((job.path / LAUNCH).read_text()), "said_by_newer_ones": 1})
+    assert job.facts() == facts

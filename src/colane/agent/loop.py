@@ -264,6 +264,8 @@ class Agent:
         if len(gpus) > 1 and any(gpu.is_mig_instance for gpu in gpus):
             await self._refuse(job.key, MIG.format(gpus=", ".join(str(gpu.index) for gpu in gpus)))
             return None
+        if problem := gang.ranks_problem(launch):
+            return await self._refuse(job.key, problem)
         try:
             account = account_for(launch.get("user") or "", self._runs_as)
         except UnknownUserError as error:

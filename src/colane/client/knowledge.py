@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.versions import read_as
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -57,11 +58,19 @@ def encode_measurement(measured: SetMeasurement) -> dict[str, Any]:
 
 def _key(body: Mapping[str, Any] | Sequence[Any]) -> ProfileKey:
     """Read a key: an object, or its fields in order."""
-    return ProfileKey(**body) if isinstance(body, Mapping) else ProfileKey(*body)
+    return ProfileKey(**_fields(ProfileKey, body)) if isinstance(body, Mapping) else ProfileKey(*body)
 
 
 def _value(body: Mapping[str, Any] | None) -> Value | None:
-    return None if body is None else Value(**{**body, "source": ValueSource(body["source"])})
+    if body is None:
+        return None
+    source = read_as(ValueSource, body["source"], ValueSource.DEFAULT)
+    return Value(**{**_fields(Value, body), "source": source})
+
+
+def _fields(kind: type[ProfileKey | Value], body: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of an object."""
+    return {name: body[name] for name in kind._fields if name in body}
 
 
 def _value_object(value: Value | None) -> dict[str, Any] | None:

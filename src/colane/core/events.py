@@ -132,7 +132,7 @@ class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
-    `lease-run-out`, `node-fault`, `no-memory`.
+    `lease-run-out`, `node-fault`, `no-memory`, `stopped`, `unknown`.
     """
 
     job: Final[JobId]

@@ -22,6 +22,10 @@ TO_HOST_BYTES_PER_S: Final = 10e9
 TIME_SLICE = "time-slice"
 """The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
 
+AT_ONCE = frozenset({"mps", CPU_DEVICE_TYPE})
+"""Ways of sharing in which jobs run at the same time. Of another, that of a newer agent among them, no gain is expected
+before it was measured."""
+
 
 def usual_sharing(gpu_type: str) -> str:
     """How jobs share a device where nothing was set up for it: `cpu` for cores, else `time-slice`."""

@@ -130,6 +130,7 @@ class Why(StrEnum):
     STEPS_REACHED = "steps-reached"
     NOT_STARTED = "not-started"
     SUPERVISOR_DIED = "supervisor-died"
+    END_NOT_KNOWN = "end-not-known"
     RETRIES_USED_UP = "retries-used-up"
     ABORTS_USED_UP = "aborts-used-up"
 
@@ -322,6 +323,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",
         Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",
+        Why.END_NOT_KNOWN: (
+            "it ended on {node} in a way that this scheduler does not know; the agent there, of another version, "
+            "calls it {detail}"
+        ),
         Why.RETRIES_USED_UP: "attempt {attempt} ended ({cause}); no retries left",
         Why.ABORTS_USED_UP: (
             "stopped for {jobs}, which took the cores it ran on, and not queued again: it had been stopped for "

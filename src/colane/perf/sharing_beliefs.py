@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import exp, isfinite, log, log2, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from colane.model.hardware import TIME_SLICE
+from colane.model.hardware import AT_ONCE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
@@ -180,7 +180,7 @@ class SharingBeliefs:
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
         expected = self._expected(keys, sharing)
-        if sharing == TIME_SLICE and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
+        if sharing not in AT_ONCE and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
             return without_gain(keys)
         if not expected:
             return None
@@ -201,7 +201,7 @@ class SharingBeliefs:
     def _by_threshold(self, keys: Keys, sharing: str) -> Prediction | None:
         """Paper A's rule, where a GPU type has one and too few sets were measured on it (section 4.3)."""
         kind = keys[0].gpu_type
-        limit = None if sharing == TIME_SLICE else self._config.occupancy_max.get(kind)
+        limit = None if sharing not in AT_ONCE else self._config.occupancy_max.get(kind)
         if limit is None or self._counts.get((kind, sharing), 0) >= self._config.sets_min:
             return None
         found = [profile.occupancy for key in keys if (profile := self._profiles.get(key)) is not None]

@@ -20,8 +20,9 @@ from colane.agent.supervisor import shim_system
 from colane.agent.supervisor.command import Command
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
+from colane.model.kinds import Ranks
 
-PER_GPU = "per-gpu"
+PER_GPU = Ranks.PER_GPU.value
 """Value of a job's `ranks` that asks for a process for each GPU; `one` is the other."""
 
 LOOPBACK = "127.0.0.1"
@@ -58,6 +59,14 @@ class Meeting:
     def orders(self, here: int) -> dict[str, str]:
         """Give what ranks that we start need beside their own numbers."""
         return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
+
+
+def ranks_problem(launch: Mapping[str, Any]) -> str:
+    """Say why its processes cannot be started as the scheduler says, which may be a newer one; empty where they can."""
+    asked = launch.get("ranks") or Ranks.ONE
+    if asked in set(Ranks):
+        return ""
+    return f"this agent, of another version than its scheduler, cannot start {asked!r} ranks: upgrade it"
 
 
 def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:

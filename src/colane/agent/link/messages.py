@@ -15,6 +15,7 @@ from colane.model.hardware import Gpu
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
+from colane.model.versions import read_as
 
 Object = dict[str, Any]
 
@@ -130,9 +131,7 @@ def _meeting(part: Object | None) -> Meeting | None:
 
 def _turns(turns: Object) -> Turns:
     """Read how turns are handed out; a rule that this agent does not know yet is the default one."""
-    known = {rule.value for rule in TurnRule}
-    rule = TurnRule(turns["rule"]) if turns.get("rule") in known else Turns().rule
-    return Turns(rule=rule, quantum_s=turns.get("quantum_s", 0.0))
+    return Turns(rule=read_as(TurnRule, turns.get("rule"), Turns().rule), quantum_s=turns.get("quantum_s", 0.0))
 
 
 def with_turns(sample: Object, seen: Seen | None) -> Object:

@@ -24,7 +24,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice, pairwise
 from math import inf
 from pathlib import Path
@@ -76,6 +76,7 @@ class LaunchFacts:
     rank_cores: tuple[tuple[int, ...], ...] = ()
 
 
+_FACTS = frozenset(field.name for field in fields(LaunchFacts))
 _NUMBER, _MAYBE_INT = (int, float), (int, type(None))
 _EXIT: Mapping[str, type | tuple[type, ...]] = {
     "outcome": str, "exit_code": _MAYBE_INT, "signal": _MAYBE_INT, "detail": str, "start_s": _NUMBER, "end_s": _NUMBER,
@@ -99,11 +100,12 @@ class JobDir:
 
     def facts(self) -> LaunchFacts:
         """How it is placed; where a power cut has taken that, of no boot that is known."""
-        fields = read_json(self._inside + LAUNCH) or asdict(LaunchFacts("", time.time()))
+        found = read_json(self._inside + LAUNCH) or asdict(LaunchFacts("", time.time()))
+        facts = {name: value for name, value in found.items() if name in _FACTS}  # a newer agent may have written more
         try:
-            by_rank = tuple(tuple(map(int, cores)) for cores in fields.get("rank_cores", ()))
-            lists = {"gpus": tuple(map(int, fields["gpus"])), "cores": tuple(map(int, fields["cores"]))}
-            return LaunchFacts(**{**fields, **lists, "rank_cores": by_rank})
+            by_rank = tuple(tuple(map(int, cores)) for cores in facts.get("rank_cores", ()))
+            lists = {"gpus": tuple(map(int, facts["gpus"])), "cores": tuple(map(int, facts["cores"]))}
+            return LaunchFacts(**{**facts, **lists, "rank_cores": by_rank})
         except (KeyError, TypeError, ValueError):  # the job's own user may write here where the agent is that user
             return LaunchFacts("", time.time())
 

@@ -23,6 +23,8 @@ from colane.agent.supervisor.shim_files import ASKED
 
 DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
 
+NO_SIGNAL: Final = "job {key} cannot be asked to save its state (--checkpoint): this machine has no signal {signal}"
+
 
 PROGRAM_WORDS = 4
 """A program of ours is run as these many words: Python, its two options, the program."""
@@ -56,7 +58,12 @@ class Saver:
         return tuple(self._deaf.values())
 
     def _tell(self, job: JobDir, wish: SaveWish) -> None:
-        number, claimed_by, told_s = signal.Signals[wish.signal], job.claimed_by(), time.time()
+        number, claimed_by, told_s = signal.Signals.__members__.get(wish.signal), job.claimed_by(), time.time()
+        if number is None:
+            self._deaf[job.key] = (
+                f"job {job.key} cannot be asked to save its state: there is no signal {wish.signal} here"
+            )
+            return
         listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
         _say_ranks(job, wish.ranks)
         told = [process for process in listeners if _send(process, number)]

@@ -16,7 +16,6 @@ from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
 from colane.model.sizes import describe_sizes
-from colane.model.story import JobState
 from colane.model.time_spent import BUCKETS
 from colane.model.words import count, fill, percent, plural
 
@@ -137,7 +136,7 @@ def _time_spent(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     told = job.get("time_spent")
     if told is None or job["first_start_s"] is None:
         return
-    spent, now = dict(told), BUCKETS.get(JobState(job["state"]))
+    spent, now = dict(told), BUCKETS.get(job["state"])
     if now is not None:
         spent[now] += max(0.0, time.time() - job["story"][-1]["at_s"])
     parts = [f"{output.duration(spent[f'{name}_s'])} {name}" for name in SPENT if spent[f"{name}_s"] > 0]

@@ -43,7 +43,10 @@ SENT_BACK = "no-memory"
 SENT_BACK_MAX = 3
 """A job that was sent back so often in a row is held: what was booked after each time has not helped."""
 
-NOT_ITS_OWN = frozenset({LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SENT_BACK})
+UNKNOWN_END = "unknown"
+"""The agent, of another version, says what is not known here: whatever it is, the job has not succeeded."""
+
+NOT_ITS_OWN = frozenset({LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SENT_BACK, UNKNOWN_END})
 """Outcomes that are no failure of the job."""
 
 BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
@@ -78,6 +81,8 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple
         lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
     elif event.outcome == SUPERVISOR_DIED:
         lose(step, job, Reason(Why.SUPERVISOR_DIED))
+    elif event.outcome == UNKNOWN_END:
+        lose(step, job, Reason(Why.END_NOT_KNOWN, {"node": event.node, "detail": event.exit.detail or "nothing"}))
     elif event.outcome == STOPPED:
         reason = Reason(Why.STOPPED_WITH_AGENT, {"node": event.node, "because": event.exit.detail})
         step.finish(job, JobState.QUEUED, reason, end_s)

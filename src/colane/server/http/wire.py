@@ -31,7 +31,8 @@ MeasuredRatio = Annotated[float, AfterValidator(_not_below_zero), Field(ge=0)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_CONTROLS)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Node names stand in URLs, file names and `node/index`."""
-Text = Annotated[str, StringConstraints(max_length=10_000, pattern=NO_NUL)]
+TEXT_MAX: Final = 10_000
+Text = Annotated[str, StringConstraints(max_length=TEXT_MAX, pattern=NO_NUL)]
 
 
 def _duration(value: object) -> object:
@@ -50,7 +51,8 @@ class WireModel(BaseModel):
 class AgentModel(WireModel):
     """What an agent says. A newer one may say more than is known here: that is left aside, not refused.
 
-    Else every report of an agent that is upgraded before its scheduler would be refused, and its node be lost.
+    Else every report of an agent that is upgraded before its scheduler would be refused, and its node be lost. What
+    becomes of words that are not known says `model.versions`.
     """
 
     model_config = ConfigDict(extra="ignore")

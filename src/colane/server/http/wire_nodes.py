@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from colane.model.hardware import TO_HOST_BYTES_PER_S
+from colane.model.field_values import NO_CONTROLS
+from colane.model.hardware import TIME_SLICE, TO_HOST_BYTES_PER_S
 from colane.model.job_fields import CORES_MAX
 from colane.model.sizes import GPUS_MAX
+from colane.model.versions import ADDRESS_SCHEMES, ENDS, LINKS, PHASES, TURNS
 from colane.model.words import count
 from colane.server.http.wire import (
+    TEXT_MAX,
     AgentModel,
     Count,
     DurationText,
@@ -28,7 +31,18 @@ JOBS_PER_REPORT_MAX: Final = 10_000
 ID_DIGITS_MAX: Final = 16
 STEP_DURATIONS_MAX: Final = 10_000
 """Per-step durations kept of one job; an agent sends a sample beyond it."""
+WORD_MAX: Final = 100
+Short: Final = StringConstraints(max_length=WORD_MAX)
+"""A word of a closed set, of which another version may know others: see `model.versions`."""
 DrainReason = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+def _address(value: object) -> object:
+    """An address of a kind that is not known is none."""
+    if not isinstance(value, str):
+        return value
+    scheme, found, _ = value.partition("://")
+    return value if not found or ADDRESS_SCHEMES.read(scheme) else ""
 
 
 class GpuBody(AgentModel):
@@ -45,16 +59,24 @@ class GpuBody(AgentModel):
     healthy: bool = True
     foreign_bytes: Size = 0
     others_ratio: Ratio = 0.0
-    sharing: Literal["time-slice", "mps", "cpu"] = "time-slice"
+    sharing: Annotated[str, StringConstraints(max_length=WORD_MAX, pattern=NO_CONTROLS)] = TIME_SLICE
 
 
 GpuIndexText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}$")]
 """Paper A's form of a GPU: its index as text."""
 
 
+def _link(value: tuple[str, int, float]) -> tuple[str, int, float]:
+    """Only NVLinks are bonded, so a link that is read as another has none."""
+    kind, lanes, bandwidth_bytes_per_s = value
+    known = LINKS.read(kind)
+    return known, lanes if known == kind else 0, bandwidth_bytes_per_s
+
+
 Link = Annotated[
-    tuple[Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"], Annotated[int, Field(ge=0, le=1_000)], Ratio],
+    tuple[Annotated[str, Short], Annotated[int, Field(ge=0, le=1_000)], Ratio],
     Field(strict=False),  # JSON has lists for tuples; what is inside stays strict
+    AfterValidator(_link),
 ]
 """Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
 
@@ -108,7 +130,11 @@ class NodeBody(AgentModel):
     runs_as: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     secret: Annotated[str, StringConstraints(max_length=200, pattern=r"^[!-~]*$")] = Field("", repr=False)
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
-    address: Annotated[str, StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")] = ""
+    address: Annotated[
+        str,
+        BeforeValidator(_address),
+        StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$"),
+    ] = ""
     pool: Name = "default"
     cores: Annotated[list[Annotated[int, Field(ge=0, lt=CORES_MAX)]], Field(max_length=CORES_MAX)] = Field(
         default_factory=list
@@ -142,7 +168,7 @@ class ProgressBody(AgentModel):
     others_ratio: MeasuredRatio | None = None
     occupancy_by: Text = ""
     note: Text = ""
-    turn: Literal["", "running", "waiting", "paused", "ungated", "kept"] = ""
+    turn: Annotated[str, Short, AfterValidator(TURNS.read)] = ""
     turn_service_s: Seconds | None = None
     turn_wait_s: Seconds | None = None
     turn_share_ratio: MeasuredRatio | None = None
@@ -165,7 +191,7 @@ class JobReport(AgentModel):
 
     id: Count
     attempt: Count
-    phase: Literal["launching", "launched"]
+    phase: Annotated[str, Short, AfterValidator(PHASES.read)]
     pid: Count | None = None
     start_s: Seconds | None = None
     progress: ProgressBody | None = None
@@ -202,19 +228,6 @@ class ReportBody(AgentModel):
     notice: NoticeBody | None = None
 
 
-AttemptEnd = Literal[
-    "exited",
-    "signalled",
-    "out-of-memory",
-    "not-started",
-    "supervisor-died",
-    "lease-run-out",
-    "node-fault",
-    "no-memory",
-    "stopped",
-]
-
-
 class FinishedBody(AgentModel):
     """How an attempt's process ended."""
 
@@ -227,12 +240,23 @@ class FinishedBody(AgentModel):
     end_s: Seconds
     exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = None
     signal: Annotated[int, Field(ge=0, le=1_000)] | None = None
-    outcome: AttemptEnd
+    outcome: Annotated[str, Short, AfterValidator(ENDS.read)]
     detail: Text = ""
     step_durations_s: Annotated[list[Seconds], Field(max_length=STEP_DURATIONS_MAX)] = Field(default_factory=list)
     progress: ProgressBody | None = None
     log_bytes: Size | None = None
     log_truncated: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keeps_unknown_word(cls, body: Any) -> Any:  # noqa: ANN401 - whatever JSON it is
+        """People read what its agent calls an end that is not known here."""
+        if not isinstance(body, dict):
+            return body
+        outcome, detail = body.get("outcome"), body.get("detail", "")
+        if not isinstance(outcome, str) or not isinstance(detail, str) or outcome in ENDS.known:
+            return body
+        return {**body, "detail": f"{outcome[:WORD_MAX]!r}{': ' if detail else ''}{detail}"[:TEXT_MAX]}
 
     @model_validator(mode="after")
     def _says_how(self) -> Self:

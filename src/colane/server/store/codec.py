@@ -13,6 +13,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
+from colane.model.versions import read_as
+
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 """What reading a document raises that is not as it was written."""
 
@@ -42,9 +44,13 @@ class Form(Generic[T]):
     read: Callable[[Any], T]
 
 
-def choice(kind: type[E]) -> Form[E]:
-    """One of an enumeration, by its value."""
-    return Form(attrgetter("_value_"), kind)  # `value` itself is a property, five times as slow
+def choice(kind: type[E], otherwise: E | None = None) -> Form[E]:
+    """One of an enumeration, by its value; a value that this version does not know is `otherwise`, where that is given.
+
+    Where it is not, such a document cannot be read.
+    """
+    read = kind if otherwise is None else lambda body: read_as(kind, body, otherwise)
+    return Form(attrgetter("_value_"), read)  # `value` itself is a property, five times as slow
 
 
 def maybe(form: Form[T]) -> Form[T | None]:

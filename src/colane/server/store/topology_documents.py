@@ -9,7 +9,10 @@ from colane.model.topology import Link, LinkKind, Topology
 from colane.server.store.codec import choice, record, row, several
 
 TOPOLOGY: Final = record(
-    Topology, links=several(several(row(Link, kind=choice(LinkKind)))), sockets=several(), switches=several()
+    Topology,
+    links=several(several(row(Link, kind=choice(LinkKind, LinkKind.SYS)))),
+    sockets=several(),
+    switches=several(),
 )
 
 
