@@ -21,8 +21,8 @@ Object = dict[str, Any]
 Key = tuple[int, int]
 
 NODE_FIELDS = {
-    "leased", "secret", "runs_as", "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes",
-    "host_bandwidth_bytes_per_s", "host_refusal", "topology",
+    "leased", "secret", "version", "runs_as", "name", "agent_id", "address", "pool", "gpus", "cores",
+    "host_memory_bytes", "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "events_seen", "at_s", "gpus", "messages", "jobs", "bandwidth"}
 FINISHED_FIELDS = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from colane.model.versions import own_version
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane, until_gone
 
 pytestmark = pytest.mark.live
@@ -186,8 +187,9 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
             assert expected in shown
         assert live("show", str(first), "--json").json["story"][0]["state"] == "queued"
         nodes = live("nodes").out
-        assert nodes.splitlines()[0].split() == ["NODE", "GPU", "TYPE", "MEMORY", "CORES", "SHARING", "STATE", "JOBS"]
-        assert nodes.splitlines()[1].split()[-2:] == ["busy", str(first)]
+        columns = ["NODE", "GPU", "TYPE", "MEMORY", "CORES", "SHARING", "STATE", "VERSION", "JOBS"]
+        assert nodes.splitlines()[0].split() == columns
+        assert nodes.splitlines()[1].split()[-3:] == ["busy", own_version(), str(first)]
         assert live("nodes", "--json").json[0]["gpus"][0]["memory_bytes"] == 4_000_000_000
     finally:
         gate.open()

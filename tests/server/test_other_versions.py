@@ -109,6 +109,7 @@ class TestWordsThatAreNotKnown:
         assert decoded.links[0][1].kind is LinkKind.SYS
 
     def test_an_address_of_another_kind_is_none(self) -> None:
+        assert NodeBody.model_validate(node(address="file:///etc/passwd")).address == ""
         assert NodeBody.model_validate(node(address="unix:///run/colane/agent.sock")).address == ""
         assert NodeBody.model_validate(node(address="https://gpu-1:8701")).address == "https://gpu-1:8701"
         with pytest.raises(ValidationError, match="address"):
@@ -185,6 +186,34 @@ async def test_what_people_ask_is_still_judged_field_by_field() -> None:
         await w.good("POST", "/node", NODE)
         status, detail = await w.refused("POST", "/node/n1/drain", {"resaon": "maintenance"})
         assert (status, detail[0]["field"]) == (422, "resaon")
+
+
+class TestVersionsAreShown:
+    async def test_of_each_node(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        own = versions.own_version()
+        async with world() as w:
+            await w.good("POST", "/node", node("old", version="0.0.1"))
+            await w.good("POST", "/node", node("silent"))
+            told = await w.good("POST", "/node", node("same", version=own))
+            assert (told["agent_version"], told["scheduler_version"]) == (own, own)
+            assert (await w.good("GET", "/health"))["version"] == own
+            nodes = await w.good("GET", "/nodes")
+        scheduler = Mock(Client)
+        scheduler.nodes.return_value = nodes
+        monkeypatch.setattr(objects, "client", lambda: nullcontext(scheduler))
+        assert run(["nodes"]) == 0
+        out = capsys.readouterr().out
+        rows = {line.split()[0]: line.split() for line in out.splitlines() if "time-slice" in line}
+        shown = {name: row[row.index("free") + 1 :] for name, row in rows.items()}
+        assert shown == {"old": ["0.0.1", "!"], "silent": ["?", "!"], "same": [own]}
+        assert f"old: its agent is 0.0.1, the scheduler {own}" in out
+        assert "same: its agent" not in out
+
+    async def test_an_agent_that_was_upgraded_is_shown_so(self) -> None:
+        async with world() as w:
+            for version in ("0.0.1", "0.0.2"):
+                await w.good("POST", "/node", node(version=version))
+                assert (await w.good("GET", "/node/n1"))["agent_version"] == version
 
 
 class TestCommands:

@@ -116,10 +116,10 @@ def _options(
 
 def _version(*, on: bool) -> None:
     if on:
-        from importlib.metadata import version  # noqa: PLC0415 - 20 ms
+        from colane.model.versions import own_version  # noqa: PLC0415 - what commands have no use for
 
         is_compiled = any((Path(__file__).parents[1] / "core").glob("core.*.so"))
-        sys.stdout.write(f"colane {version('colane')}{' (compiled)' if is_compiled else ''}\n")
+        sys.stdout.write(f"colane {own_version()}{' (compiled)' if is_compiled else ''}\n")
         raise typer.Exit
 
 

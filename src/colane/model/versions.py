@@ -21,9 +21,18 @@ numbers of their own, and are believed only where these agree (`adaptor.writer`,
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 E = TypeVar("E", bound=Enum)
+
+
+@cache
+def own_version() -> str:
+    """Return the version of this Colane, as it is installed."""
+    from importlib.metadata import version  # noqa: PLC0415 - 20 ms, which most commands have no use for
+
+    return version("colane")
 
 
 class Words(NamedTuple):

@@ -14,6 +14,7 @@ from colane.agent.reconcile import Desired, Key
 from colane.agent.running.jobdir import StateDir
 from colane.agent.running.lease import since_boot_s
 from colane.client.errors import SchedulerError, SchedulerUnreachable
+from colane.model.versions import own_version
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Contact:
         self._state = state
         self._registered = False
         self._reachable = True
+        self._scheduler_version = own_version()
 
     async def report(self, report: Object) -> Desired | None:
         """Report, registering first where needed; what shall run, or None when the scheduler does not say.
@@ -63,6 +65,7 @@ class Contact:
         if not self._reachable:
             log.warning("the scheduler answers again")
         self._reachable = True
+        self._note_version(node.get("scheduler_version") or "")
         desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node), node.get("events") or 0)
         left = self._left_over()
         if left:
@@ -128,6 +131,11 @@ class Contact:
             self._state.lease.renew(sent_s, lease_s)
         except OSError as error:
             log.warning("the jobs' lease could not be renewed: %s", error)
+
+    def _note_version(self, version: str) -> None:
+        if version and version != self._scheduler_version:
+            log.warning("the scheduler is Colane %s, this agent %s", version, own_version())
+            self._scheduler_version = version
 
     def _note_silence(self, error: SchedulerUnreachable) -> None:
         if self._reachable:

@@ -15,7 +15,7 @@ from colane.model.hardware import Gpu
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
-from colane.model.versions import read_as
+from colane.model.versions import own_version, read_as
 
 Object = dict[str, Any]
 
@@ -38,6 +38,7 @@ def node_object(
     return {
         "secret": door.secret,
         "name": config.name,
+        "version": own_version(),
         "agent_id": agent_id,
         "address": door.address,
         "pool": config.pool,

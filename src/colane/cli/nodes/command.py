@@ -21,6 +21,7 @@ COLUMNS = (
     ScreenColumn("CORES", may_fold=True),
     ScreenColumn("SHARING"),
     ScreenColumn("STATE"),
+    ScreenColumn("VERSION"),
     ScreenColumn("JOBS", may_fold=True),
 )
 
@@ -34,7 +35,8 @@ def list_nodes(as_json: output.Json = False) -> None:
     """List the machines, their devices and the jobs on them.
 
     Jobs in one lane of a device take turns, those in different lanes run at once. Jobs without GPUs stand in a line of
-    their own, with the cores they book.
+    their own, with the cores they book. The version is that of the node's agent, with a ! where it is not the
+    scheduler's.
     """
     with jobs.client() as scheduler:
         nodes = scheduler.nodes()
@@ -43,6 +45,9 @@ def list_nodes(as_json: output.Json = False) -> None:
         return
     output.print_table(COLUMNS, [row for node in nodes for row in _rows(node)])
     for node in nodes:
+        if differs(node):
+            versions = f"{node.get('agent_version') or 'an unknown version'}, the scheduler {node['scheduler_version']}"
+            output.say(f"{node['name']}: its agent is {versions}")
         if node.get("drain") or node.get("notice"):
             output.say(f"{node['name']}: {state_text(node)}")
         for message in node["messages"]:
@@ -61,13 +66,24 @@ def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
             ranges(gpu["cores"]),
             gpu["sharing"],
             _state(node, gpu),
+            _version(node),
             members(node, gpu["index"]),
         ]
     beside = [job for job in node["jobs"] if not job["slots"]]
     if beside:
         names = " ".join(str(job["id"]) for job in beside)
         cores = ranges([core for job in beside for core in job["cores"]])
-        yield [node["name"], "", "no GPU", "", cores, "", "lost" if node["lost"] else "busy", names]
+        yield [node["name"], "", "no GPU", "", cores, "", "lost" if node["lost"] else "busy", _version(node), names]
+
+
+def differs(node: dict[str, Any]) -> bool:
+    """Whether a node's agent is of another version than the scheduler; an older scheduler does not tell."""
+    scheduler = node.get("scheduler_version")
+    return scheduler is not None and node.get("agent_version") != scheduler
+
+
+def _version(node: dict[str, Any]) -> str:
+    return (node.get("agent_version") or "?") + " !" * differs(node)
 
 
 def _memory(gpu: dict[str, Any]) -> str:

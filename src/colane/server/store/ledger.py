@@ -169,7 +169,7 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     messages, leased = turn.messages.get(name, known.messages), turn.leased.get(name, known.leased)
     body = turn.registered.get(name)
     if body is not None:
-        known = replace(known, secret=body.secret, runs_as=body.runs_as)
+        known = replace(known, secret=body.secret, runs_as=body.runs_as, agent_version=body.version)
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
     return replace(known, messages=messages, leased=leased, node=node)
 

@@ -23,6 +23,7 @@ from colane.model.placement import Placement
 from colane.model.profile import Memory
 from colane.model.progress import Progress
 from colane.model.time_spent import time_spent
+from colane.model.versions import own_version
 from colane.perf.rate import Rate
 from colane.server.store import documents
 from colane.server.store.documents import Body
@@ -217,6 +218,8 @@ def node_view(
         "last_seen_s": last_seen_s,
         "messages": [*record.messages, *closed(record.node)],
         "runs_as": record.runs_as,
+        "agent_version": record.agent_version,
+        "scheduler_version": own_version(),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
         "jobs": [

@@ -61,6 +61,7 @@ class NodeRecord:
         leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
         secret: What its agent demands of callers.
         runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
+        agent_version: Version of its agent, empty of one that does not say.
     """
 
     node: Node
@@ -71,6 +72,7 @@ class NodeRecord:
     leased: bool = True
     secret: str = field(default="", repr=False)
     runs_as: str = ""
+    agent_version: str = ""
 
     @property
     def door(self) -> AgentDoor:
