@@ -56,6 +56,7 @@ class FakeScheduler:
         self.away = False
         self.refuse_ends = 0
         self.lose_answers = 0
+        self.lost_commands: set[int] = set()
         self._jobs: dict[Key, Object] = {}
         self._launches: dict[int, Object] = {}
         self._generation = 0
@@ -143,6 +144,8 @@ class FakeScheduler:
         self._answer()
         if job_id not in self._launches:
             raise Refused(404, [Problem("", f"no job {job_id}")])
+        if job_id in self.lost_commands:
+            raise Refused(410, [Problem("", "submit it again")])
         return as_json(self._launches[job_id])
 
     async def finished(self, finished: Object) -> None:

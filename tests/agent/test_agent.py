@@ -169,6 +169,14 @@ async def test_the_end_of_a_job_that_never_came_is_told(fake: FakeScheduler, sta
     assert fake.ends[7, 1]["outcome"] == "not-started"
 
 
+async def test_a_job_whose_command_its_scheduler_cannot_read_any_more_ends(fake: FakeScheduler, state: Path) -> None:
+    fake.want(7, "true")
+    fake.lost_commands.add(7)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["detail"]) == ("not-started", "submit it again")
+
+
 async def test_a_new_attempt_waits_for_the_end_of_the_old(
     fake: FakeScheduler, state: Path, mark: dict[str, str]
 ) -> None:

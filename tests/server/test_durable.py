@@ -52,12 +52,12 @@ def stepped(job: int, steps: int, last_s: float) -> dict[str, Any]:
 
 
 class UnreadableStore(MemoryStore):
-    """A store whose documents cannot be read while `unreadable`."""
+    """A store whose documents cannot be read while `is_unreadable`."""
 
-    unreadable = False
+    is_unreadable = False
 
     def read_all(self, collection: str) -> Any:
-        if self.unreadable:
+        if self.is_unreadable:
             raise StoreError("cannot be read: input/output error")
         return super().read_all(collection)
 
@@ -104,14 +104,14 @@ class TestFailure:
         store = UnreadableStore()
         async with world(store, tick_s=0.01) as w:
             await w.submit()
-            store.failure, store.unreadable = "gone", True
+            store.failure, store.is_unreadable = "gone", True
             assert (await w.refused("POST", "/job", SLEEP))[0] == 503
             assert (await w.refused("POST", "/job", SLEEP))[0] == 503
             health = await w.http.get("/health")
             assert (health.status_code, health.json()["status"]) == (503, "store-unavailable")
             assert (await w.refused("GET", "/job/1/why"))[0] == 503
             assert await w.state(1) == "queued"
-            store.failure, store.unreadable = None, False
+            store.failure, store.is_unreadable = None, False
             async with asyncio.timeout(DEADLINE_S):
                 while (await w.http.post("/job", json=SLEEP)).status_code == 503:
                     await asyncio.to_thread(lambda: None)

@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import FINISHED_JOBS, NODES, PROFILES, SUBMITTED_JOBS, Put, Transaction, job_key
+from colane.server.store.store import (
+    ASSIGNED_JOBS,
+    FINISHED_JOBS,
+    LENGTHS,
+    NODES,
+    PROFILES,
+    SUBMITTED_JOBS,
+    Put,
+    StoreError,
+    Transaction,
+    job_key,
+)
 from tests.server.harness import finished, launched, node, report, world
 
 ODD: tuple[dict[str, Any], ...] = ({}, {"id": "seven"}, {"job": None}, {"job": {"spec": 7}, "finished": []}, {"key": 3})
@@ -30,14 +43,15 @@ async def test_an_odd_finished_record_breaks_no_listing(odd: dict[str, Any], cap
         put(store, FINISHED_JOBS, job_key(2), odd)
         with caplog.at_level(logging.ERROR, logger="colane"):
             assert [job["id"] for job in await w.good("GET", "/finished_jobs")] == [1, 3]
-        assert "finished_jobs cannot be read and is left out" in caplog.text
+        assert f"finished_jobs {job_key(2)} cannot be read" in caplog.text
         status, detail = await w.refused("GET", "/job/2")
         assert status == 500
         assert detail.startswith("the record of job 2 cannot be read")
+        assert (await w.good("GET", "/health"))["unreadable"] == ["finished_jobs 2"]
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
-@pytest.mark.parametrize("collection", [SUBMITTED_JOBS, NODES, PROFILES])
+@pytest.mark.parametrize("collection", [SUBMITTED_JOBS, LENGTHS, PROFILES])
 async def test_an_odd_live_record_stops_no_start(collection: str, odd: dict[str, Any]) -> None:
     store = MemoryStore()
     async with world(store) as w:
@@ -47,3 +61,14 @@ async def test_an_odd_live_record_stops_no_start(collection: str, odd: dict[str,
         assert [job["id"] for job in await w.good("GET", "/jobs")] == [1]
         assert await w.submit(pool="nobody") == 2
     assert store.get(collection, job_key(7)) == odd
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("collection", [ASSIGNED_JOBS, NODES])
+async def test_an_odd_record_of_what_runs_is_not_done_without(collection: str, odd: dict[str, Any]) -> None:
+    store = MemoryStore()
+    async with world(store) as w:
+        await w.submit(pool="nobody")
+    put(store, collection, job_key(7), odd)
+    with pytest.raises(StoreError, match=f"{collection} {job_key(7)} cannot be read"):
+        make_service(store, ServiceConfig(policy="fifo", workdir="/srv"))

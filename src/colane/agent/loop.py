@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from colane.agent.config import AgentConfig
+from colane.agent.errors import NotLaunchableError
 from colane.agent.gate.gate import Follow, Place
 from colane.agent.gate.thread import GateThread
 from colane.agent.gate.values import GateTimeouts
@@ -249,9 +250,12 @@ class Agent:
                 await self._refuse(job.key, self._fault.problem, NODE_FAULT)
             return
         if not self.jobs.is_prepared(job.key):
-            launch = await self._contact.launch_info(job.key)
-            if launch is not None:
-                await self._prepare(job, launch)
+            try:
+                launch = await self._contact.launch_info(job.key)
+                if launch is not None:
+                    await self._prepare(job, launch)
+            except NotLaunchableError as error:
+                await self._refuse(job.key, str(error))
 
     async def _prepare(self, job: DesiredJob, launch: Object) -> None:
         """Write down what is to be run; where that is impossible the scheduler is told."""

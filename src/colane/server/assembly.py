@@ -15,6 +15,7 @@ from colane.server.nodes.liveness import Liveness
 from colane.server.service import Service
 from colane.server.store.identity import cluster_id
 from colane.server.store.store import META, Store
+from colane.server.store.unreadable import read_one
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.writer.board import CLOCK_KEY
 from colane.server.writer.clock import CLOCK_MARK, Clocks, ServiceClock
@@ -61,7 +62,7 @@ def make_service(
         keeper=QuotaKeeper(config.quotas),
     )
     driver.load()
-    known = store.get(META, CLOCK_KEY)
+    known = read_one(store, META, CLOCK_KEY, CLOCK_MARK.read)
     if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
-        clock.resume(CLOCK_MARK.read(known))
+        clock.resume(known)
     return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id(store))

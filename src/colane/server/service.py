@@ -25,7 +25,6 @@ from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
 from colane.server.store.identity import new_cluster_id
 from colane.server.store.ledger import explain
@@ -36,8 +35,10 @@ from colane.server.store.store import (
     Document,
     Store,
     StoreError,
+    UnreadableError,
     job_key,
 )
+from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import submission
 from colane.server.submitting.admission import admit_all
 from colane.server.submitting.job_request import JobRequest
@@ -56,6 +57,9 @@ SCRUBBING_PERIOD_S: Final = 60.0
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
+
+UNREADABLE_SHOWN_MAX: Final = 100
+"""Of the records that cannot be read, `/health` shows no more."""
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +236,7 @@ class Service:
         self.sight(caller).demand_sight(job_id, live.spec.user)
         shown = view_of(self.driver, live)
         if caller.owns(live.spec.user):
-            shown |= submission.view(await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id)))
+            shown |= submission.view(await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id)))
         return shown
 
     def live_jobs(
@@ -261,7 +265,7 @@ class Service:
             RefusedError: 404; 503 while the store cannot be read.
         """
         job = self.read_model.jobs.get(job_id)
-        is_live, job = job is not None, job or documents.decode_job((await self._ended(job_id))["job"])
+        is_live, job = job is not None, job or (await self._ended(job_id))[1]
         sight = self.sight(caller)
         sight.demand_sight(job_id, job.spec.user)
         if is_live and job_id in self.driver.core.state.jobs:
@@ -278,12 +282,16 @@ class Service:
 
         Raises:
             RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
-                nowhere.
+                nowhere; 410, its command cannot be read any more.
         """
         job = self.read_model.jobs.get(job_id)
         if job is not None:
             ownership.demand_launch(job, self.sight(caller))
-        secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
+        try:
+            secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
+        except UnreadableError as error:
+            gone = f"its command cannot be read from the scheduler's store any more ({error}): submit it again"
+            raise RefusedError.because(410, gone) from error
         if job is None or secret is None:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
@@ -307,7 +315,7 @@ class Service:
             RefusedError: 403, another user's; 404.
         """
         live = self.read_model.jobs.get(job_id)
-        job = live or documents.decode_job((await self._ended(job_id))["job"])
+        job = live or (await self._ended(job_id))[1]
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the log of")
         node = job.placement.node if job.placement else ""
@@ -316,17 +324,16 @@ class Service:
         return LogPlace(job_id, job.attempt, node, door, live is not None)
 
     async def _shown(self, job_id: JobId, caller: Caller) -> Body:
-        ended = await self._ended(job_id)
-        try:
-            user = ended["job"]["spec"]["user"]
-            self.sight(caller).demand_sight(job_id, user)
-            told = submission.view(ended.get("submitted")) if caller.owns(user) else {}
-            return {**finished_view(ended), **told}
-        except UNREADABLE as error:
-            raise RefusedError.because(500, f"the record of job {job_id} cannot be read: {error!r}") from error
+        ended, job = await self._ended(job_id)
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        told = submission.view(ended.get("submitted")) if caller.owns(job.spec.user) else {}
+        return {**finished_view(ended), **told}
 
-    async def _ended(self, job_id: JobId) -> Document:
-        ended = await asyncio.to_thread(self.store.get, FINISHED_JOBS, job_key(job_id))
+    async def _ended(self, job_id: JobId) -> tuple[Document, Job]:
+        try:
+            ended = await asyncio.to_thread(read_one, self.store, FINISHED_JOBS, job_key(job_id), _as_shown)
+        except UnreadableError as error:
+            raise RefusedError.because(500, f"the record of job {job_id} cannot be read: {error}") from error
         if ended is None:
             raise no_job(job_id)
         return ended
@@ -427,21 +434,40 @@ class Service:
     def _status(self) -> str:
         if self.driver.problem is not None or not self.driver.is_ready:
             return "store-unavailable"
-        return "degraded" if self.driver.policy_problem else "ok"
+        return "degraded" if self._degraded_by() else "ok"
+
+    def _degraded_by(self) -> str:
+        """What goes on without something that it should have, in a sentence; empty where nothing does."""
+        lost = public_names(self.store.unreadable())
+        more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+        names = f"{', '.join(lost[:NAMED_MAX])}{more}"
+        records = f"records cannot be read and are left out: {names} (colane check names them)" if lost else ""
+        return "; ".join(filter(None, [self.driver.policy_problem, records]))
 
     def health(self) -> Body:
-        """Return the service's state in numbers."""
+        """Return the service's state in numbers, and why it is not what it should be."""
+        why = self.driver.problem or "the store cannot be read" if self._status == "store-unavailable" else ""
+        why = why or self._degraded_by()
         queued = sum(job.placement is None for job in self.read_model.jobs.values())
         lost = sum(record.lost for record in self.read_model.nodes.values())
         return {
             "status": self._status,
+            **({"detail": why} if why else {}),
             "cluster_id": self.cluster_id,
             "policy": self.policy,
             "queued": queued,
             "running": len(self.read_model.jobs) - queued,
             "nodes": len(self.read_model.nodes) - lost,
             "lost_nodes": lost,
+            "unreadable": public_names(self.store.unreadable())[:UNREADABLE_SHOWN_MAX],
             "state_version": self.read_model.counters.version,
             "events": self.feed.last_number,
             "started_s": self.started_s,
         }
+
+
+def _as_shown(ended: Document) -> tuple[Document, Job]:
+    """A record of a finished job with all that its views need."""
+    finished_view(ended)
+    submission.view(ended.get("submitted"))
+    return ended, documents.decode_job(ended["job"])

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from colane.agent.errors import AgentError
+from colane.agent.errors import AgentError, NotLaunchableError
 from colane.agent.link.cluster import Membership
 from colane.agent.link.messages import Object, read_desired
 from colane.agent.link.scheduler import Scheduler
@@ -18,7 +18,7 @@ from colane.model.versions import own_version
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND, CONFLICT = 404, 409
+NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 
 
 class Contact:
@@ -95,13 +95,19 @@ class Contact:
         return True
 
     async def launch_info(self, key: Key) -> Object | None:
-        """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one."""
+        """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one.
+
+        Raises:
+            NotLaunchableError: The scheduler does not know any more what it would have been.
+        """
         try:
             launch = await self._scheduler.launch_info(key.job)
         except SchedulerUnreachable as error:
             self._note_silence(error)
             return None
         except SchedulerError as error:
+            if error.status == GONE:
+                raise NotLaunchableError(str(error)) from error
             log.warning("job %s is not started: %s", key, error)
             return None
         return launch if launch["attempt"] == key.attempt else None

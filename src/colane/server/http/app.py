@@ -42,7 +42,8 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _store_failed(_request: Request, error: Exception) -> JSONResponse:
-    return refusal_response(RefusedError.because(503, str(error)))
+    assert isinstance(error, StoreError)  # noqa: S101 - as above
+    return refusal_response(RefusedError.of(error))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:

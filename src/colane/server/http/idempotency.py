@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from colane.server.http.problems import RefusedError
 from colane.server.store.store import IDEMPOTENCY, Delete, Store, Transaction
+from colane.server.store.unreadable import keyed, read_one
 from colane.server.writer.turn import Turn
 
 KEPT_S: Final = 24 * 3600.0
@@ -32,7 +33,7 @@ def once(
     """
 
     def prepare_once(turn: Turn) -> dict[str, Any]:
-        known = turn.answers.get(key) or store.get(IDEMPOTENCY, key)
+        known = turn.answers.get(key) or read_one(store, IDEMPOTENCY, key, _whole)
         if known is None:
             answer = prepare(turn)
             turn.answers[key] = {"at_s": turn.now_s, "fingerprint": print_, "answer": answer}
@@ -45,12 +46,17 @@ def once(
     return prepare_once
 
 
+def _whole(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in ("at_s", "fingerprint", "answer")}
+
+
 def expired(store: Store, now_s: float) -> list[Transaction]:
     """Return transactions, each small, that remove keys that will not be used again."""
     transactions = []
     after = ""
     while page := store.page(IDEMPOTENCY, after, KEYS_AT_ONCE):
-        old = [Delete(IDEMPOTENCY, key) for key, body in page if body["at_s"] < now_s - KEPT_S]
+        asked = keyed(store, IDEMPOTENCY, page, lambda body: float(body["at_s"]))
+        old = [Delete(IDEMPOTENCY, key) for key, at_s in asked if at_s < now_s - KEPT_S]
         if old:
             transactions.append(Transaction(deletes=old))
         after = page[-1][0]

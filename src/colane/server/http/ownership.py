@@ -9,6 +9,7 @@ from colane.server.http.access import Caller, Role
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.store.unreadable import read_one
 from colane.server.submitting.job_request import JobRequest
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
@@ -51,11 +52,18 @@ def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> D
         RefusedError: 403; 404, the caller may not see it.
     """
     live = turn.read_model.jobs.get(job_id)
-    ended = store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
+    ended = read_one(store, FINISHED_JOBS, job_key(job_id), _with_owner) if live is None else None
     if live is not None:
         sight.demand_owner(job_id, live.spec.user, deed)
     elif ended is not None:
         sight.demand_owner(job_id, str(ended["job"]["spec"].get("user", "")), deed)
+    return ended
+
+
+def _with_owner(ended: Document) -> Document:
+    """A record that tells whose job it was, and how it ended."""
+    if not (isinstance(ended["job"]["spec"].get("user", ""), str) and ended["job"]["state"]):
+        raise ValueError("it does not say whose job it was, or how that ended")
     return ended
 
 

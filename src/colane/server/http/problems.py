@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
+from colane.server.store.store import StoreError, UnreadableError
 
 GOT_LENGTH_MAX: Final = 60
 """A message quotes at most this much of what was given, so that it stays one line."""
@@ -47,7 +48,7 @@ class RefusedError(Exception):
     """A request that is not carried out; nothing was changed.
 
     Attributes:
-        status: HTTP status: 4xx for what the caller can mend, 503 for the store.
+        status: HTTP status: 4xx for what the caller can mend, 500 and 503 for the store.
         problems: What is wrong.
     """
 
@@ -60,6 +61,11 @@ class RefusedError(Exception):
     def because(cls, status: int, message: str, field: str = "") -> RefusedError:
         """Return a refusal with one problem."""
         return cls(status, [Problem(field, message)])
+
+    @classmethod
+    def of(cls, error: StoreError) -> RefusedError:
+        """Return the refusal where the store cannot be used: at present, or of one record for good."""
+        return cls.because(500 if isinstance(error, UnreadableError) else 503, str(error))
 
     def body(self) -> dict[str, Any]:
         """Return the JSON answer: a list of field and message, a string where no field is to blame."""

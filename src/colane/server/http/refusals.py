@@ -29,6 +29,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
         404: "There is no such thing",
         408: "The body does not come",
         409: "Conflict",
+        410: "It cannot be had any more",
         413: "The body is too large",
         415: "Content-Type is not application/json",
         421: "Addressed to another host",

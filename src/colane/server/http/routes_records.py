@@ -153,12 +153,8 @@ async def users(
 async def health(request: Request, service: TheService) -> JSONResponse:
     """Return the service's state in numbers; needs no token. 503 while nothing can be written.
 
-    While a user's policy fails, all but deciding goes on: `degraded`.
+    While a user's policy fails, all but deciding goes on, and records that cannot be read are done without where that
+    is safe: `degraded`, and `detail` says why.
     """
     body = {**service.health(), "version": request.app.version}
-    problem = service.driver.problem
-    if body["status"] == "ok":
-        return JSONResponse(body)
-    if body["status"] == "degraded":
-        return JSONResponse({**body, "detail": service.driver.policy_problem})
-    return JSONResponse({**body, "detail": problem or "the store cannot be read"}, 503)
+    return JSONResponse(body, 503 if body["status"] == "store-unavailable" else 200)

@@ -6,6 +6,7 @@ A job that a caller is not told of does not exist for that caller. What remains 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,8 @@ from colane.model.job import JobId
 from colane.model.see import See
 from colane.server.http.access import Caller, Role
 from colane.server.http.problems import RefusedError
-from colane.server.store.store import FINISHED_JOBS, AuditLine, Store, job_key
+from colane.server.store.store import FINISHED_JOBS, AuditLine, Store, UnreadableError, job_key
+from colane.server.store.unreadable import read_one
 from colane.server.writer.board import ReadModel
 
 OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})
@@ -108,5 +110,7 @@ def _owner(job: int, read_model: ReadModel, store: Store) -> str | None:
     live = read_model.jobs.get(JobId(job))
     if live is not None:
         return live.spec.user
-    ended = store.get(FINISHED_JOBS, job_key(JobId(job)))
-    return None if ended is None else str(ended["job"]["spec"].get("user", ""))
+    with suppress(UnreadableError):
+        owner = read_one(store, FINISHED_JOBS, job_key(JobId(job)), lambda body: body["job"]["spec"].get("user", ""))
+        return None if owner is None else str(owner)
+    return None

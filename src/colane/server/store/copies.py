@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from colane.server.store.documents import decode_job, decode_node
+from colane.server.store.codec import UNREADABLE
 from colane.server.store.identity import CLUSTER_KEY
-from colane.server.store.sqlite import MIGRATIONS
-from colane.server.store.store import (
-    ASSIGNED_JOBS,
-    FINISHED_JOBS,
-    META,
-    NODES,
-    SUBMITTED_JOBS,
-    StoreError,
-)
+from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, altered, decoded
+from colane.server.store.store import META, StoreError, Unreadable
+from colane.server.writer.board import DECODERS
 
 REPLACED: Final = ".replaced"
 """Ends the name that the store of before has once a copy was put in its place."""
@@ -125,15 +118,6 @@ class StoreFindings(NamedTuple):
     flaws: tuple[str, ...]
 
 
-DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
-    SUBMITTED_JOBS: decode_job,
-    ASSIGNED_JOBS: decode_job,
-    FINISHED_JOBS: lambda body: decode_job(body["job"]),
-    NODES: lambda body: decode_node(body["node"]),
-}
-"""Documents that are read whole, beside being JSON."""
-
-
 def check(path: Path) -> StoreFindings:
     """Look through a store; a scheduler that runs on it goes on.
 
@@ -154,16 +138,24 @@ def check(path: Path) -> StoreFindings:
                 newer = f"it was written by a newer Colane (schema {schema}, this one knows {len(MIGRATIONS)})"
                 return StoreFindings(schema, {}, (newer,))
             counts = dict(read.execute("SELECT collection, count(*) FROM documents GROUP BY collection").fetchall())
-            return StoreFindings(schema, counts, tuple(_unreadable(read)))
-    except sqlite3.DatabaseError as error:
+            read.text_factory = bytes
+            found = [*(altered(read) if schema >= SUMMED_FROM else ()), *_senseless(read)]
+            return StoreFindings(schema, counts, tuple({str(one): None for one in found}))
+    except StoreError as error:
+        return StoreFindings(schema, counts, (f"it is damaged: {error}",))
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         return StoreFindings(0, {}, (f"it is no database, or a damaged one: {error}",))
 
 
-def _unreadable(read: sqlite3.Connection) -> Iterator[str]:
-    for collection, key, text in read.execute("SELECT collection, key, body FROM documents"):
+def _senseless(read: sqlite3.Connection) -> Iterator[Unreadable]:
+    """Records that mean nothing to their readers, be they as they were written or not."""
+    for name, key, body in read.execute("SELECT collection, key, body FROM documents"):
+        collection = name.decode(errors="replace")
+        record = decoded(collection, key, body)
+        if isinstance(record, Unreadable):
+            yield record
+            continue
         try:
-            body = json.loads(text)
-            if collection in DECODERS:
-                DECODERS[collection](body)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            yield f"{collection} {key} cannot be read: {type(error).__name__}: {error}"
+            DECODERS.get(collection, dict)(record[1])
+        except UNREADABLE as error:
+            yield Unreadable(collection, record[0], f"{type(error).__name__}: {error}")

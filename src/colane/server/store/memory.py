@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from colane.server.store.store import COLLECTIONS, AuditLine, Document, StoreError, Transaction
+from colane.server.store.store import COLLECTIONS, AuditLine, Document, StoreError, Transaction, Unreadable
 
 
 class MemoryStore:
@@ -22,6 +22,7 @@ class MemoryStore:
         self.failure: str | None = None
         self.vanished: str | None = None
         self._lock = threading.Lock()
+        self._unreadable: dict[tuple[str, str], Unreadable] = {}
         self._collections: dict[str, dict[str, str]] = {name: {} for name in COLLECTIONS}
         self._audit: list[tuple[float, str, str]] = []
 
@@ -38,10 +39,13 @@ class MemoryStore:
     def _apply(self, transaction: Transaction, puts: list[tuple[str, str, str]]) -> None:
         for name in transaction.clears:
             self._collections[name].clear()
+            self._unreadable = {place: one for place, one in self._unreadable.items() if place[0] != name}
         for delete in transaction.deletes:
             self._collections[delete.collection].pop(delete.key, None)
+            self._unreadable.pop((delete.collection, delete.key), None)
         for collection, key, text in puts:
             self._collections[collection][key] = text
+            self._unreadable.pop((collection, key), None)
 
     def get(self, collection: str, key: str) -> Document | None:
         with self._lock:
@@ -81,6 +85,14 @@ class MemoryStore:
     def last_audit_number(self) -> int:
         with self._lock:
             return len(self._audit)
+
+    def unreadable(self) -> Sequence[Unreadable]:
+        return list(self._unreadable.values())
+
+    def note_unreadable(self, record: Unreadable) -> bool:
+        is_news = (record.collection, record.key) not in self._unreadable
+        self._unreadable.setdefault((record.collection, record.key), record)
+        return is_news
 
     def check(self) -> None:
         if self.vanished is not None:

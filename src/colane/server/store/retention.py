@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from colane.server.store.store import FINISHED_JOBS, Delete, Store
+from colane.server.store.unreadable import keyed
 from colane.settings.readers import Retention
 
 REMOVED_AT_ONCE: Final = 1_000
@@ -25,11 +26,16 @@ def outdated(store: Store, keep: Retention, now_s: float) -> Iterator[list[Delet
             old = [key for key, _ in page[:surplus]]
             surplus -= len(old)
         else:
-            old = [key for key, body in page if _is_old(body["job"]["end_s"], keep, now_s)]
+            ended = keyed(store, FINISHED_JOBS, page, lambda body: _end_s(body["job"]["end_s"]))
+            old = [key for key, end_s in ended if _is_old(end_s, keep, now_s)]
         if not old:
             return
         yield [Delete(FINISHED_JOBS, key) for key in old]
         after = page[-1][0]
+
+
+def _end_s(known: float | None) -> float | None:
+    return None if known is None else float(known)
 
 
 def _is_old(end_s: float | None, keep: Retention, now_s: float) -> bool:

@@ -6,15 +6,28 @@ One connection writes, one reads; each has its lock, so any thread may call any 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
-from colane.server.store.store import AuditLine, Document, StoreError, Transaction
+from colane.server.store.store import (
+    AUDIT,
+    UNREADABLE_LINE,
+    AuditLine,
+    Document,
+    StoreError,
+    Transaction,
+    Unreadable,
+    UnreadableError,
+)
+
+log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S: Final = 5.0
 """A backup or a curious `sqlite3` shell may hold the lock for a moment; beyond that the write is refused."""
@@ -37,8 +50,33 @@ MIGRATIONS: Final = (
         body TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE documents ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1;
+    UPDATE documents SET checksum = checksum(CAST(collection AS BLOB), CAST(key AS BLOB), CAST(body AS BLOB));
+    ALTER TABLE audit ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1;
+    UPDATE audit SET checksum = checksum(number, at_s, CAST(kind AS BLOB), CAST(body AS BLOB));
+    """,
 )
 """Step k brings schema version k to k + 1. Append only: stores in the field are brought up step by step."""
+
+SUMMED_FROM: Final = 2
+"""The first schema whose records have checksums."""
+
+DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
+ALTERED: Final = "it is not as it was written"
+
+
+def checksum(*fields: str | bytes | float | None) -> int:
+    """Return the checksum of a record's fields in their order, texts as they are or in UTF-8.
+
+    CRC-32 finds every change of up to 32 bits in a row, and of others all but one in 4 billion. It is no protection
+    against a person who may write the file.
+    """
+    return crc32(b"\0".join([each if isinstance(each, bytes) else _bytes(each) for each in fields]))
+
+
+def _bytes(field: str | float | None) -> bytes:
+    return (field if isinstance(field, str) else repr(field)).encode()
 
 
 class SqliteStore:
@@ -58,6 +96,8 @@ class SqliteStore:
         self._mark = path.with_name(f"{path.name}-made")
         self._busy_timeout_s = busy_timeout_s
         self._is_scrubbed = False
+        self._unreadable: dict[tuple[str, str], Unreadable] = {}
+        self._open: list[sqlite3.Connection] = []
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         try:
@@ -67,64 +107,137 @@ class SqliteStore:
             self._migrate()
             self._mark.touch(0o600)
             self._reader = self._connect()
+            self._reader.text_factory = bytes  # what is no UTF-8 is one record's flaw, not the whole query's
+            self._look_through()
             self._files = {name: _identity(name) for name in (path, path.with_name(f"{path.name}-wal"))}
         except (sqlite3.Error, OSError) as error:
+            self._let_go()
             raise self._error("opened", error) from error
+        except StoreError:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Close what is open of a store that cannot be used; a migration that was under way is undone by that."""
+        for connection in self._open:
+            connection.close()
 
     def commit(self, transaction: Transaction) -> int:
         self.check()
-        puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
-        lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
+        puts = [_row(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
+        lines = [(float(entry.at_s), entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
         with self._write_lock:
             if transaction.deletes or transaction.clears:
                 self._is_scrubbed = False
             try:
                 with self._writer:
-                    return self._write(transaction, puts, lines)
+                    last = self._write(transaction, puts, lines)
             except sqlite3.Error as error:
                 raise self._error("written", error) from error
+            if self._unreadable:
+                self._forget_unreadable(transaction)
+            return last
+
+    def _forget_unreadable(self, transaction: Transaction) -> None:
+        """What has been written anew, or removed, is unreadable no more."""
+        gone = {(put.collection, put.key) for put in transaction.puts} | {
+            (d.collection, d.key) for d in transaction.deletes
+        }
+        for place in list(self._unreadable):
+            if place in gone or place[0] in transaction.clears:
+                self._unreadable.pop(place, None)
 
     def _write(
-        self, transaction: Transaction, puts: list[tuple[str, str, str]], lines: list[tuple[float, str, str]]
+        self, transaction: Transaction, puts: list[tuple[str, str, str, int]], lines: list[tuple[float, str, str]]
     ) -> int:
         write, clears = self._writer, [(name,) for name in transaction.clears]
         write.execute("BEGIN IMMEDIATE")
         write.executemany("DELETE FROM documents WHERE collection = ?", clears)
         write.executemany("DELETE FROM documents WHERE collection = ? AND key = ?", transaction.deletes)
-        write.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", puts)
-        write.executemany("INSERT INTO audit (at_s, kind, body) VALUES (?, ?, ?)", lines)
-        return _last_number(write)
+        write.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", puts)
+        last = _last_number(write)
+        numbered = [(number, *line, checksum(number, *line)) for number, line in enumerate(lines, start=last + 1)]
+        write.executemany("INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)", numbered)
+        return last + len(lines)
 
     def get(self, collection: str, key: str) -> Document | None:
-        rows = self._read("SELECT body FROM documents WHERE collection = ? AND key = ?", collection, key)
-        return json.loads(rows[0][0]) if rows else None
+        query = "SELECT key, body, checksum FROM documents WHERE collection = ? AND key = ?"
+        rows = self._read(query, collection, key)
+        if not rows:
+            return None
+        record = self._decoded(collection, *rows[0])
+        if isinstance(record, Unreadable):
+            raise UnreadableError(str(record))
+        return record[1]
 
     def count(self, collection: str) -> int:
         return int(self._read("SELECT count(*) FROM documents WHERE collection = ?", collection)[0][0])
 
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
         """Read in one query, decoded one by one."""
-        rows = self._read("SELECT key, body FROM documents WHERE collection = ? ORDER BY key", collection)
-        return ((key, json.loads(body)) for key, body in rows)
+        query = "SELECT key, body, checksum FROM documents WHERE collection = ? ORDER BY key"
+        return self._records(collection, self._read(query, collection))
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        query = "SELECT key, body FROM documents WHERE collection = ? AND key > ? ORDER BY key LIMIT ?"
-        return [(key, json.loads(body)) for key, body in self._read(query, collection, after, limit)]
+        query = "SELECT key, body, checksum FROM documents WHERE collection = ? AND key > ? ORDER BY key"
+        return self._page(collection, query, [collection, after], limit)
 
     def page_back(
         self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
     ) -> list[tuple[str, Document]]:
         values: list[str | int] = [collection]
-        query = "SELECT key, body FROM documents WHERE collection = ?"
+        query = "SELECT key, body, checksum FROM documents WHERE collection = ?"
         if before is not None:
             query, values = f"{query} AND key < ?", [*values, before]
-        query += " AND instr(body, ?)" * len(containing) + " ORDER BY key DESC LIMIT ?"
-        return [(key, json.loads(body)) for key, body in self._read(query, *values, *containing, limit)]
+        query += " AND instr(body, ?)" * len(containing) + " ORDER BY key DESC"
+        return self._page(collection, query, [*values, *containing], limit)
+
+    def _page(self, collection: str, query: str, values: list[str | int], limit: int) -> list[tuple[str, Document]]:
+        """An empty page is the end: one on which nothing can be read is passed over."""
+        offset = 0
+        while rows := self._read(f"{query} LIMIT ? OFFSET ?", *values, limit, offset):
+            if page := list(self._records(collection, rows)):
+                return page
+            offset += limit
+        return []
+
+    def _records(self, collection: str, rows: Iterable[tuple[bytes, bytes, int]]) -> Iterator[tuple[str, Document]]:
+        for row in rows:
+            record = self._decoded(collection, *row)
+            if not isinstance(record, Unreadable):
+                yield record
+
+    def _decoded(self, collection: str, key: bytes, body: bytes, known: int) -> tuple[str, Document] | Unreadable:
+        """One record and its key, or what is wrong with it, which is noted."""
+        is_whole = checksum(collection, key, body) == known
+        record = decoded(collection, key, body) if is_whole else Unreadable(collection, _text(key), ALTERED)
+        if isinstance(record, Unreadable):
+            self._note(record)
+        return record
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
-        query = "SELECT number, at_s, kind, body FROM audit WHERE number > ? ORDER BY number LIMIT ?"
-        rows = self._read(query, after, limit)
-        return [AuditLine(number, at_s, kind, json.loads(body)) for number, at_s, kind, body in rows]
+        query = "SELECT number, at_s, kind, body, checksum FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+        return [self._line(*row) for row in self._read(query, after, limit)]
+
+    def _line(self, number: int, at_s: float, kind: bytes, body: bytes, known: int) -> AuditLine:
+        if checksum(number, at_s, kind, body) == known:
+            return AuditLine(number, at_s, kind.decode(), json.loads(body))
+        record = Unreadable(AUDIT, str(number), ALTERED)
+        self._note(record)
+        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def unreadable(self) -> Sequence[Unreadable]:
+        return list(self._unreadable.values())
+
+    def note_unreadable(self, record: Unreadable) -> bool:
+        is_news = (record.collection, record.key) not in self._unreadable
+        if is_news:
+            self._unreadable[record.collection, record.key] = record
+        return is_news
+
+    def _note(self, record: Unreadable) -> None:
+        if self.note_unreadable(record):
+            log.error("%s", record)
 
     def last_audit_number(self) -> int:
         with self._read_lock:
@@ -174,21 +287,30 @@ class SqliteStore:
         connection = sqlite3.connect(
             self._path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
+        self._open.append(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
+        connection.create_function("checksum", -1, checksum, deterministic=True)
         return connection
 
     def _judge(self) -> None:
         """Believe nothing of a file that is damaged, or that has been emptied under living agents."""
         flaw = str(self._writer.execute("PRAGMA quick_check(1)").fetchone()[0])
         if flaw != "ok":
-            raise StoreError(f"the store {self._path} is damaged ({flaw.splitlines()[-1]}): put a copy of it back")
+            raise StoreError(DAMAGED.format(path=self._path, flaw=flaw.splitlines()[-1]))
         if self._version() == 0 and self._mark.exists():
             raise StoreError(
                 f"the store {self._path} is empty or gone, but there was one here: put it back, or remove {self._mark} "
                 "to begin anew, without any job"
             )
+
+    def _look_through(self) -> None:
+        try:
+            for record in altered(self._reader):
+                self._note(record)
+        except StoreError as error:
+            raise StoreError(DAMAGED.format(path=self._path, flaw=error)) from error
 
     def _version(self) -> int:
         return int(self._writer.execute("PRAGMA user_version").fetchone()[0])
@@ -202,7 +324,10 @@ class SqliteStore:
             )
         for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
             self._writer.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
-        self._writer.execute("DELETE FROM audit WHERE number <= ?", (_last_number(self._writer) - AUDIT_LINES_MAX,))
+        self._writer.execute(
+            "DELETE FROM audit WHERE number <= (SELECT number FROM audit ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (AUDIT_LINES_MAX,),
+        )
 
     def _error(self, deed: str, error: Exception) -> StoreError:
         return StoreError(f"the store {self._path} could not be {deed}: {error}")
@@ -217,6 +342,50 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _last_number(connection: sqlite3.Connection) -> int:
-    # sqlite_sequence keeps counting when old lines are removed.
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
-    return int(row[0]) if row else 0
+    # Only the oldest lines are ever removed, and never all of them.
+    row = connection.execute("SELECT max(number) FROM audit").fetchone()
+    return int(row[0] or 0)
+
+
+def _row(collection: str, key: str, body: str) -> tuple[str, str, str, int]:
+    return collection, key, body, checksum(collection, key, body)
+
+
+def decoded(collection: str, key: bytes, body: bytes) -> tuple[str, Document] | Unreadable:
+    """Return one record as it is stored, and its key, or why it is none."""
+    try:
+        document = json.loads(body)
+        if isinstance(document, dict):
+            return key.decode(), document
+        problem = "it is no JSON object"
+    except (ValueError, RecursionError) as error:
+        problem = f"it is no JSON: {error}"
+    return Unreadable(collection, _text(key), problem)
+
+
+def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
+    """Look through all records of a connection that gives texts as bytes; yield those not as they were written.
+
+    Raises:
+        StoreError: They are not in their order, so that others are not found where they are looked for.
+    """
+    before = (b"", b"")
+    for collection, key, body, known in read.execute("SELECT collection, key, body, checksum FROM documents"):
+        if checksum(collection, key, body) != known:
+            yield Unreadable(_text(collection), _text(key), ALTERED)
+        if not before < (collection, key):
+            raise StoreError(f"the record {_text(collection)} {_text(key)} is out of order")
+        before = collection, key
+    # A text whose type alone was changed has the same bytes, and is found by no comparison any more.
+    others = "typeof(collection) || typeof(key) || typeof(body) != 'texttexttext'"
+    for collection, key in read.execute(f"SELECT collection, key FROM documents WHERE {others}"):  # noqa: S608
+        yield Unreadable(_text(collection), _text(key), ALTERED)
+    for number, at_s, kind, body, known in read.execute("SELECT number, at_s, kind, body, checksum FROM audit"):
+        if checksum(number, at_s, kind, body) != known:
+            yield Unreadable(AUDIT, str(number), ALTERED)
+
+
+def _text(data: bytes | str | None) -> str:
+    """A text that may have been altered, as it can be shown."""
+    text = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)[:200]

@@ -7,6 +7,8 @@ Rules every store keeps (`tests/server/test_store_contract.py` runs them against
 * Keys are text and come back in ascending order of their UTF-8 bytes. Keys of jobs are padded
   (`job_key`), so that this is the order of ids.
 * There is one writer. Reading is allowed from any thread and sees whole transactions only.
+* A record that is not as it was written is never given for one that is: reads of several leave it out, `get` raises,
+  and `unreadable` names it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,11 @@ IDEMPOTENCY: Final = "idempotency"
 META: Final = "meta"
 """Counters of the service itself."""
 
+AUDIT: Final = "audit"
+"""Named like a collection where a line of the audit log cannot be read; its key is the line's number."""
+UNREADABLE_LINE: Final = "unreadable"
+"""Kind of the line that stands in the place of one that cannot be read, so that numbers have no gaps."""
+
 COLLECTIONS: Final = (
     SUBMITTED_JOBS,
     ASSIGNED_JOBS,
@@ -64,6 +71,22 @@ JOB_KEY_DIGITS: Final = 16
 
 class StoreError(Exception):
     """The store could not be opened, read or written; the message says which file and why."""
+
+
+class Unreadable(NamedTuple):
+    """A record that cannot be read, and why. It stays where it is."""
+
+    collection: str
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        """As a person is told."""
+        return f"{self.collection} {self.key} cannot be read: {self.problem}"
+
+
+class UnreadableError(StoreError):
+    """One record cannot be read; the store goes on."""
 
 
 class Put(NamedTuple):
@@ -130,7 +153,11 @@ class Store(Protocol):
         """
 
     def get(self, collection: str, key: str) -> Document | None:
-        """Return one document, None when it is not there."""
+        """Return one document, None when it is not there.
+
+        Raises:
+            UnreadableError: It is there, and cannot be read.
+        """
 
     def count(self, collection: str) -> int:
         """Return the number of documents in a collection."""
@@ -155,6 +182,12 @@ class Store(Protocol):
 
     def last_audit_number(self) -> int:
         """Return the number of the newest audit line, 0 when there is none."""
+
+    def unreadable(self) -> Sequence[Unreadable]:
+        """Return the records that were found not to be as they were written, in the order in which they were found."""
+
+    def note_unreadable(self, record: Unreadable) -> bool:
+        """Take note of a record that is as it was written and means nothing to its reader; whether that is news."""
 
     def check(self) -> None:
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""

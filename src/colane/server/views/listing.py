@@ -16,9 +16,9 @@ from colane.server.http.sight import Sight
 from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.store.unreadable import readable
 from colane.server.submitting.lengths import kind_of
 from colane.server.views.jobs_and_nodes import finished_view, job_view
-from colane.server.writer.board import readable
 from colane.server.writer.driver import LiveDriver
 
 WHY_MAX: Final = 20
@@ -128,7 +128,7 @@ def last_ended(store: Store, wanted: Wanted) -> tuple[list[Body], bool]:
     texts = _texts(wanted)
     while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
         before = page[-1][0]
-        found += filter(None, readable(FINISHED_JOBS, page, wanted.shown))
+        found += filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
         if len(found) > wanted.limit:
             break
     return found[: wanted.limit][::-1], len(found) > wanted.limit
@@ -142,7 +142,7 @@ def finished(store: Store, wanted: Wanted, after: int) -> Iterator[Body]:
     """
     key = job_key(after)
     while page := store.page(FINISHED_JOBS, key, PAGE_ROWS):
-        yield from filter(None, readable(FINISHED_JOBS, page, wanted.shown))
+        yield from filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
         key = page[-1][0]
 
 

@@ -10,7 +10,8 @@ from colane.model.job import Job, JobState
 from colane.server.store import documents
 from colane.server.store.documents import Body
 from colane.server.store.store import FINISHED_JOBS, Document, Store
-from colane.server.writer.board import ReadModel, readable
+from colane.server.store.unreadable import readable
+from colane.server.writer.board import ReadModel
 
 PAGE_ROWS: Final = 500
 
@@ -76,7 +77,7 @@ def _ended_since(store: Store, since_s: float) -> Iterable[tuple[Job, float]]:
     before: str | None = None
     while page := store.page_back(FINISHED_JOBS, before, PAGE_ROWS):
         before = page[-1][0]
-        yield from (one for one in readable(FINISHED_JOBS, page, _ran) if (one[0].end_s or 0.0) >= since_s)
+        yield from (one for one in readable(store, FINISHED_JOBS, page, _ran) if (one[0].end_s or 0.0) >= since_s)
 
 
 def _ran(document: Document) -> tuple[Job, float]:

@@ -5,31 +5,31 @@ Only the driver changes it, and only after a commit; everything in it is immutab
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.server.http.access import Caller, Role, TokenRecord
 from colane.server.store import documents
-from colane.server.store.codec import UNREADABLE, choice, record, several
+from colane.server.store.codec import choice, record, several
 from colane.server.store.documents import Body
 from colane.server.store.store import (
     ASSIGNED_JOBS,
+    FINISHED_JOBS,
     LENGTHS,
+    MEASUREMENTS,
     META,
     NODES,
+    PROFILES,
     SUBMITTED_JOBS,
     TOKENS,
-    Document,
+    USED,
     Store,
 )
+from colane.server.store.unreadable import keyed, read_one, readable
 from colane.server.submitting.hardware import Hardware
-
-log = logging.getLogger(__name__)
-Value = TypeVar("Value")
 
 COUNTERS_KEY: Final = "counters"
 CLOCK_KEY: Final = "clock"
@@ -197,13 +197,14 @@ def read_board(store: Store) -> ReadModel:
         StoreError: The store cannot be read.
     """
     read_model = ReadModel()
-    read_model.counters = COUNTERS.read(store.get(META, COUNTERS_KEY) or {})
-    records = readable(NODES, store.read_all(NODES), decode_record)
+    read_model.counters = read_one(store, META, COUNTERS_KEY, COUNTERS.read) or Counters()
+    records = readable(store, NODES, store.read_all(NODES), decode_record)
     read_model.put_nodes(sorted(records, key=lambda known: known.order))
-    read_model.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
-    tokens = readable(TOKENS, store.read_all(TOKENS), TOKEN.read)
+    read_model.lengths.update(keyed(store, LENGTHS, store.read_all(LENGTHS), _steps))
+    tokens = readable(store, TOKENS, store.read_all(TOKENS), TOKEN.read)
     read_model.tokens.update((token.digest, token) for token in tokens)
-    live = [one for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for one in readable(name, store.read_all(name), _live)]
+    queues = (SUBMITTED_JOBS, ASSIGNED_JOBS)
+    live = [one for name in queues for one in readable(store, name, store.read_all(name), _live)]
     for job, model_name in sorted(live, key=lambda one: one[0].id):
         read_model.put_job(job)
         if model_name is not None:
@@ -215,15 +216,19 @@ def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:
     return documents.decode_job(body), body.get("model_name")
 
 
-def readable(collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]) -> list[Value]:
-    """Return what can be read of a collection; a record that cannot is named in the log and stays as it is.
+def _steps(body: Mapping[str, Any]) -> int:
+    return int(body["steps"])
 
-    One record that was tampered with, or that a newer Colane has written, must not keep the others from their work.
-    """
-    known = []
-    for key, body in rows:
-        try:
-            known.append(read(body))
-        except UNREADABLE as error:
-            log.error("record %s of %s cannot be read and is left out: %r", key, collection, error)  # noqa: TRY400
-    return known
+
+DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
+    SUBMITTED_JOBS: _live,
+    ASSIGNED_JOBS: _live,
+    FINISHED_JOBS: lambda body: documents.decode_job(body["job"]),
+    NODES: decode_record,
+    TOKENS: TOKEN.read,
+    LENGTHS: _steps,
+    USED: documents.USED.read,
+    PROFILES: documents.decode_profile,
+    MEASUREMENTS: documents.decode_measurement,
+}
+"""How documents are read whose readers want more than a JSON object."""

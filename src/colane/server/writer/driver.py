@@ -44,9 +44,10 @@ from colane.server.store.store import (
     Transaction,
     job_key,
 )
+from colane.server.store.unreadable import get_readable, judge, readable
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.views.jobs_and_nodes import MemoryView
-from colane.server.writer.board import ReadModel, read_board, readable
+from colane.server.writer.board import ReadModel, read_board
 from colane.server.writer.clock import ServiceClock
 from colane.server.writer.notifier import Notifier
 from colane.server.writer.turn import Turn
@@ -128,11 +129,13 @@ class LiveDriver:
         """Read everything back from the store.
 
         Raises:
-            StoreError: The store cannot be read.
+            StoreError: The store cannot be read, or lacks what the service may not do without.
         """
         self._core = None
+        judge(self.store)
         read_model = read_board(self.store)
         state = restore_state(self.store, read_model, self.config)
+        judge(self.store)
         self.read_model = read_model
         self._core = Core(self.decider, state, self.config)
         self.keeper.forget_told()
@@ -274,7 +277,7 @@ class LiveDriver:
             except RefusedError as refused:
                 _refuse(waiting, refused)
             except StoreError as error:
-                _refuse(waiting, RefusedError.because(503, str(error)))
+                _refuse(waiting, RefusedError.of(error))
             else:
                 self._taken.append(waiting)
         if not self._knows_groups:
@@ -291,7 +294,7 @@ class LiveDriver:
         turn.events.append(Tick())
 
     def _launch_spec(self, job: JobId) -> Document | None:
-        return self.store.get(LAUNCH_SPECS, job_key(job))
+        return get_readable(self.store, LAUNCH_SPECS, job_key(job))  # without it a job ends all the same
 
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
@@ -345,12 +348,12 @@ def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> Cl
     persistent_factor, total_factor = config.memory_factors
     beliefs = Beliefs(
         PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
-        profiles=readable(PROFILES, store.read_all(PROFILES), documents.decode_profile),
-        measurements=readable(MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
+        profiles=readable(store, PROFILES, store.read_all(PROFILES), documents.decode_profile),
+        measurements=readable(store, MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
     )
     nodes = [(record.node, record.generation) for record in read_model.nodes.values() if not record.lost]
     jobs = [in_sharing_domain(job, config.share_between) for job in read_model.jobs.values()]
-    used = readable(USED, store.read_all(USED), documents.USED.read)
+    used = readable(store, USED, store.read_all(USED), documents.USED.read)
     return ClusterState.restore(nodes, jobs, beliefs, read_model.counters.version, used)
 
 
