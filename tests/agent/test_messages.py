@@ -12,6 +12,7 @@ from colane.agent.reconcile import SaveWish
 from colane.agent.running.jobdir import LAUNCH, JobDir, LaunchFacts, write_json
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
+from tests.other_versions import newer
 
 JOB: dict[str, Any] = {
     "id": 7,
@@ -38,13 +39,6 @@ NODE: dict[str, Any] = {
     "turns": {"rule": "fair", "quantum_s": 0.5},
     "bandwidth": {"interval_s": 10.0},
 }
-
-
-def newer(value: Any) -> Any:
-    """Add a field to each object within."""
-    if isinstance(value, dict):
-        return {**{key: newer(each) for key, each in value.items()}, "said_by_newer_ones": [{"x": 1}]}
-    return [newer(each) for each in value] if isinstance(value, list) else value
 
 
 def test_a_newer_scheduler_is_understood() -> None:

@@ -30,6 +30,7 @@ from colane.server.http.wire_nodes import (
     TopologyBody,
 )
 from colane.server.store.topology_documents import decode_topology
+from tests.other_versions import TOMORROW, newer
 from tests.server.harness import finished, gpu, launched, node, report, world
 
 TOPOLOGY = {"links": [[["X", 0, 0]]], "sockets": [0]}
@@ -41,19 +42,6 @@ REPORT = report(
     notice={"reason": "maintenance", "left_s": 9.0},
 )
 FINISHED = finished(1, progress={"at_s": 1.0, "steps": 3})
-MAPPINGS = frozenset({"by_job"})
-"""Objects whose keys are data: what is added there is no unknown field."""
-
-
-def newer(value: Any, name: str = "") -> Any:
-    """Add a field to each object within."""
-    if isinstance(value, dict):
-        more = {} if name in MAPPINGS else {"said_by_newer_ones": [{"x": 1}]}
-        return {**{key: newer(each, key) for key, each in value.items()}, **more}
-    return [newer(each) for each in value] if isinstance(value, list) else value
-
-
-TOMORROW = "a-word-of-tomorrow"
 
 
 def words_within(kind: Any) -> Iterator[object]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
+import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from tests.faults.simulated.cluster import TRIED, survive
 TOLD_EVERY_S = 10.0
 UNORDERED = 64
 """Worlds are told of as they end, so fewer than this many before the last may be under way."""
+FAULT = re.compile(r" *[\d.]+ ([\w ]+) \(n\d, [\d.]+ s\)$")
+"""A fault in the story of a world: what happened, where, for how long."""
 Outcome = tuple[str, int, list[str], list[str]]
 
 
@@ -29,6 +33,7 @@ def main() -> int:
         "--from", type=int, default=0, dest="begin", help="worlds to leave out: to go on where one ended"
     )
     parser.add_argument("--policy", choices=TRIED, help="this one only")
+    parser.add_argument("--processes", type=int, help="worlds at once (as many as there are cores)")
     asked = parser.parse_args()
     if not 0 <= asked.begin < asked.seeds:
         parser.error("--seeds must be at least 1, and --from less than it")
@@ -37,21 +42,23 @@ def main() -> int:
         (policies[number % len(policies)], asked.first + number // len(policies))
         for number in range(asked.begin, asked.seeds)
     ]
-    broken = 0
-    with multiprocessing.Pool() as pool:
-        for policy, seed, problems, story in _told(pool.imap_unordered(_one, worlds), len(worlds)):
+    broken, faults = 0, Counter[str]()
+    with multiprocessing.Pool(asked.processes) as pool:
+        for policy, seed, problems, story in _told(pool.imap_unordered(_one, worlds), len(worlds), faults):
             broken += 1
             output.say("\n".join([f"\n{policy} seed {seed}:", *problems, *story]))
             output.say(f"again: scripts/faults --policy {policy} --first {seed} --seeds 1")
             sys.stdout.flush()
+    output.say("\n".join(f"{times:7} {fault}" for fault, times in faults.most_common()))
     output.say(f"{len(worlds)} worlds of {len(policies)} policies: {broken} broke a law")
     return 1 if broken else 0
 
 
-def _told(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
-    """Those that broke a law; how far it is, is said now and then."""
+def _told(outcomes: Iterator[Outcome], count: int, faults: Counter[str]) -> Iterator[Outcome]:
+    """Those that broke a law; the faults of all are counted, and how far it is, is said now and then."""
     told_s = time.monotonic()
     for number, outcome in enumerate(outcomes, start=1):
+        faults.update(found[1] for line in outcome[3] if (found := FAULT.match(line)))
         if outcome[2]:
             yield outcome
         if time.monotonic() - told_s > TOLD_EVERY_S:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from colane.agent.link import contact
@@ -24,8 +24,9 @@ from colane.server.http.wire import ProfileBody
 from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.service import Service
 from colane.server.store.documents import Body
+from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import FINISHED_JOBS, Transaction, job_key
+from colane.server.store.store import FINISHED_JOBS, META, StoreError, Transaction, job_key
 from colane.server.writer import changes
 from colane.server.writer.board import read_board
 from colane.server.writer.clock import Clocks
@@ -37,12 +38,14 @@ from tests.faults.simulated.machine import STEP_S, Machine, forget
 from tests.faults.simulated.network import Object, VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualClock
 from tests.faults.simulated.requests import FAMILIES, draw
+from tests.faults.simulated.versions import AGENTS_WORDS, SCHEDULERS_WORDS, as_it_is, of_another
 
 NODE_TIMEOUT_S: Final = 20.0
 CHAOS_S: Final = 150.0
 """How long faults happen."""
 CALM_S: Final = 900.0
 """Within this after the last fault every job has ended, or what is left is work that no order makes shorter."""
+START_AGAIN_S: Final = 5.0
 LAUNCH_MAX_S: Final = 10.0
 """Longest time between the end of an attempt and the first step of the next one, where nothing is wrong."""
 TRIED: Final = (*sorted(NAMES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
@@ -75,6 +78,28 @@ class CrashingStore(MemoryStore):
             raise ProcessDiedError
         return number
 
+    def copied(self) -> CrashingStore:
+        """A copy of all that is in it."""
+        made = CrashingStore()
+        made._collections = {name: dict(rows) for name, rows in self._collections.items()}
+        made._audit = list(self._audit)
+        return made
+
+    def be_of_another_cluster(self) -> None:
+        """As `copies.restore` has it: job ids are given a second time."""
+        self._collections[META].pop(CLUSTER_KEY, None)
+
+
+class Copy(NamedTuple):
+    """A store at one moment, which ids clients had been told by then, and whose jobs these are."""
+
+    store: CrashingStore
+    acknowledged: frozenset[int]
+    owners: dict[int, Caller]
+
+
+EMPTY: Final = Copy(CrashingStore(), frozenset(), {})
+
 
 class ProcessDiedError(BaseException):
     """Nothing of the process goes on after this."""
@@ -85,7 +110,7 @@ class Laws:
 
     def __init__(self, cluster: FaultyCluster) -> None:
         self._cluster = cluster
-        self._starts: dict[tuple[str, Key], int] = defaultdict(int)
+        self._starts: dict[tuple[str, str, Key], int] = defaultdict(int)
         self.acknowledged: set[int] = set()
         self.owners: dict[int, Caller] = {}
 
@@ -93,27 +118,28 @@ class Laws:
         """Somebody has changed a job and was told so."""
         self._demand(self.owners[job] == by, f"{by} has changed job {job} of {self.owners[job]}")
 
-    def started(self, node: str, key: Key) -> None:
+    def started(self, machine: Machine, key: Key) -> None:
         """A process has begun."""
-        self._starts[node, key] += 1
-        self._demand(self._starts[node, key] == 1, f"attempt {key} was started twice on {node}")
+        start = machine.name, machine.disk.cluster_id, key
+        self._starts[start] += 1
+        self._demand(self._starts[start] == 1, f"attempt {key} was started twice on {machine.name}")
         self.look()
 
     def look(self) -> None:
         """Who lives where: no job in two attempts, no device with two jobs that do not share."""
-        attempts: dict[int, set[int]] = defaultdict(set)
+        attempts: dict[tuple[str, int], set[int]] = defaultdict(set)
         for machine in (machine for machine in self._cluster.machines if not machine.is_frozen):
             on_device: dict[int, list[Key]] = defaultdict(list)
             for key, attempt in machine.disk.attempts.items():
                 if attempt.alive:
-                    attempts[key.job].add(key.attempt)
+                    attempts[machine.disk.cluster_id, key.job].add(key.attempt)
                 if attempt.alive and not attempt.is_parked:
                     for gpu in attempt.desired.gpus:
                         on_device[gpu].append(key)
             if self._cluster.is_exclusive:
                 for gpu, keys in on_device.items():
                     self._demand(len(keys) <= 1, f"{machine.name}/{gpu} runs {[str(key) for key in keys]}")
-        for job, alive in attempts.items():
+        for (_, job), alive in attempts.items():
             self._demand(len(alive) <= 1, f"job {job} runs in attempts {sorted(alive)} at once")
 
     def known(self) -> None:
@@ -145,6 +171,8 @@ class FaultyCluster:
         self.story: list[str] = []
         self.laws = Laws(self)
         self.store = CrashingStore()
+        self.speaks: Callable[[Any], Any] = as_it_is
+        self.copy: Copy | None = None
         self.server = self.clock.process("scheduler")
         self.network = VirtualNetwork(self.clock, self.random, self.server, answer=self._answer)
         self.is_exclusive = policy.partition(":")[0] in EXCLUSIVE
@@ -185,7 +213,12 @@ class FaultyCluster:
         config = ServiceConfig(policy=self.policy, workdir="/", tick_s=2.0, node_timeout_s=NODE_TIMEOUT_S, core=core)
 
         async def main() -> None:
-            self.service = make_service(self.store, config, clocks=clocks, agents=self.network)
+            try:
+                self.service = make_service(self.store, config, clocks=clocks, agents=self.network)
+            except StoreError as error:  # it ends with a word on that, and is started again as a service is
+                self.note(f"the scheduler cannot start: {error}")
+                self.kill_server(START_AGAIN_S)
+                return
             with suppress(ProcessDiedError):
                 await self.service.run()
 
@@ -196,7 +229,29 @@ class FaultyCluster:
         self.server.kill()
         self.clock.after(again_after_s, self.start_server)
 
+    def upgrade_server(self, again_after_s: float) -> None:
+        """The scheduler is ended, and one of another version started."""
+        self.speaks = of_another(self.random, SCHEDULERS_WORDS)
+        self.kill_server(again_after_s)
+
+    def back_up(self) -> None:
+        """An operator copies the store."""
+        laws = self.laws
+        self.copy = Copy(self.store.copied(), frozenset(laws.acknowledged), dict(laws.owners))
+
+    def put_back(self, copy: Copy, again_after_s: float) -> None:
+        """An operator ends the scheduler, puts a copy in the place of its store, and starts another one."""
+        self.kill_server(again_after_s)
+        self.store = copy.store.copied()
+        self.store.be_of_another_cluster()
+        self.laws.acknowledged, self.laws.owners = set(copy.acknowledged), dict(copy.owners)
+        self.drains.forget()
+
     async def _answer(self, name: str, body: Any) -> Object:
+        answer: Object = self.speaks(await self._carry_out(name, body))
+        return answer
+
+    async def _carry_out(self, name: str, body: Any) -> Object:
         service: Service = self.service
         if name == "register":
             node = NodeBody.model_validate(body)
@@ -323,6 +378,12 @@ class FaultyCluster:
             "scheduler killed": lambda: self.kill_server(lasts_s / 3),
             "scheduler dies at a write": lambda: self._crash_at_write(lasts_s / 3),
             "disk full": lambda: self._fill_disk(lasts_s),
+            "cancelled": self._cancel,
+            "store copied": self.back_up,
+            "older copy put back": lambda: self.put_back(self.copy or EMPTY, lasts_s / 3),
+            "store emptied": lambda: self.put_back(EMPTY, lasts_s / 3),
+            "agent of another version": lambda: machine.upgrade_agent(of_another(random, AGENTS_WORDS), lasts_s / 3),
+            "scheduler of another version": lambda: self.upgrade_server(lasts_s / 3),
             "drained": lambda: self.drains.drain(machine, lasts_s, None),
             "drained with a deadline": lambda: self.drains.drain(machine, 2 * lasts_s, lasts_s),
             "about to go": lambda: self.drains.notice(machine, lasts_s),
@@ -330,6 +391,13 @@ class FaultyCluster:
         name = random.choice(sorted(faults))
         self.note(f"{name} ({machine.name}, {lasts_s:.1f} s)")
         faults[name]()
+
+    def _cancel(self) -> None:
+        """An operator cancels a job that has not ended, if there is any."""
+        live = [job.id for job in self._left()]
+        if live:
+            job = self.random.choice(live)
+            self.ask(lambda service: service.cancel(job, OPERATOR, OPERATOR.name))
 
     def _weather(self, machine: Machine, lasts_s: float, weather: Weather) -> None:
         self.network.weather[machine.name] = weather

@@ -64,6 +64,13 @@ class DrainFaults:
         self._acknowledged.discard(machine.name)
         self._ask(machine, lambda _: None, lambda: None)
 
+    def forget(self) -> None:
+        """The scheduler knows of drains what it knew when a copy of its store was made, and nothing was promised."""
+        self._seen.clear()
+        self._acknowledged.clear()
+        for machine in self._cluster.machines:
+            self._ends[machine.name] += 1
+
     def _undrain_all(self) -> None:
         for machine in self._cluster.machines:
             self.undrain(machine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from colane.model.checkpoint import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
 from tests.faults.simulated.network import Object, VirtualLink
+from tests.faults.simulated.versions import as_it_is
 
 if TYPE_CHECKING:
     from tests.faults.simulated.cluster import FaultyCluster
@@ -49,6 +50,7 @@ class Machine:
         self.frozen_until_s = 0.0
         self.is_frozen = False
         self.goes_s: float | None = None
+        self.speaks: Callable[[Any], Any] = as_it_is
         self._cluster, self._clock = cluster, cluster.clock
         self._random = Random(cluster.random.random())
         self._looked_s = self._clock.now_s
@@ -90,6 +92,12 @@ class Machine:
             attempt.spawned = False  # a supervisor on its way dies with the agent or claims its job first
         self._cluster.network.nudged[self.name] = lambda: None
         self._clock.after(again_after_s, self.start_agent)
+
+    def upgrade_agent(self, speaks: Callable[[Any], Any], again_after_s: float) -> None:
+        """The agent is ended, and one of another version started; jobs go on."""
+        if self.agent.is_alive:
+            self.kill_agent(again_after_s)
+        self.speaks = speaks
 
     def reboot(self, again_after_s: float) -> None:
         """Every process dies; what was on the disk is there when the machine is back."""
@@ -133,7 +141,7 @@ class Machine:
             self._end(key, attempt, "lease-run-out")
             return
         attempt.alive = True
-        self._cluster.laws.started(self.name, key)
+        self._cluster.laws.started(self, key)
         self.nudge()
 
     def stop(self, key: Key) -> None:
@@ -244,7 +252,7 @@ class VirtualAgent:
 
     def __init__(self, machine: Machine, cluster: FaultyCluster) -> None:
         self._machine, self._cluster, self._disk = machine, cluster, machine.disk
-        link = VirtualLink(cluster.network, machine.name, machine.agent)
+        link = VirtualLink(cluster.network, machine.name, machine.agent, machine.speaks)
         state: Any = machine.disk
         self._contact = Contact(link, machine.name, self._describe, state)
         self._woken: asyncio.Event | None = None

@@ -111,8 +111,8 @@ def _settle(asker: VirtualProcess, loop: object, answered: asyncio.Future[Object
 class VirtualLink:
     """The agent's side of the scheduler's API, over the virtual network: a `link.scheduler.Scheduler`."""
 
-    def __init__(self, network: VirtualNetwork, node: str, asker: VirtualProcess) -> None:
-        self._network, self._node, self._asker = network, node, asker
+    def __init__(self, network: VirtualNetwork, node: str, asker: VirtualProcess, speaks: Callable[[Any], Any]) -> None:
+        self._network, self._node, self._asker, self._speaks = network, node, asker, speaks
 
     async def register(self, node: Object) -> Object:
         """See `Scheduler`."""
@@ -132,7 +132,7 @@ class VirtualLink:
 
     async def _ask(self, name: str, body: Any) -> Object:
         answered: asyncio.Future[Object] = asyncio.get_running_loop().create_future()
-        self._network.ask(self._node, self._asker, name, body, answered)
+        self._network.ask(self._node, self._asker, name, self._speaks(body), answered)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await answered

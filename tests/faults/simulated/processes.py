@@ -126,6 +126,8 @@ class VirtualProcess:
         """Begin a task in it."""
 
         def begin() -> None:
+            if loop.is_dead:  # it died before, and what was not begun was closed
+                return
             loop.not_begun.discard(doing)
             task = loop.create_task(doing)
             task.add_done_callback(lambda done: None if loop.is_dead else self._clock.note(self, done, is_main=is_main))

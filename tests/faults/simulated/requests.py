@@ -33,4 +33,5 @@ def draw(pick: Random, number: int, gpus_by_machine: Sequence[int]) -> JobReques
         "preemptible": saves or pick.random() < 0.5,
         **({"checkpoint": "plain", "checkpoint_lead_s": LEAD_S} if saves else {}),
         "retries": pick.choice((0, 0, 2)),
+        **({"time_limit_s": pick.uniform(5.0, 40.0)} if pick.random() < 0.15 else {}),
     })  # fmt: skip

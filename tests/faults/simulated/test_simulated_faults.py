@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ import pytest
 from colane.model.hardware import Drain
 from colane.scheduling.registry import POLICIES
 from colane.server.nodes import draining, leases
-from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, survive
+from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, CrashingStore, survive
+from tests.faults.simulated.disk import VirtualDisk
 from tests.faults.simulated.drains import DrainFaults
+from tests.faults.simulated.processes import VirtualClock
 
 SEEDS = int(os.environ.get("COLANE_FAULT_SEEDS", "20"))
 SEEDS_AT_ONCE = 5
@@ -71,3 +76,34 @@ def test_a_seed_repeats_what_happened(tmp_path: Path) -> None:
 def _folder(root: Path, number: int) -> Path:
     (root / str(number)).mkdir()
     return root / str(number)
+
+
+def test_what_a_dead_process_has_not_begun_is_never_begun(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    begun: list[str] = []
+    process = clock.process("one")
+
+    async def work(name: str) -> None:
+        begun.append(name)
+        await asyncio.sleep(1000.0)
+
+    process.start(partial(work, "main"))
+    clock.run(clock.now_s + 1.0)
+    process.spawn(work("late"))
+    process.kill()
+    clock.close()
+    gc.collect()
+    assert begun == ["main"]
+    assert caplog.messages == []
+
+
+def test_a_machine_that_takes_jobs_of_another_cluster_for_its_own_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CrashingStore, "be_of_another_cluster", lambda _: None)
+    monkeypatch.setattr(VirtualDisk, "note_events", lambda *_: None)
+    for seed in range(TRIED_MAX):
+        problems, _ = survive("fifo", seed, _folder(tmp_path, seed))
+        if problems:
+            return
+    pytest.fail("that a copy was put back was never missed")
