@@ -235,6 +235,27 @@ def test_last_lines_of_a_log(live: Colane, shared_up: Up, lines: int, expected: 
     assert live("logs", "-n", str(lines), str(job)).out == expected
 
 
+def test_the_logs_of_all_attempts_are_kept_and_joined(live: Colane) -> None:
+    code = "echo this is $COLANE_ATTEMPT; printf more; exit $COLANE_ATTEMPT"
+    said = live("submit", "--wait", "--retries", "1", "--", "sh", "-c", code)
+    between = "[attempt 1 on here ended: exited with code 1; attempt 2 follows]\n"
+    whole = f"this is 1\nmore\n{between}this is 2\nmore"
+    assert (said.code, said.out) == (2, whole)
+    job = said.err.split()[2]
+    for words, expected in (
+        ([], whole),
+        (["-f"], whole),
+        (["-n", "2"], "this is 2\nmore"),
+        (["-n", "3"], f"more\n{between}this is 2\nmore"),
+        (["--attempt", "1"], "this is 1\nmore"),
+        (["--attempt", "1", "-n", "1", "-f"], "more"),
+        (["-a", "2"], "this is 2\nmore"),
+    ):
+        assert live("logs", *words, job).out == expected, words
+    refused = live("logs", "--attempt", "3", job)
+    assert (refused.code, refused.err) == (2, f"colane: --attempt: job {job} has had 2 attempts, got 3\n")
+
+
 @pytest.mark.parametrize(
     ("command", "code", "state"),
     [

@@ -7,6 +7,8 @@ import pytest
 from colane.cli.jobs import logs
 from colane.cli.submit.command import shell_environment
 from colane.client.client import LogPart
+from colane.client.errors import Refused
+from colane.model.problem import Problem
 
 
 class FakeLog:
@@ -15,7 +17,7 @@ class FakeLog:
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    def log(self, _job: int, offset: int, limit: int) -> LogPart:
+    def log(self, offset: int, limit: int) -> LogPart:
         assert limit <= logs.PIECE_BYTES, "more is refused"
         start = max(len(self.data) + offset, 0) if offset < 0 else offset
         part = self.data[start : start + limit]
@@ -40,14 +42,45 @@ BARS = b"".join(b"\r%6d/200000 [00:10<00:10, 99.9it/s]" % number + b"#" * 50 for
     ids=range(8),
 )
 def test_the_last_lines_whatever_ends_them(data: bytes, lines: int, last: bytes) -> None:
-    offset = logs._offset_of_last(FakeLog(data), 1, lines)  # type: ignore[arg-type]
+    offset, _ = logs.last_lines(FakeLog(data).log, lines)
     assert data[offset:] == last
 
 
 def test_a_progress_bar_without_a_newline_has_lines_too() -> None:
     assert len(BARS) > 2 * 4 * 2**20
-    offset = logs._offset_of_last(FakeLog(BARS), 1, 3)  # type: ignore[arg-type]
+    offset, _ = logs.last_lines(FakeLog(BARS).log, 3)
     assert BARS[offset:].count(b"it/s]") == 3
+
+
+ONE, TWO, THREE = b"1a\n1b\n1c\n", b"2a\r2b\n", b"3a\n3b"
+
+
+@pytest.mark.parametrize(
+    ("kept", "lines", "begin"),
+    [
+        ([ONE, TWO, THREE], 0, (3, 5)),
+        ([ONE, TWO, THREE], 1, (3, 3)),
+        ([ONE, TWO, THREE], 2, (3, 0)),
+        ([ONE, TWO, THREE], 3, (2, 3)),
+        ([ONE, TWO, THREE], 5, (1, 6)),
+        ([ONE, TWO, THREE], 7, (1, 0)),
+        ([ONE, TWO, THREE], 99, (1, 0)),
+        ([ONE, b"", THREE], 3, (1, 6)),
+        ([ONE, None, THREE], 3, (1, 6)),
+        ([ONE, TWO, None], 1, (2, 3)),
+        ([None, TWO, THREE], 99, (1, 0)),
+    ],
+)
+def test_the_last_lines_of_several_attempts(kept: list[bytes | None], lines: int, begin: tuple[int, int]) -> None:
+    """Of one whose node is away there is nothing to count."""
+
+    def read(attempt: int | None, offset: int, limit: int) -> LogPart:
+        data = kept[(attempt or 0) - 1]
+        if data is None:
+            raise Refused(502, [Problem("", "the agent does not answer")])
+        return FakeLog(data).log(offset, limit)
+
+    assert logs.begin_of_last(read, [1, 2, 3], lines) == begin
 
 
 def test_who_the_shell_is_in_another_launch_does_not_go_along(monkeypatch: pytest.MonkeyPatch) -> None:

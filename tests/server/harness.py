@@ -38,9 +38,11 @@ class Agents(httpx.AsyncBaseTransport):
     piece_bytes: int = 1 << 20
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     read: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self.down:
+            self.refused.set()
             raise httpx.ConnectError("connection refused")
         if request.url.path == "/run":
             self.nudged.append(request.url.host)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from colane.server.views.logs import NEXT_OFFSET_HEADER
-from tests.server.harness import DEADLINE_S, World, finished, node, world
+from tests.server.harness import DEADLINE_S, World, finished, launched, node, report, world
 
 PATH = "/log/1/1"
+BETWEEN = b"[attempt 1 on n1 ended: exited with code 1; attempt 2 follows]\n"
 
 
 async def started(w: World, **fields: int) -> None:
@@ -83,7 +86,7 @@ async def test_following_sees_growth_further_attempts_and_the_end() -> None:
         await w.good("POST", "/finished_job", finished(1, attempt=2))
         async with asyncio.timeout(DEADLINE_S):
             answer = await following
-        assert answer.content == b"abc"
+        assert answer.content == b"ab\n" + BETWEEN + b"c"
 
 
 async def test_following_ends_with_the_scheduler() -> None:
@@ -96,3 +99,126 @@ async def test_following_ends_with_the_scheduler() -> None:
         w.service.end_streams()
         async with asyncio.timeout(DEADLINE_S):
             assert (await following).content == b"a"
+
+
+ONE, TWO = PATH, "/log/1/2"
+AWAY = b"[attempt 1: node n1 does not keep the log of attempt 1 any more]\n"
+
+
+async def two_attempts(w: World, state: str) -> None:
+    """Bring job 1 into a state of its second attempt, the first having failed."""
+    await started(w, retries=1)
+    w.agents.logs |= {ONE: b"first\n", TWO: b"second\n"}
+    await w.good("POST", "/node/n1/report", report(launched(1)))
+    await w.good("POST", "/finished_job", finished(1, exit_code=1))
+    if state != "assigned":
+        await w.good("POST", "/node/n1/report", report(launched(1, attempt=2)))
+    if state == "ended":
+        await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=1))
+
+
+@pytest.mark.parametrize("state", ["assigned", "running", "ended"])
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", b"second\n"),
+        ("?attempt=1", b"first\n"),
+        ("?attempt=1&offset=-3&limit=2", b"st"),
+        ("?attempt=2", b"second\n"),
+        ("?attempt=1&follow=true", b"first\n"),
+        ("?joined=true", b"first\n" + BETWEEN + b"second\n"),
+        ("?joined=true&offset=2", b"rst\n" + BETWEEN + b"second\n"),
+        ("?joined=true&attempt=2&offset=3", b"ond\n"),
+    ],
+)
+async def test_the_logs_of_several_attempts(state: str, query: str, said: bytes) -> None:
+    async with world() as w:
+        await two_attempts(w, state)
+        answer = await w.http.get(f"/job/1/log{query}")
+        assert (answer.status_code, answer.content) == (200, said)
+
+
+async def test_following_all_attempts_from_the_first() -> None:
+    async with world() as w:
+        await two_attempts(w, "running")
+        following = asyncio.create_task(w.http.get("/job/1/log?joined=true&follow=true"))
+        async with asyncio.timeout(DEADLINE_S):
+            await w.agents.read.wait()
+        w.agents.logs[TWO] += b"more\n"
+        await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=1))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await following).content == b"first\n" + BETWEEN + b"second\nmore\n"
+
+
+async def test_following_from_before_the_first_attempt_misses_none() -> None:
+    async with world() as w:
+        await w.submit(retries=1)
+        following = asyncio.create_task(w.http.get("/job/1/log?joined=true&follow=true"))
+        w.agents.logs |= {ONE: b"first\n", TWO: b"second\n"}
+        await w.good("POST", "/node", node())
+        for attempt in (1, 2):
+            await w.good("POST", "/node/n1/report", report(launched(1, attempt=attempt)))
+            await w.good("POST", "/finished_job", finished(1, attempt=attempt, exit_code=1))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await following).content == b"first\n" + BETWEEN + b"second\n"
+
+
+@pytest.mark.parametrize("follow", ["", "&follow=true"])
+async def test_an_attempt_whose_log_is_gone_is_told_in_a_line(follow: str) -> None:
+    async with world() as w:
+        await two_attempts(w, "ended")
+        del w.agents.logs[ONE]
+        assert (await w.http.get(f"/job/1/log?joined=true{follow}")).content == AWAY + BETWEEN + b"second\n"
+        gone = (404, "node n1 does not keep the log of attempt 1 any more")
+        assert await w.refused("GET", f"/job/1/log?attempt=1{follow}") == gone
+
+
+async def test_an_attempt_whose_node_is_away_is_told_in_a_line() -> None:
+    async with world() as w:
+        await two_attempts(w, "ended")
+        w.agents.down = True
+        text = (await w.http.get("/job/1/log?joined=true")).text
+        said = "the agent of node n1 does not answer: connection refused"
+        assert text.splitlines() == [
+            f"[attempt 1: {said}]", *BETWEEN.decode().splitlines(), f"[attempt 2: {said}]",
+        ]  # fmt: skip
+        assert await w.refused("GET", "/job/1/log?attempt=2") == (502, said)
+
+
+async def test_what_is_followed_outlives_an_agent_that_is_away_for_a_while() -> None:
+    async with world() as w:
+        await two_attempts(w, "running")
+        following = asyncio.create_task(w.http.get("/job/1/log?joined=true&follow=true"))
+        async with asyncio.timeout(DEADLINE_S):
+            await w.agents.read.wait()
+            w.agents.down = True
+            await w.agents.refused.wait()
+            w.agents.down = False
+        w.agents.logs[TWO] += b"more\n"
+        await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=1))
+        async with asyncio.timeout(DEADLINE_S):
+            text = (await following).text
+        assert 1 <= text.count("does not answer") <= 2, "once for each attempt that was being read"
+        assert text.endswith("more\n")
+
+
+@pytest.mark.parametrize(("attempt", "said"), [(3, "job 1 has had 2 attempts"), (99, "job 1 has had 2 attempts")])
+@pytest.mark.parametrize("query", ["", "&follow=true", "&joined=true"])
+async def test_there_is_no_such_attempt(query: str, attempt: int, said: str) -> None:
+    async with world() as w:
+        await two_attempts(w, "ended")
+        status, detail = await w.refused("GET", f"/job/1/log?attempt={attempt}{query}")
+        assert (status, detail) == (404, [{"field": "attempt", "message": said}])
+
+
+async def test_the_attempts_are_in_the_job() -> None:
+    async with world() as w:
+        await two_attempts(w, "running")
+        first, second = (await w.good("GET", "/job/1"))["attempts"]
+        assert (first["number"], first["node"], first["why"]) == (1, "n1", "exited with code 1")
+        assert first["assigned_s"] <= first["start_s"] <= first["end_s"] <= second["assigned_s"] <= second["start_s"]
+        assert (second["number"], second["end_s"], second["why"]) == (2, None, "")
+        await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=3))
+        assert [one["why"] for one in (await w.good("GET", "/job/1"))["attempts"]] == [
+            "exited with code 1", "exited with code 3",
+        ]  # fmt: skip

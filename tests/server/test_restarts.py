@@ -11,6 +11,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Event, Outcome
 from colane.model.job import JobId
 from colane.scheduling.registry import POLICIES, create
+from colane.server.store.attempts import ATTEMPTS_MAX
 from colane.server.store.ledger import compose
 from colane.server.store.memory import MemoryStore
 from colane.server.writer.board import ReadModel, read_board
@@ -60,6 +61,17 @@ def held(state: ClusterState) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def tells_of_attempts(read_model: ReadModel) -> None:
+    """The last attempts of each job by number, all over but the one whose place the job has now."""
+    for job in read_model.jobs.values():
+        known = read_model.attempts.get(job.id, ())
+        assert [one.number for one in known] == [*range(1, job.attempt + 1)][-ATTEMPTS_MAX:]
+        assert all(one.end_s is not None and one.why for one in known[:-1])
+        if known:
+            assert (known[-1].end_s is None) == (job.placement is not None)
+            assert job.placement is None or known[-1].node == job.placement.node
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_restarted_after_any_event_nothing_differs(name: str, seed: int) -> None:
@@ -76,4 +88,6 @@ def test_restarted_after_any_event_nothing_differs(name: str, seed: int) -> None
         assert {node: jobs for node, jobs in read_model.on_node.items() if jobs} == {
             node: jobs for node, jobs in world.read_model.on_node.items() if jobs
         }
+        assert read_model.attempts == world.read_model.attempts
+        tells_of_attempts(world.read_model)
         audit(state)

@@ -130,14 +130,32 @@ class Client:
         """Cancel all queued jobs and return their ids."""
         return list(self._change("DELETE", "/jobs", None, _without_none(by=by))["ids"])
 
-    def log(self, job_id: int, offset: int = 0, limit: int | None = None) -> LogPart:
-        """Return a range of a job's log; a negative offset counts from the end."""
-        answer = self._ask("GET", f"/job/{job_id}/log", params=_without_none(offset=offset, limit=limit))
+    def log(self, job_id: int, offset: int = 0, limit: int | None = None, attempt: int | None = None) -> LogPart:
+        """Return a range of the log of an attempt, the latest if none is named; negative offsets count from its end."""
+        params = _without_none(offset=offset, limit=limit, attempt=attempt)
+        answer = self._ask("GET", f"/job/{job_id}/log", params=params)
         return LogPart(answer.content, int(answer.headers["X-Colane-Next-Offset"]))
 
     def follow_log(self, job_id: int, offset: int = 0) -> Iterator[bytes]:
-        """Yield a job's log as it grows, until the job has ended."""
-        params = {"offset": offset, "follow": "true"}
+        """Yield the log of a job's latest attempt, and of further ones, as it grows, until the job has ended."""
+        return self._log_stream(job_id, offset=offset, follow="true")
+
+    def logs(
+        self, job_id: int, attempt: int | None = None, offset: int = 0, *, joined: bool = True, follow: bool = False
+    ) -> Iterator[bytes]:
+        """Yield the logs of all attempts from one on, a line that says why one ended between two, or of that one alone.
+
+        Args:
+            job_id: The job.
+            attempt: Where to begin; None for the first, or where they are not joined for the latest.
+            offset: Where in that one's log.
+            joined: Whether those of further attempts follow.
+            follow: Whether to go on until the job, or that one attempt, has ended.
+        """
+        told = {name: "true" for name, is_so in (("joined", joined), ("follow", follow)) if is_so}
+        return self._log_stream(job_id, offset=offset, **told, **_without_none(attempt=attempt))
+
+    def _log_stream(self, job_id: int, **params: Any) -> Iterator[bytes]:  # noqa: ANN401 - query parameters
         with self._stream(f"/job/{job_id}/log", params) as answer:
             yield from answer.iter_bytes()
 

@@ -25,6 +25,7 @@ from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
+from colane.server.store.attempts import ATTEMPTS, shown_attempts
 from colane.server.store.documents import Body
 from colane.server.store.identity import new_cluster_id
 from colane.server.store.ledger import explain
@@ -45,7 +46,7 @@ from colane.server.submitting.job_request import JobRequest
 from colane.server.submitting.lengths import kind_of
 from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
-from colane.server.views.logs import LogPlace
+from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.standing import standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
@@ -234,7 +235,8 @@ class Service:
         if live is None:
             return await self._shown(job_id, caller)
         self.sight(caller).demand_sight(job_id, live.spec.user)
-        shown = view_of(self.driver, live)
+        attempts = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
+        shown = {**view_of(self.driver, live), "attempts": attempts}
         if caller.owns(live.spec.user):
             shown |= submission.view(await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id)))
         return shown
@@ -308,26 +310,41 @@ class Service:
             **submission.to_launch(secret),
         }
 
-    async def locate_log(self, job_id: JobId, caller: Caller) -> LogPlace:
-        """Return where the log of a job's latest attempt lies.
+    async def locate_log(self, job_id: JobId, caller: Caller, number: int | None = None) -> LogPlace:
+        """Return where the log of an attempt of a job lies: of its latest for None, of the first known of for 0.
 
         Raises:
             RefusedError: 403, another user's; 404.
         """
-        live = self.read_model.jobs.get(job_id)
-        job = live or (await self._ended(job_id))[1]
+        live, known = self.read_model.jobs.get(job_id), self.read_model.attempts.get(job_id, ())
+        job = live
+        if job is None:
+            ended, job = await self._ended(job_id)
+            known = ATTEMPTS.read(ended.get("attempts", ()))
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the log of")
-        node = job.placement.node if job.placement else ""
-        record = self.read_model.nodes.get(node)
-        door = record.door if record else AgentDoor("", "")
-        return LogPlace(job_id, job.attempt, node, door, live is not None)
+        if number is None or (number == 0 and not known):
+            number = job.attempt
+        one = attempt_of(job, known, number or (known[0].number if known else 0))
+        record = self.read_model.nodes.get(one.node)
+        return LogPlace(
+            job=job_id,
+            attempt=one.number,
+            node=one.node,
+            door=record.door if record else AgentDoor("", ""),
+            has_started=one.start_s is not None,
+            is_over=one.end_s is not None,
+            has_successor=one.number < job.attempt,
+            has_job_ended=live is None,
+            why=one.why,
+        )
 
     async def _shown(self, job_id: JobId, caller: Caller) -> Body:
         ended, job = await self._ended(job_id)
         self.sight(caller).demand_sight(job_id, job.spec.user)
         told = submission.view(ended.get("submitted")) if caller.owns(job.spec.user) else {}
-        return {**finished_view(ended), **told}
+        attempts = [one._asdict() for one in ATTEMPTS.read(ended.get("attempts", ()))]
+        return {**finished_view(ended), "attempts": attempts, **told}
 
     async def _ended(self, job_id: JobId) -> tuple[Document, Job]:
         try:
@@ -470,4 +487,5 @@ def _as_shown(ended: Document) -> tuple[Document, Job]:
     """A record of a finished job with all that its views need."""
     finished_view(ended)
     submission.view(ended.get("submitted"))
+    ATTEMPTS.read(ended.get("attempts", ()))
     return ended, documents.decode_job(ended["job"])

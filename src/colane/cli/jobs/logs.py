@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
+from colane.client.errors import Refused
+from colane.model.words import count
 
 if TYPE_CHECKING:
-    from colane.client.client import Client
+    from colane.client.client import Client, LogPart
 
 PIECE_BYTES = 2**20
 BACK_MAX_BYTES = 64 * 2**20
 """As much as is kept of a log by default."""
 LINE_END = re.compile(rb"\r\n|\n|\r")
+Read = Callable[[int, int], "LogPart"]
+"""Reads a range of a log, by offset and limit."""
 
 
 def register(app: typer.Typer) -> None:
@@ -31,56 +38,90 @@ def logs(
         int | None,
         typer.Option("--lines", "-n", min=0, show_default=False, help="Begin this many lines before the end."),
     ] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", "-a", min=1, show_default="all", help="Only what this attempt printed.")
+    ] = None,
 ) -> None:
     """Print what a job has written to its standard output and error.
+
+    A job that was started more than once has its attempts in order; a line between two names the former, its node
+    and why it ended. What cannot be read, as its node is away, is told in a line, too.
 
     Ctrl-C ends the following, not the job.
     """
     with jobs.client() as scheduler:
-        offset = 0 if lines is None else _offset_of_last(scheduler, job, lines)
-        if follow:
-            follow_log(scheduler, job, offset)
-        else:
-            _print_from(scheduler, job, offset)
+        found = scheduler.job(job)
+        if attempt is not None and attempt > found["attempt"]:
+            raise MisuseError(f"--attempt: job {job} has had {count(found['attempt'], 'attempt')}, got {attempt}")
+        known = [one["number"] for one in found.get("attempts") or ()] or [found["attempt"] or None]
+        begin = Begin(attempt, 0)
+        if lines is not None:
+            begin = begin_of_last(partial(_read, scheduler, job), known if attempt is None else [attempt], lines)
+        copy(scheduler.logs(job, *begin, joined=attempt is None, follow=follow))
 
 
-def follow_log(scheduler: Client, job: int, offset: int = 0) -> None:
-    """Copy a job's log to standard output until the job has ended."""
-    for data in scheduler.follow_log(job, offset):
+def follow_log(scheduler: Client, job: int) -> None:
+    """Copy what a job prints to standard output until the job has ended."""
+    copy(scheduler.logs(job, follow=True))
+
+
+def copy(pieces: Iterable[bytes]) -> None:
+    """Write to standard output, each piece at once."""
+    for data in pieces:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def _print_from(scheduler: Client, job: int, offset: int) -> None:
-    while True:
-        part = scheduler.log(job, offset, PIECE_BYTES)
-        sys.stdout.buffer.write(part.data)
-        if not part.data:
-            sys.stdout.buffer.flush()
-            return
-        offset = part.next_offset
+class Begin(NamedTuple):
+    """Where to begin: in which attempt, None for the first, and at which byte of its log."""
+
+    attempt: int | None
+    offset: int
 
 
-def _offset_of_last(scheduler: Client, job: int, lines: int) -> int:
-    """Return where the last lines begin, reading no more from the end than they take; a progress bar's CR ends one.
+def _read(scheduler: Client, job: int, attempt: int | None, offset: int, limit: int) -> LogPart:
+    return scheduler.log(job, offset, limit, attempt)
 
-    It stops where output was dropped, and after `BACK_MAX_BYTES`: a line may be endless.
+
+def begin_of_last(read: Callable[[int | None, int, int], LogPart], attempts: Sequence[int | None], lines: int) -> Begin:
+    """Return where the last lines of several attempts begin; one that cannot be read has none."""
+    begin = Begin(attempts[-1], 0)
+    for number in reversed(attempts):
+        try:
+            offset, lines = last_lines(partial(read, number), lines)
+        except Refused:
+            if len(attempts) == 1:
+                raise
+            offset = 0
+        begin = Begin(number, offset)
+        if not lines:
+            break
+    return begin
+
+
+def last_lines(read: Read, lines: int) -> tuple[int, int]:
+    """Return where the last lines of a log begin, and how many fewer it has, reading no more than they take.
+
+    The CR of a progress bar ends a line. It stops where output was dropped, and after `BACK_MAX_BYTES`: a line may be
+    endless.
     """
-    part = scheduler.log(job, -PIECE_BYTES, PIECE_BYTES)
+    part = read(-PIECE_BYTES, PIECE_BYTES)
     end = part.next_offset
     if not lines:
-        return end
+        return end, 0
     # An unfinished last line is one too; a break at the very end opens none.
     text, start = re.sub(rb"(\r\n|\n|\r)\Z", b"", part.data), end - len(part.data)
     while True:
         breaks = [found.end() for found in LINE_END.finditer(text)]
         if len(breaks) >= lines:
-            return start + breaks[-lines]
+            return start + breaks[-lines], 0
         lines -= len(breaks)
         size = min(PIECE_BYTES, start)
-        if not size or end - start > BACK_MAX_BYTES:
-            return start
-        part = scheduler.log(job, start - size, size)
+        if not size:
+            return start, lines - bool(end)
+        if end - start > BACK_MAX_BYTES:
+            return start, 0
+        part = read(start - size, size)
         if len(part.data) != size or part.next_offset != start:
-            return start
+            return start, 0
         text, start = part.data, start - size

@@ -18,7 +18,7 @@ from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheC
 from colane.server.http.streams import json_list
 from colane.server.http.wire import WireModel
 from colane.server.submitting.job_request import JobRequest
-from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, follow_log, read_range
+from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
@@ -203,28 +203,37 @@ async def launch(request: Request, number: JobIdPath) -> JSONResponse:
 
 
 @router.get("/job/{number}/log", response_class=Response)
-async def read(
+async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
     service: TheService,
     caller: TheCaller,
     is_known: IsKnown,
     number: JobIdPath,
     offset: Annotated[int, Query(ge=-EXACT_MAX, le=EXACT_MAX, description="From the end when negative")] = 0,
     limit: Annotated[int, Query(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX,
-    follow: bool = False,
+    follow: Annotated[bool, Query(description="Stream on until the job, or the attempt asked for, has ended")] = False,
+    attempt: Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="Of this attempt; else of the latest")] = None,
+    joined: Annotated[
+        bool, Query(description="Stream the logs of all attempts, from the one asked for or the first")
+    ] = False,
 ) -> Response:
-    """Return a range of a job's log, or stream it until the job has ended."""
-    place = await service.locate_log(JobId(number), caller)
+    """Return a range of the log of an attempt, or stream it, or those of several attempts with a line between two.
+
+    `limit` is of ranges alone. A log that is followed goes on with further attempts where no attempt is asked for.
+    """
     plain = "text/plain; charset=utf-8"
-    if not follow:
+    if not (follow or joined):
+        place = await service.locate_log(JobId(number), caller, attempt)
         chunk = await read_range(service.http, place, offset, limit)
         return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
 
-    async def locate() -> LogPlace:
+    async def locate(wanted: int | None) -> LogPlace:
         if not is_known():
             raise RefusedError.because(401, "the token that this log was asked for with was revoked")
-        return await service.locate_log(JobId(number), caller)
+        return await service.locate_log(JobId(number), caller, wanted)
 
-    stream = follow_log(service.http, locate, offset, service.stopping)
+    first = attempt if attempt is not None or not joined else 0
+    reading = Reading(first, offset, is_joined=joined or attempt is None, follows=follow)
+    stream = read_through(service.http, locate, reading, service.stopping)
     return StreamingResponse(await _started(stream), media_type=plain)
 
 

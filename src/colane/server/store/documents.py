@@ -289,3 +289,12 @@ def encode_measurement(measurement: SetMeasurement) -> Body:
 def decode_measurement(body: Mapping[str, Any]) -> SetMeasurement:
     """Return the measurement of `encode_measurement`."""
     return MEASUREMENT.read(body)
+
+
+def sentence(reason: Reason) -> str:
+    """Return a reason's sentence; one whose facts a policy of the user's left out falls back to code and facts."""
+    try:
+        return reason.sentence()
+    except (KeyError, ValueError, TypeError):
+        facts = ", ".join(f"{name}={value}" for name, value in reason.facts.items())
+        return f"{reason.why}: {facts}" if facts else str(reason.why)

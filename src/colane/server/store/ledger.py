@@ -14,6 +14,7 @@ from colane.model.profile import ProfileKey
 from colane.model.reason import Reason
 from colane.server.http.access import TokenRecord
 from colane.server.store import documents
+from colane.server.store.attempts import ATTEMPTS, AttemptRecord, with_moves
 from colane.server.store.documents import Body
 from colane.server.store.store import (
     ASSIGNED_JOBS,
@@ -66,6 +67,7 @@ class LedgerEntry:
         transaction: To be committed.
         jobs: New values of jobs.
         model_names: Built-in models of new jobs.
+        attempts: What is known of the attempts of the jobs of this turn.
         nodes: New values of nodes.
         removed_nodes: Nodes that are forgotten.
         counters: New values of the counters.
@@ -76,6 +78,7 @@ class LedgerEntry:
     transaction: Transaction
     jobs: tuple[Job, ...]
     model_names: Mapping[JobId, str]
+    attempts: Mapping[JobId, tuple[AttemptRecord, ...]]
     nodes: tuple[NodeRecord, ...]
     removed_nodes: frozenset[str]
     counters: Counters
@@ -85,6 +88,7 @@ class LedgerEntry:
     def apply(self, read_model: ReadModel) -> None:
         """Show what is durable now."""
         read_model.model_names.update(self.model_names)
+        read_model.attempts.update(self.attempts)
         for job in self.jobs:
             read_model.put_job(job)
         read_model.put_nodes(self.nodes, self.removed_nodes)
@@ -115,7 +119,8 @@ def compose(
     records = tuple(_records(turn, outcome, hardware))
     new = sum(record.node.name not in turn.read_model.nodes for record in records)
     counters = Counters(turn.next_job_id, turn.read_model.counters.next_node_order + new, outcome.version)
-    puts, deletes = _job_changes(turn, outcome, policy, launch_specs)
+    attempts = dict(_attempts(turn, outcome))
+    puts, deletes = _job_changes(turn, outcome, policy, attempts, launch_specs)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
     puts += _learnt(outcome)
     lengths = _lengths(turn, outcome)
@@ -135,6 +140,7 @@ def compose(
         Transaction(puts, deletes, audit, tuple(turn.clears)),
         outcome.jobs,
         names,
+        attempts,
         records,
         frozenset(removed),
         counters,
@@ -174,8 +180,21 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     return replace(known, messages=messages, leased=leased, node=node)
 
 
+def _attempts(turn: Turn, outcome: Outcome) -> Iterator[tuple[JobId, tuple[AttemptRecord, ...]]]:
+    """What is known of the attempts of the jobs that a turn changes, where they have had any."""
+    read_model = turn.read_model
+    for job in outcome.jobs:
+        known = with_moves(read_model.attempts.get(job.id, ()), read_model.jobs.get(job.id), job)
+        if known:
+            yield job.id, known
+
+
 def _job_changes(
-    turn: Turn, outcome: Outcome, policy: str, launch_specs: LaunchSpecs
+    turn: Turn,
+    outcome: Outcome,
+    policy: str,
+    attempts: Mapping[JobId, tuple[AttemptRecord, ...]],
+    launch_specs: LaunchSpecs,
 ) -> tuple[list[Put], list[Delete]]:
     puts: list[Put] = []
     deletes: list[Delete] = []
@@ -185,10 +204,10 @@ def _job_changes(
         home = _collection(job)
         if job.has_ended:
             launch = asked.launch if asked is not None else launch_specs(job.id)
-            kept = submission.for_record(launch)
-            puts.append(Put(home, key, {**_finished(turn, job, model_name, policy), "submitted": kept}))
+            kept = {"submitted": submission.for_record(launch), "attempts": ATTEMPTS.write(attempts.get(job.id, ()))}
+            puts.append(Put(home, key, {**_finished(turn, job, model_name, policy), **kept}))
         else:
-            puts.append(Put(home, key, encode_live(job, model_name)))
+            puts.append(Put(home, key, encode_live(job, model_name, attempts.get(job.id, ()))))
         if asked is not None and not job.has_ended:
             puts.append(Put(LAUNCH_SPECS, key, asked.launch))
         if old is not None and _collection(old) != home:
@@ -278,13 +297,4 @@ def _rejected(rejected: RejectedPlan, policy: str) -> Body:
 
 def explain(reason: Reason) -> dict[str, Any]:
     """Return a reason's code, sentence, numbers and jobs."""
-    return {**documents.encode_reason(reason), "sentence": sentence(reason)}
-
-
-def sentence(reason: Reason) -> str:
-    """Return a reason's sentence; one whose facts a policy of the user's left out falls back to code and facts."""
-    try:
-        return reason.sentence()
-    except (KeyError, ValueError, TypeError):
-        facts = ", ".join(f"{name}={value}" for name, value in reason.facts.items())
-        return f"{reason.why}: {facts}" if facts else str(reason.why)
+    return {**documents.encode_reason(reason), "sentence": documents.sentence(reason)}

@@ -8,7 +8,11 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from colane.model.job import Job
+from colane.model.words import count
 from colane.server.http.problems import RefusedError
+from colane.server.store.attempts import AttemptRecord, present
+from colane.server.store.documents import sentence
 from colane.server.writer.board import AgentDoor
 
 READ_TIMEOUT_S: Final = 10.0
@@ -22,13 +26,45 @@ NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 
 
 class LogPlace(NamedTuple):
-    """Where an attempt's log lies; the door has no address when its node is gone."""
+    """Where an attempt's log lies, and how the attempt stands.
+
+    Attributes:
+        job: The job.
+        attempt: The attempt; 0 of a job that has had none.
+        node: The node whose agent keeps it; empty where none does.
+        door: How that is called; without an address when the node is gone.
+        has_started: Whether its process is known to have started, so that there is a log.
+        is_over: Whether it has ended.
+        has_successor: Whether the job has begun another attempt since.
+        has_job_ended: Whether there will be no other.
+        why: Why it ended, as far as is known.
+    """
 
     job: int
     attempt: int
     node: str
     door: AgentDoor
-    live: bool
+    has_started: bool = False
+    is_over: bool = False
+    has_successor: bool = False
+    has_job_ended: bool = False
+    why: str = ""
+
+
+class Reading(NamedTuple):
+    """What is to be read of a job's logs.
+
+    Attributes:
+        attempt: The first attempt; 0 for the first that is known of, None for the latest.
+        offset: Where in its log.
+        is_joined: Whether those of further attempts follow.
+        follows: Whether to go on until the job, or that one attempt, has ended.
+    """
+
+    attempt: int | None = None
+    offset: int = 0
+    is_joined: bool = False
+    follows: bool = False
 
 
 class Chunk(NamedTuple):
@@ -38,15 +74,35 @@ class Chunk(NamedTuple):
     next_offset: int
 
 
-Locate = Callable[[], Awaitable[LogPlace]]
-"""Where the log of a job's present attempt lies now."""
+Locate = Callable[[int | None], Awaitable[LogPlace]]
+"""Where the log of an attempt of a job lies now; of its latest for None, of the first that is known of for 0."""
+
+
+def attempt_of(job: Job, known: tuple[AttemptRecord, ...], number: int) -> AttemptRecord:
+    """Return an attempt of a job; a job of an older Colane tells of its last one alone.
+
+    Raises:
+        RefusedError: 404, there is none of this number, or nothing is kept of it.
+    """
+    found = next((record for record in known if record.number == number), None)
+    if found is not None:
+        return present(job, found)
+    if number > job.attempt:
+        raise RefusedError.because(404, f"job {job.id} has had {count(job.attempt, 'attempt')}", "attempt")
+    if number < job.attempt:
+        raise RefusedError.because(404, f"where attempt {number} of job {job.id} ran is not kept any more", "attempt")
+    is_over = job.placement is None or job.has_ended
+    end_s = (job.end_s or job.since_s or job.submit_s) if is_over and number else None
+    why = sentence(job.reason) if is_over and job.reason is not None else ""
+    node = "" if job.placement is None else job.placement.node
+    return AttemptRecord(number, node, job.submit_s, job.start_s, end_s, why)
 
 
 async def read_log(client: httpx.AsyncClient, place: LogPlace, offset: int, limit: int) -> Chunk:
     """Read a range of a log; a negative offset counts from the end.
 
     Raises:
-        RefusedError: 404, the node is gone; 502, its agent does not answer.
+        RefusedError: 404, the node or the log is gone; 502, its agent does not answer.
     """
     if place.attempt == 0 or not place.node:
         return Chunk(b"", max(offset, 0))
@@ -60,6 +116,10 @@ async def read_log(client: httpx.AsyncClient, place: LogPlace, offset: int, limi
         what = str(error) or type(error).__name__
         raise RefusedError.because(502, f"the agent of node {place.node} does not answer: {what}") from error
     if answer.status_code == httpx.codes.NOT_FOUND:
+        if place.is_over and place.has_started:
+            raise RefusedError.because(
+                404, f"node {place.node} does not keep the log of attempt {place.attempt} any more"
+            )
         return Chunk(b"", max(offset, 0))
     if not answer.is_success:
         raise RefusedError.because(502, f"the agent of node {place.node} answered {answer.status_code}")
@@ -78,26 +138,53 @@ async def read_range(client: httpx.AsyncClient, place: LogPlace, offset: int, li
     return Chunk(b"".join(pieces), behind)
 
 
-async def follow_log(
-    client: httpx.AsyncClient, locate: Locate, offset: int, stopping: asyncio.Event
+async def read_through(
+    client: httpx.AsyncClient, locate: Locate, reading: Reading, stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
-    """Yield a log as it grows, through further attempts, until its job has ended and all is read."""
-    place = await locate()
+    """Yield logs of a job's attempts in order, with a line between two that says why the former ended.
+
+    What cannot be read is told in a line, and reading goes on behind it; only where there is nothing else to read it
+    is refused.
+
+    Raises:
+        RefusedError: See `read_log`.
+    """
+    place, offset = await locate(reading.attempt), reading.offset
+    has_read, problem, line_end = False, "", b""
     while not stopping.is_set():
-        async for chunk in _drain(client, place, offset):
-            yield chunk.data
-            offset = chunk.next_offset
-        now = await locate()
-        if now != place and (now.attempt, now.node) != (place.attempt, place.node):
-            # What the old attempt wrote between the last read and its end.
+        try:
             async for chunk in _drain(client, place, offset):
                 yield chunk.data
-            offset = 0
-        elif now == place and not now.live:
+                offset, line_end = chunk.next_offset, b"" if chunk.data.endswith(b"\n") else b"\n"
+            has_read, problem = True, ""
+        except RefusedError as refused:
+            if not (has_read or (reading.is_joined and place.has_successor)):
+                raise
+            if str(refused) != problem:
+                problem = str(refused)
+                yield line_end + f"[attempt {place.attempt}: {problem}]\n".encode()
+                line_end = b""
+        now = await locate(place.attempt or reading.attempt)
+        if place.is_over and reading.is_joined and now.has_successor:
+            yield line_end + _between(now)
+            line_end = b""
+            place, offset, has_read, problem = await locate(now.attempt + 1), 0, True, ""
+        elif (place.is_over and not reading.is_joined) or (now.has_job_ended and place.is_over >= now.is_over):
             return
-        elif now == place:
+        elif (now.is_over, now.attempt) != (place.is_over, place.attempt):
+            place = now  # what it wrote between the last read and its end is still to be read
+        elif reading.follows:
             await _pause(stopping)
-        place = now
+            place = now
+        else:
+            return
+
+
+def _between(place: LogPlace) -> bytes:
+    """The line between an attempt that is over and the next."""
+    where = f" on {place.node}" if place.node else ""
+    why = place.why or "nothing is known of why"
+    return f"[attempt {place.attempt}{where} ended: {why}; attempt {place.attempt + 1} follows]\n".encode()
 
 
 async def _drain(client: httpx.AsyncClient, place: LogPlace, offset: int) -> AsyncIterator[Chunk]:

@@ -13,6 +13,7 @@ from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.server.http.access import Caller, Role, TokenRecord
 from colane.server.store import documents
+from colane.server.store.attempts import ATTEMPTS, AttemptRecord
 from colane.server.store.codec import choice, record, several
 from colane.server.store.documents import Body
 from colane.server.store.store import (
@@ -102,6 +103,7 @@ class ReadModel:
     Attributes:
         jobs: Live jobs by id, in order of id.
         model_names: Built-in model of the jobs that run one.
+        attempts: What is known of the attempts of live jobs.
         nodes: Nodes by name, lost ones included, in order of first registration.
         on_node: Live jobs that hold GPUs of a node, in order of id.
         counters: See `Counters`.
@@ -112,6 +114,7 @@ class ReadModel:
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
     model_names: dict[JobId, str] = field(default_factory=dict)
+    attempts: dict[JobId, tuple[AttemptRecord, ...]] = field(default_factory=dict)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     on_node: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
@@ -127,6 +130,7 @@ class ReadModel:
         if job.has_ended:
             self.jobs.pop(job.id, None)
             self.model_names.pop(job.id, None)
+            self.attempts.pop(job.id, None)
             return
         self.jobs[job.id] = job
         for node in _held_nodes(job):
@@ -185,9 +189,9 @@ def encode_counters(counters: Counters) -> Body:
     return body
 
 
-def encode_live(job: Job, model_name: str | None) -> Body:
+def encode_live(job: Job, model_name: str | None, attempts: tuple[AttemptRecord, ...] = ()) -> Body:
     """Return a live job's document."""
-    return {**documents.encode_job(job), "model_name": model_name}
+    return {**documents.encode_job(job), "model_name": model_name, "attempts": ATTEMPTS.write(attempts)}
 
 
 def read_board(store: Store) -> ReadModel:
@@ -205,15 +209,17 @@ def read_board(store: Store) -> ReadModel:
     read_model.tokens.update((token.digest, token) for token in tokens)
     queues = (SUBMITTED_JOBS, ASSIGNED_JOBS)
     live = [one for name in queues for one in readable(store, name, store.read_all(name), _live)]
-    for job, model_name in sorted(live, key=lambda one: one[0].id):
+    for job, model_name, attempts in sorted(live, key=lambda one: one[0].id):
         read_model.put_job(job)
         if model_name is not None:
             read_model.model_names[job.id] = model_name
+        if attempts:
+            read_model.attempts[job.id] = attempts
     return read_model
 
 
-def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:
-    return documents.decode_job(body), body.get("model_name")
+def _live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[AttemptRecord, ...]]:
+    return documents.decode_job(body), body.get("model_name"), ATTEMPTS.read(body.get("attempts", ()))
 
 
 def _steps(body: Mapping[str, Any]) -> int:

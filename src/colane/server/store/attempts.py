@@ -1,0 +1,73 @@
+"""What is kept of the attempts of a job: where each ran, and why it ended. Logs are found by it, one for each attempt.
+
+It is read from the moves that a turn brings: an attempt begins when the job is given a place and ends when it is queued
+again or has ended for good. The story tells no places, and of a long life not all moves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from colane.model.job import ENDED, Job, JobState
+from colane.model.reason import Reason, Why
+from colane.server.store.codec import Form, row, several
+from colane.server.store.documents import sentence
+
+ATTEMPTS_MAX: Final = 64
+"""The last ones are kept: an elastic job may be moved for months."""
+
+
+class AttemptRecord(NamedTuple):
+    """One attempt.
+
+    Attributes:
+        number: From 1.
+        node: Where its log lies: of several nodes, that of rank 0. Empty where it was over before it was told anyone.
+        assigned_s: When the job was given a place.
+        start_s: When its process started; None while, and where, it did not.
+        end_s: When it ended; None while it goes on.
+        why: Why it ended, in a sentence; empty while it goes on.
+    """
+
+    number: int
+    node: str
+    assigned_s: float
+    start_s: float | None = None
+    end_s: float | None = None
+    why: str = ""
+
+
+ATTEMPTS: Final[Form[tuple[AttemptRecord, ...]]] = several(row(AttemptRecord))
+
+
+def with_moves(known: tuple[AttemptRecord, ...], old: Job | None, job: Job) -> tuple[AttemptRecord, ...]:
+    """Return what is known of a job's attempts after it has come from `old`, None for a new one, to what it is now."""
+    moves = job.changes_since(old.changes if old else 0)
+    number = job.attempt - sum(move.state is JobState.ASSIGNED for move in moves)
+    found = list(known)
+    for move in moves:
+        if move.state is JobState.ASSIGNED:
+            number += 1
+            is_present = number == job.attempt and job.placement is not None
+            node = job.placement.node if is_present and job.placement is not None else ""
+            found.append(AttemptRecord(number, node, move.at_s))
+        elif found and found[-1].end_s is None and (move.state is JobState.QUEUED or move.state in ENDED):
+            start_s = next((one.start_s for one in (job, old) if one is not None and one.attempt == number), None)
+            found[-1] = found[-1]._replace(start_s=start_s, end_s=move.at_s, why=_why(move.reason))
+    return tuple(found[-ATTEMPTS_MAX:])
+
+
+def _why(reason: Reason) -> str:
+    """What ended an attempt; of a reason that tells of the job, too, what it says of the attempt."""
+    of_attempt = reason.why in {Why.RETRY, Why.RETRIES_USED_UP} and reason.facts.get("cause")
+    return str(of_attempt) if of_attempt else sentence(reason)
+
+
+def present(job: Job, record: AttemptRecord) -> AttemptRecord:
+    """Return the record with when its process started, where it is of the job's present attempt."""
+    return record if record.number != job.attempt else record._replace(start_s=job.start_s)
+
+
+def shown_attempts(job: Job, known: tuple[AttemptRecord, ...]) -> list[dict[str, Any]]:
+    """Return the attempts of a live job as the API shows them."""
+    return [present(job, record)._asdict() for record in known]
