@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from colane.cli.service.stack import Stack, StackConfig
+from colane.engines.local import LocalConfig, LocalEngine
 
 COMMANDS = (["--help"], ["--version"], ["ps"], ["nodes"])
 
@@ -53,8 +53,8 @@ def main() -> int:
     parser.add_argument("--limit-ms", type=float, default=300.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig.of(Path(folder), "bench", devices="cpu:1")
-        with Stack(config) as stack:
+        config = LocalConfig.of(Path(folder), "bench", devices="cpu:1")
+        with LocalEngine(config) as stack:
             medians = measure(stack.url, stack.token or "", given.runs)
     print("| command | wall, median (ms) | CPU, median (ms) |\n|---|---|---|")
     for name, (wall_ms, cpu_ms) in medians.items():

@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import contention_cost, set_cores
 
 from colane.cli.demo.cores import has_settled, training
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 from colane.cpu.contention import ContentionConfig
+from colane.engines.local import LocalConfig, LocalEngine
 
 CORES = len(os.sched_getaffinity(0))
 TUNED_MIN, CHANGES_MAX, BESIDE_MIN, RECOVERED_MAX_S, CHANGE_MAX_S, COST_MAX = 0.95, 4, 0.90, 30.0, 0.05, 0.01
@@ -63,7 +63,7 @@ class Point(NamedTuple):
 class Live:
     """A scheduler, an agent, and a training job."""
 
-    def __init__(self, stack: Stack, client: Client) -> None:
+    def __init__(self, stack: LocalEngine, client: Client) -> None:
         self._stack = stack
         self.client = client
 
@@ -105,10 +105,10 @@ class Live:
 def live(**settings: Any) -> Iterator[Live]:  # noqa: ANN401 - as each setting says
     """Both, with nothing known, and these options."""
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig.of(
+        config = LocalConfig.of(
             Path(folder) / "state", "here", policy="fifo", devices="cpu:1", mps="off", heartbeat=0.5, **settings,
         )  # fmt: skip
-        with Stack(config) as stack, stack.client() as client:
+        with LocalEngine(config) as stack, stack.client() as client:
             yield Live(stack, client)
 
 

@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from colane.cli.service.stack import Stack, StackConfig, interruptible
+from colane.cli.service.terminal import interruptible
 from colane.cli.studies.export import export_jobs
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.simulate.ledger import Ledger
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import simulate
@@ -85,9 +86,9 @@ def _kept(folder: Path | None, number: int) -> Path | None:
 
 def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     """Live, export, simulate."""
-    config = StackConfig.of(folder / "state", "node", policy=options.policy, devices=options.devices, heartbeat=0.5)
+    config = LocalConfig.of(folder / "state", "node", policy=options.policy, devices=options.devices, heartbeat=0.5)
     before = psutil.cpu_times()
-    with Stack(config) as stack, stack.client() as scheduler:
+    with LocalEngine(config) as stack, stack.client() as scheduler:
         ids = scheduler.submit_batch(list(_batch(options.steps)))
         while any(job["id"] in ids for job in scheduler.live_jobs()):
             stack.watch(LOOK_EVERY_S)

@@ -31,8 +31,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from colane.agent.running.jobdir import JobDir
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
+from colane.engines.local import LocalConfig, LocalEngine
 
 BOUND_S, OWN_BOUND_S = 3.0, 0.2
 WAIT_MAX_S = 120.0
@@ -204,8 +204,8 @@ def measure(rounds: int, model: str) -> tuple[list[Split], list[Bare]]:
     peers: list[Bare] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = StackConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
-        with Stack(config) as stack, stack.client() as client:
+        config = LocalConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
+        with LocalEngine(config) as stack, stack.client() as client:
             job = Job(client, folder, "elastic", model)
             until(lambda: job.trains_on(2))
             for number in range(rounds):

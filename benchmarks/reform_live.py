@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.reallocate import POLICY, until
 
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
+from colane.engines.local import LocalConfig, LocalEngine
 
 JOB = """
 import os, sys, time
@@ -125,8 +125,8 @@ def measure(rounds: int) -> dict[str, list[float]]:
     """Seconds from each decision: to the first step of fewer, until the device is free, to the first step of more."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = StackConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
-        with Stack(config) as stack, stack.client() as client:
+        config = LocalConfig.of(folder / "state", "here", policy=POLICY, devices="cpu:2:1GB")
+        with LocalEngine(config) as stack, stack.client() as client:
             trainer = Trainer(client, folder, "elastic")
             until(trainer.trains_on(2))
             for number in range(rounds):

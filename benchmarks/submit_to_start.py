@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
+from colane.engines.local import LocalConfig, LocalEngine
 
 BOUND_S = 0.1
 POLLING_S = 0.5
@@ -39,8 +39,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=50)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        config = StackConfig.of(Path(folder), "here", policy="fifo", devices="cpu:1:1GB")
-        with Stack(config) as stack, stack.client() as client:
+        config = LocalConfig.of(Path(folder), "here", policy="fifo", devices="cpu:1:1GB")
+        with LocalEngine(config) as stack, stack.client() as client:
             one(client)
             waits_s = [one(client) for _ in range(args.jobs)]
     print(

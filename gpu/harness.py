@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from colane.cli.errors import FailureError
-from colane.cli.service.stack import Stack, StackConfig, interruptible
+from colane.cli.service.terminal import interruptible
 from colane.client.errors import SchedulerError
 from colane.client.profiling import ProfileError
 from colane.devices import DeviceSpecError, discover
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.model.hardware import Gpu
 
 Object = dict[str, Any]
@@ -116,10 +117,10 @@ class Run:
         return max(self.deadline_s - time.time(), 0.0)
 
     @contextmanager
-    def stack(self, policy: str = "fifo", *, mps: str = "auto", gpus_max: int | None = None) -> Iterator[Stack]:
+    def stack(self, policy: str = "fifo", *, mps: str = "auto", gpus_max: int | None = None) -> Iterator[LocalEngine]:
         """Have a scheduler and an agent on these devices."""
         visible = ",".join(gpu.uuid for gpu in self.gpus[:gpus_max])
-        config = StackConfig.of(
+        config = LocalConfig.of(
             self.state_dir,
             NODE,
             policy=policy,
@@ -128,7 +129,7 @@ class Run:
             heartbeat=HEARTBEAT_S,
             env=TINY_ENV if self.tiny else {"CUDA_VISIBLE_DEVICES": visible},
         )
-        with Stack(config) as stack:
+        with LocalEngine(config) as stack:
             yield stack
 
 

@@ -27,7 +27,7 @@ DONE = ".complete"
 MISSING = """
 import importlib, json
 missing = set()
-for name in ("colane.server.main", "colane.cli.service.stack", "benchmarks.handoff", "matplotlib", "torch"):
+for name in ("colane.server.main", "colane.engines.local", "benchmarks.handoff", "matplotlib", "torch"):
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from colane.cli.app import run
-from colane.cli.service.stack import Stack, StackConfig
 from colane.cli.studies.profile_output import scaling_of
 from colane.cli.studies.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.client.client import Client
 from colane.client.knowledge import decode_profile
 from colane.client.profile_session import Session, modes_for, sets_of
 from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
@@ -40,15 +40,15 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
     state = tmp_path_factory.mktemp("state")
-    config = StackConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo", others="ignore")
-    with Stack(config) as stack:  # other tests run beside: what they disturb would teach nothing
+    config = LocalConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo", others="ignore")
+    with LocalEngine(config) as stack:  # other tests run beside: what they disturb would teach nothing
         yield stack
 
 
 @pytest.fixture
-def colane(stack: Stack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def colane(stack: LocalEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run one command line; give exit code, output and errors. The agent reports every 0.1 s here."""
     quick = partial(Rules, reports_s=0.3, look_every_s=0.05)
     monkeypatch.setattr("colane.client.profiling.Rules", quick)

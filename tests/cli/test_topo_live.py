@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
+from colane.engines.local import LocalConfig, LocalEngine
 from tests.cli.conftest import Colane, Up, until
 
 pytestmark = [
@@ -104,10 +104,10 @@ while True:
 
 def test_what_neighbours_do_to_each_other_is_learnt_from_what_runs(tmp_path: Path) -> None:
     """How much is another matter: here it is whatever this machine makes of it."""
-    config = StackConfig.of(
+    config = LocalConfig.of(
         tmp_path / "state", "power8", policy="topo-aware", devices="cpu:4:1GB", topology="minsky", heartbeat=0.1,
     )  # fmt: skip
-    with Stack(config) as stack, stack.client() as client:
+    with LocalEngine(config) as stack, stack.client() as client:
 
         def step(job: int) -> None:
             """Wait until it has made more steps than it takes to learn, and a sample more was taken."""

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from colane.agent.running.logs import read_log
-from colane.cli.service import stack
+from colane.cli.service import terminal
 from colane.client.errors import SchedulerError
+from colane.engines import local
 from tests.cli.conftest import START_MAX_S, Gate, Up, run_colane, until
 
 pytestmark = pytest.mark.live
@@ -103,7 +104,7 @@ def test_a_closed_terminal_is_no_order(make_up: MakeUp, gate: Gate) -> None:
     running, waiting = submit(up, gate.job), submit(up, ["true"])
     up.wait_for(running, "launching")
     up.process.send_signal(signal.SIGHUP)
-    log = up.state / stack.UP_LOG
+    log = up.state / terminal.UP_LOG
     until(log.exists, "it says so in its log")
     gate.open()
     assert up.wait_for(waiting, "succeeded")["attempt"] == 1
@@ -268,12 +269,11 @@ def _others_ratio(up: Up) -> float:
         return float(client.nodes()[0]["gpus"][0]["others_ratio"])
 
 
-def test_a_slow_start_is_waited_for_and_spoken_of_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(stack, "START_LONG_S", 0.0)
-    child: Any = SimpleNamespace(name="agent", pidfd=os.pidfd_open(os.getpid()))
+def test_a_slow_start_is_waited_for_and_spoken_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "START_LONG_S", 0.0)
+    told: list[str] = []
+    child: Any = SimpleNamespace(name="agent", pidfd=os.pidfd_open(os.getpid()), tell=told.append)
     answers = iter([None, None, None, "here"])
-    assert stack._wait_for(child, lambda: next(answers)) == "here"
-    assert capsys.readouterr().err.count("the agent takes long to start: this machine is busy") == 1
+    assert local._wait_for(child, lambda: next(answers)) == "here"
+    assert told == ["the agent takes long to start: this machine is busy"]
     os.close(child.pidfd)

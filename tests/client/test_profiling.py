@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 from colane.client.knowledge import (
     decode_measurement,
@@ -22,6 +21,7 @@ from colane.client.knowledge import (
     read_profiles,
 )
 from colane.client.profiling import ProfileError, Profiler, Rules, Subject, gpu_type_of, missing
+from colane.engines.local import LocalConfig, LocalEngine
 from colane.model.profile import ProfileKey
 
 pytestmark = pytest.mark.live
@@ -39,8 +39,8 @@ STEPPER = textwrap.dedent("""
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     state = tmp_path_factory.mktemp("state")
-    config = StackConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo")
-    with Stack(config) as stack, stack.client() as scheduler:
+    config = LocalConfig.of(state, "n", devices="cpu:1:8GB", heartbeat=0.1, policy="fifo")
+    with LocalEngine(config) as stack, stack.client() as scheduler:
         yield scheduler
 
 

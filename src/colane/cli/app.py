@@ -17,6 +17,7 @@ from colane.cli.errors import FAILURE, from_scheduler, one_line
 from colane.cli.words.complaints import complaint
 from colane.cli.words.help_words import PlainGroup
 from colane.client.errors import SchedulerError
+from colane.engines import EngineError
 
 NOUNS: Final = {
     "demo": "demo.command",
@@ -132,6 +133,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except SchedulerError as error:
         problem = from_scheduler(error)
         return _complain(problem.format_message(), problem.exit_code)
+    except EngineError as error:
+        return _complain(str(error), error.exit_code)
     except typer.TyperException as error:
         return _complain(complaint(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

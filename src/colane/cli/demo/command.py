@@ -127,7 +127,7 @@ def _mixed(out: Path, devices: str | None, screen: Screen) -> tuple[Report, int]
 @contextmanager
 def _state() -> Iterator[Path]:
     """A state directory that is gone at the end, however that comes."""
-    from colane.cli.service.stack import interruptible  # noqa: PLC0415 - imported late
+    from colane.cli.service.terminal import interruptible  # noqa: PLC0415 - imported late
 
     state_dir = Path(tempfile.mkdtemp(prefix="colane-demo-"))
     try:
@@ -140,10 +140,10 @@ def _state() -> Iterator[Path]:
 def _cores(out: Path, devices: str | None, *, as_json: bool) -> None:
     """Paper D's: one service, three acts, one figure."""
     from colane.cli.demo import cores as demo_cores  # noqa: PLC0415 - imported late
-    from colane.cli.service.stack import Stack  # noqa: PLC0415
+    from colane.engines.local import LocalEngine  # noqa: PLC0415
 
     _check_writable(out)
-    with _state() as state_dir, Stack(demo_cores.stack_config(state_dir, devices)) as stack:
+    with _state() as state_dir, LocalEngine(demo_cores.stack_config(state_dir, devices)) as stack:
         watching = demo_cores.act(stack)
     demo_cores.publish(watching, out, as_json=as_json)
 
@@ -151,11 +151,11 @@ def _cores(out: Path, devices: str | None, *, as_json: bool) -> None:
 def _sizes(out: Path, devices: str | None, *, as_json: bool) -> None:
     """Paper E's: one service, two acts, one figure."""
     from colane.cli.demo import elastic as demo_elastic  # noqa: PLC0415 - imported late
-    from colane.cli.service.stack import Stack  # noqa: PLC0415
+    from colane.engines.local import LocalEngine  # noqa: PLC0415
 
     _check_writable(out)
     with _state() as state_dir:
-        with Stack(demo_elastic.stack_config(state_dir, devices)) as stack:
+        with LocalEngine(demo_elastic.stack_config(state_dir, devices)) as stack:
             watch, curves, many = demo_elastic.act(stack, state_dir)
         broken = demo_elastic.publish(watch, curves, many, state_dir, out, as_json=as_json)
     if broken:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from colane.cli import output
 from colane.cli.demo.watch import HEARTBEAT_S, DemoWatch
 from colane.cli.service.command import node_name
-from colane.cli.service.stack import StackConfig
+from colane.engines.local import LocalConfig
 
 if TYPE_CHECKING:
     from colane.cli.jobs.objects import Object
-    from colane.cli.service.stack import Stack
+    from colane.engines.local import LocalEngine
     from colane.report.core_plots import CoreSample
 
 WINDOW: Final = "4s"
@@ -88,15 +88,15 @@ class Watching(DemoWatch):
 TOLD: Final = frozenset({"cores-changed", "cores-kept", "throttled", "let-go"})
 
 
-def stack_config(state_dir: Path, devices: str | None) -> StackConfig:
+def stack_config(state_dir: Path, devices: str | None) -> LocalConfig:
     """What the demo starts: cores are tuned, contention is looked for often; on cpu devices where nothing is said."""
-    return StackConfig.of(
+    return LocalConfig.of(
         state_dir, node_name(), policy="fifo", devices=devices or "cpu:1", mps="off", heartbeat=HEARTBEAT_S,
         core_tuner="linear", core_window=WINDOW, contention=CONTENTION,
     )  # fmt: skip
 
 
-def act(stack: Stack) -> Watching:
+def act(stack: LocalEngine) -> Watching:
     """Three acts: cores are given, cores are given back, a hog is held back and let go."""
     with stack.client() as client:
         watching = Watching(client)
@@ -126,7 +126,7 @@ def training(*, workers: int, side: int) -> Object:
     }  # fmt: skip
 
 
-def _tune(stack: Stack, watching: Watching, number: int) -> None:
+def _tune(stack: LocalEngine, watching: Watching, number: int) -> None:
     """Until its cores are found, and a little longer."""
 
     def found(live: dict[int, Object]) -> bool:
@@ -144,7 +144,7 @@ def has_settled(job: Object) -> bool:
     return bool(said) and "; tries" not in said[-1]["sentence"]
 
 
-def _contend(stack: Stack, watching: Watching, training_job: int) -> None:
+def _contend(stack: LocalEngine, watching: Watching, training_job: int) -> None:
     threads = str(len(os.sched_getaffinity(0)))
     command = [sys.executable, "-m", "colane.workloads", "stream", "--threads", threads]
     hog = watching.submit(HOG, {"command": command, "gpus": 0})

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from colane.cli import output
 from colane.cli.demo.watch import HEARTBEAT_S, DemoWatch
 from colane.cli.service.command import node_name
-from colane.cli.service.stack import StackConfig
+from colane.engines.local import LocalConfig
 from colane.model.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from colane.cli.jobs.objects import Object
-    from colane.cli.service.stack import Stack
+    from colane.engines.local import LocalEngine
     from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 
 DEVICES: Final = 4
@@ -96,16 +96,16 @@ def _spans(looks: Sequence[tuple[float, int]]) -> Iterable[DeviceSpan]:
     return (DeviceSpan(devices, at_s, end_s) for (at_s, devices), end_s in zip(looks, ends, strict=True))
 
 
-def stack_config(state_dir: Path, devices: str | None) -> StackConfig:
+def stack_config(state_dir: Path, devices: str | None) -> LocalConfig:
     """What the demo starts: four devices, which share cores where the machine has fewer."""
-    return StackConfig.of(
+    return LocalConfig.of(
         state_dir, node_name(), policy=POLICY, devices=devices or f"cpu:{DEVICES}", mps="off",
         topology="minsky" if devices is None and len(os.sched_getaffinity(0)) < DEVICES else None,
         heartbeat=HEARTBEAT_S,
     )  # fmt: skip
 
 
-def act(stack: Stack, folder: Path) -> tuple[SizeWatch, dict[str, ThroughputCurve], int]:
+def act(stack: LocalEngine, folder: Path) -> tuple[SizeWatch, dict[str, ThroughputCurve], int]:
     """Two jobs, then a newcomer, until all have ended; what was seen, f(n) as it is believed then, and devices."""
     devices = len(stack.node()["gpus"])
     with stack.client() as client:

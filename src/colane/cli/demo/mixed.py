@@ -14,8 +14,8 @@ from colane.cli.demo.plan import CPU_BATCH, CPU_WIDTH, GPUS_MAX, LABEL, PAPER_BA
 from colane.cli.errors import MisuseError
 from colane.cli.jobs.objects import Object
 from colane.cli.service.command import node_name
-from colane.cli.service.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
+from colane.engines.local import LocalConfig
 from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class MixedPlan:
     """The mixed batch on this machine.
 
     Attributes:
-        devices: For `StackConfig`.
+        devices: For `LocalConfig`.
         device_count: How many there are.
         cores: Of the machine.
         common: Fields that all training jobs have in common.
@@ -100,9 +100,9 @@ class MixedPlan:
             return []
         return [{**self._small(URGENT, "vgg11"), "priority": 10, "labels": {LABEL: phase.name}}]
 
-    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
         """Return what to start for a phase."""
-        return StackConfig.of(
+        return LocalConfig.of(
             state_dir, node_name(), policy=phase.policy, devices=self.devices, mps=phase.mps, heartbeat=heartbeat_s,
             env=self.agent_env, **phase.settings,
         )  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any, Final
 from colane.cli.errors import MisuseError
 from colane.cli.jobs.objects import Object
 from colane.cli.service.command import node_name
-from colane.cli.service.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
+from colane.engines.local import LocalConfig
 from colane.model.hardware import Gpu
 from colane.model.words import count
 from colane.workloads import cifar10
@@ -69,7 +69,7 @@ class DemoPlan:
 
     Attributes:
         phases: Runs in order; the first is the baseline.
-        devices: For `StackConfig`.
+        devices: For `LocalConfig`.
         job: Fields all jobs have in common.
         env: Variables of all jobs.
         title: Heading of the report.
@@ -101,9 +101,9 @@ class DemoPlan:
         """Return what is submitted while the batch runs: nothing."""
         return []
 
-    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
         """Return what to start for a phase."""
-        return StackConfig.of(
+        return LocalConfig.of(
             state_dir,
             node_name(),
             policy=phase.policy,

@@ -10,7 +10,7 @@ from colane.cli import output
 from colane.cli.demo.mixed import MixedPlan, MixedWatcher
 from colane.cli.demo.plan import LABEL, DemoPhase
 from colane.cli.jobs.objects import Object
-from colane.cli.service.stack import Stack, StackConfig
+from colane.engines.local import LocalConfig, LocalEngine
 
 if TYPE_CHECKING:
     from colane.cli.demo.plan import DemoPlan
@@ -44,11 +44,11 @@ class BatchPlan(Protocol):
     def arrivals(self, phase: DemoPhase, batch: Sequence[Object]) -> list[Object]:
         """What is submitted now, while the batch runs; never twice."""
 
-    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
         """What is started for a phase."""
 
 
-AtEnd = Callable[[Stack, DemoPhase, Sequence[Object]], None]
+AtEnd = Callable[[LocalEngine, DemoPhase, Sequence[Object]], None]
 """What is done once all jobs of a phase have ended, while its scheduler still answers."""
 
 
@@ -56,7 +56,7 @@ def run_paper(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tup
     """Run paper A's batch, and return the report and how many jobs failed."""
     made: list[Report] = []
 
-    def at_end(stack: Stack, phase: DemoPhase, _ended: Sequence[Object]) -> None:
+    def at_end(stack: LocalEngine, phase: DemoPhase, _ended: Sequence[Object]) -> None:
         if phase == plan.phases[-1]:
             screen.say("drawing the report")
             made.append(_report(stack, plan, out))
@@ -73,7 +73,7 @@ def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tu
     runs: list[MixedRun] = []
     made: list[Report] = []
 
-    def at_end(stack: Stack, phase: DemoPhase, ended: Sequence[Object]) -> None:
+    def at_end(stack: LocalEngine, phase: DemoPhase, ended: Sequence[Object]) -> None:
         with stack.client() as scheduler:
             runs.append(watcher.run(phase, stack.node(), ended, read_measurements(scheduler)))
         if phase == plan.phases[-1]:
@@ -95,7 +95,7 @@ def run_batch(
     screen.begin(plan)
     failed = 0
     for phase in plan.phases:
-        with Stack(plan.stack_config(phase, state_dir, HEARTBEAT_S)) as stack:
+        with LocalEngine(plan.stack_config(phase, state_dir, HEARTBEAT_S)) as stack:
             ended = _run_phase(stack, plan, phase, screen, watcher)
             failed += _tell_failures(stack, ended)
             at_end(stack, phase, ended)
@@ -103,7 +103,7 @@ def run_batch(
 
 
 def _run_phase(
-    stack: Stack, plan: BatchPlan, phase: DemoPhase, screen: Screen, watcher: MixedWatcher | None
+    stack: LocalEngine, plan: BatchPlan, phase: DemoPhase, screen: Screen, watcher: MixedWatcher | None
 ) -> list[Object]:
     """Submit the batch, show it until every job has ended, and return the ended jobs."""
     with stack.client() as scheduler, screen.phase(phase):
@@ -132,7 +132,7 @@ def _batch(scheduler: Client, ids: Sequence[int], ended: dict[int, Object]) -> l
     return [ended.get(each) or live[each] for each in ids]
 
 
-def _tell_failures(stack: Stack, ended: Sequence[Object]) -> int:
+def _tell_failures(stack: LocalEngine, ended: Sequence[Object]) -> int:
     """Print the end of each failed job's log; the logs themselves go with the state directory."""
     failed = [job for job in ended if job["state"] != "succeeded"]
     with stack.client() as scheduler:
@@ -150,14 +150,14 @@ def _last_lines(scheduler: Client, job: Object) -> list[str]:
     return text.splitlines()[-LOG_LINES:]
 
 
-def _report(stack: Stack, plan: DemoPlan, out: Path) -> Report:
+def _report(stack: LocalEngine, plan: DemoPlan, out: Path) -> Report:
     from colane.cli.studies.report import make_report  # noqa: PLC0415 - matplotlib comes with it
 
     with stack.client() as scheduler:
         return make_report(scheduler, LABEL, {}, out, plan.title)
 
 
-def _mixed_report(stack: Stack, plan: MixedPlan, runs: Sequence[MixedRun], out: Path) -> Report:
+def _mixed_report(stack: LocalEngine, plan: MixedPlan, runs: Sequence[MixedRun], out: Path) -> Report:
     from colane.cli.studies.report import make_report  # noqa: PLC0415 - as above
     from colane.report.mixed import mechanism_sentences, mixed_table  # noqa: PLC0415
     from colane.report.mixed_plots import mixed_timeline  # noqa: PLC0415

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from colane.cli.jobs.objects import Object
-    from colane.cli.service.stack import Stack
     from colane.client.client import Client
+    from colane.engines.local import LocalEngine
 
 LOOK_EVERY_S: Final = 0.5
 HEARTBEAT_S: Final = 0.5
@@ -71,7 +71,7 @@ class DemoWatch(ABC):
                 self._last[number] = sentence
         self._told[number] = len(job["story"])
 
-    def until(self, stack: Stack, is_done: Callable[[dict[int, Object]], bool], max_s: float) -> bool:
+    def until(self, stack: LocalEngine, is_done: Callable[[dict[int, Object]], bool], max_s: float) -> bool:
         """Look until something is so, for so long at most; whether it came to be."""
         deadline_s = time.monotonic() + max_s
         while time.monotonic() < deadline_s:

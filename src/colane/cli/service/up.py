@@ -18,7 +18,7 @@ from colane.settings.table import AGENT, SERVER, UP
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from colane.cli.service.stack import Stack
+    from colane.engines.local import LocalEngine
     from colane.settings.setting import Values
 
 FLAGS = (
@@ -43,7 +43,8 @@ def up(start: ServiceStart) -> None:
     stay in the queue for the next time. A closed terminal is no order: it goes on in the background, and writes to
     up.log. Where it is killed, jobs that run go on, and the next 'up' takes them over.
     """
-    from colane.cli.service.stack import Stack, StackConfig, interruptible, outlive_terminal  # noqa: PLC0415 - imported late
+    from colane.cli.service.terminal import interruptible, outlive_terminal  # noqa: PLC0415 - imported late
+    from colane.engines.local import LocalConfig, LocalEngine  # noqa: PLC0415 - imported late
 
     server, agent = start.values(SERVER), start.values(AGENT, without=SERVER.settings)
     topology, devices = agent[table.TOPOLOGY], agent[table.DEVICES]
@@ -52,7 +53,7 @@ def up(start: ServiceStart) -> None:
     elif devices is not None:
         _judge_devices(devices)
     _judge_limits(server)
-    config = StackConfig(
+    config = LocalConfig(
         state_dir=state_dir(server),
         node=agent[table.NAME] or node_name(),
         server=server,
@@ -60,7 +61,7 @@ def up(start: ServiceStart) -> None:
         token=token_of(start, server),
         keep_jobs=start.values(UP)[table.KEEP_JOBS],
     )
-    with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
+    with suppress(KeyboardInterrupt), interruptible(), LocalEngine(config) as stack:
         outlive_terminal(config.state_dir)
         for line in _greeting(stack):
             output.note(line)
@@ -98,7 +99,7 @@ def _judge(topology: str) -> None:
     imported(topology, "--topology")
 
 
-def _greeting(stack: Stack) -> Iterator[str]:
+def _greeting(stack: LocalEngine) -> Iterator[str]:
     config = stack.config
     yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, state in {config.state_dir}"
     node = stack.node()

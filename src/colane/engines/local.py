@@ -17,11 +17,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from colane.cli.errors import FailureError
-from colane.cli.output import note
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from colane.client.locate import SERVER_FILE, TOKEN_FILE, URL_VARIABLE, read_token
+from colane.engines import EngineError
 from colane.settings.setting import Given, Section, SettingError, Values
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, GRACE, HOST, NAME, SERVER, SERVER_PORT, STOP_JOBS, URL
@@ -39,9 +38,6 @@ LOOK_EVERY_S: Final = 0.02
 AGENT_STOP_MAX_S: Final = 20.0
 """The agent's last words fit into it, beside what its jobs have to save and to end."""
 
-UP_LOG: Final = "up.log"
-"""In the state directory: what is said once the terminal is closed."""
-
 SERVER_STOP_MAX_S: Final = 10.0
 
 RESTARTS_MAX: Final = 5
@@ -50,7 +46,7 @@ RESTARTS_WITHIN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackConfig:
+class LocalConfig:
     """What is started.
 
     Attributes:
@@ -92,9 +88,15 @@ class _Child:
     """One process; its standard input is its lifeline to us."""
 
     def __init__(
-        self, name: str, words: Sequence[str], document: Mapping[str, object], env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        words: Sequence[str],
+        document: Mapping[str, object],
+        tell: Callable[[str], None],
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self.tell = tell
         self.process = subprocess.Popen(
             [sys.executable, "-m", "colane.cli", *words, "--with-parent"],
             env={**os.environ, **(env or {})},
@@ -119,7 +121,7 @@ class _Child:
         try:
             self.process.wait(max_s)
         except subprocess.TimeoutExpired:
-            note(f"the {self.name} does not stop, so it is killed")
+            self.tell(f"the {self.name} does not stop, so it is killed")
             self.process.kill()
             self.process.wait()
         self.close()
@@ -134,15 +136,24 @@ class _Child:
             self.pidfd = -1
 
 
-class Stack:
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+class LocalEngine:
     """A context manager: inside it a scheduler answers at `url` and its one node has registered.
 
+    Args:
+        config: What is started.
+        tell: Told what happens, a line each; standard error by default.
+
     Raises (on entering):
-        FailureError: One of the two cannot start; it has said why on standard error.
+        EngineError: One of the two cannot start; it has said why on standard error.
     """
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: LocalConfig, tell: Callable[[str], None] = _to_stderr) -> None:
         self.config = config
+        self._tell = tell
         self.url = ""
         self._port = config.server[SERVER_PORT]
         self._server: _Child | None = None
@@ -162,7 +173,7 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is KeyboardInterrupt:
-            note("stopping")
+            self._tell("stopping")
         self.stop()
 
     def client(self) -> Client:
@@ -183,7 +194,7 @@ class Stack:
         """Wait, for ever or for a while, and start anew what dies meanwhile.
 
         Raises:
-            FailureError: It dies again and again.
+            EngineError: It dies again and again.
         """
         deadline_s = None if max_s is None else time.monotonic() + max_s
         while deadline_s is None or time.monotonic() < deadline_s:
@@ -201,7 +212,9 @@ class Stack:
             if self._agent is not None:
                 lead_s = 0.0 if self.config.keep_jobs else self._cancel_running(self._agent)
                 if lead_s:
-                    note(f"jobs that run have up to {lead_s + self.config.agent[GRACE]:g} s to save and end; {AGAIN}")
+                    self._tell(
+                        f"jobs that run have up to {lead_s + self.config.agent[GRACE]:g} s to save and end; {AGAIN}"
+                    )
                 self._agent.end(AGENT_STOP_MAX_S + self.config.agent[GRACE] + lead_s)
                 self._agent = None
             if self._server is not None:
@@ -228,7 +241,7 @@ class Stack:
         config = self.config
         settings = {**config.server.document(), SERVER_PORT.name: Given(self._port, SERVER_PORT.flag)}
         words, said = ["server", "--state", str(config.state_dir)], {"settings": settings, "token": config.token}
-        child = self._server = _Child("scheduler", words, said)
+        child = self._server = _Child("scheduler", words, said, self._tell)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.
         self._port = int(self.url.rpartition(":")[2])
@@ -245,7 +258,7 @@ class Stack:
         folder = config.agent[AGENT_STATE] or config.state_dir / AGENT_DIR
         words, said = ["agent", "--state", str(folder)], {"settings": settings, "token": self.token}
         started_s = time.time()
-        child = self._agent = _Child("agent", words, said, config.env)
+        child = self._agent = _Child("agent", words, said, self._tell, config.env)
         with self.client() as scheduler:
             _wait_for(child, lambda: _seen_since(scheduler, config.node, started_s))
 
@@ -254,12 +267,12 @@ class Stack:
         child.close()
         folder = self.config.state_dir
         if child is self._agent and not (folder / SERVER_FILE).exists():
-            raise FailureError(f"{folder} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew")
+            raise EngineError(f"{folder} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew")
         now_s = time.monotonic()
         if len(self._deaths) == RESTARTS_MAX and now_s - self._deaths[0] < RESTARTS_WITHIN_S:
-            raise FailureError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
+            raise EngineError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
         self._deaths.append(now_s)
-        note(f"the {child.name} has died ({_how(code)}) and is started again")
+        self._tell(f"the {child.name} has died ({_how(code)}) and is started again")
         if child is self._server:
             self._start_server()
         else:
@@ -275,15 +288,13 @@ def _wait_for(child: _Child, look: Callable[[], Found | None]) -> Found:
     began_s, is_told = time.monotonic(), False
     while (found := look()) is None:
         if select.select([child.pidfd], [], [], LOOK_EVERY_S)[0]:
-            failed = FailureError("")  # the child itself has said why
-            failed.exit_code = max(child.process.wait(), 1)
-            raise failed
+            raise EngineError(exit_code=max(child.process.wait(), 1))  # it has said why itself
         waited_s = time.monotonic() - began_s
         if waited_s > START_LONG_S and not is_told:
-            note(f"the {child.name} takes long to start: this machine is busy")
+            child.tell(f"the {child.name} takes long to start: this machine is busy")
             is_told = True
         if waited_s > START_MAX_S:
-            raise FailureError(f"the {child.name} is not ready after {START_MAX_S:.0f} s")
+            raise EngineError(f"the {child.name} is not ready after {START_MAX_S:.0f} s")
     return found
 
 
@@ -318,23 +329,12 @@ def _hurrying(agent: Callable[[], _Child | None]) -> Iterator[None]:
         if child is not None and number != signal.SIGHUP:
             child.signal(signal.SIGTERM)
 
-    with _handled(hurry):
+    with handled(hurry):
         yield
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt for whatever asks for our end, so that what was started is stopped."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with _handled(interrupt):
-        yield
-
-
-@contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle what asks for our end in this way meanwhile."""
     before = {number: signal.signal(number, handler) for number in END_SIGNALS}
     try:
@@ -342,16 +342,3 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
     finally:
         for number, had in before.items():
             signal.signal(number, had)
-
-
-def outlive_terminal(folder: Path) -> None:
-    """From now on a closed terminal is no order: what would be said there is written to a file."""
-
-    def go_on(_number: int, _frame: FrameType | None) -> None:
-        log = os.open(folder / UP_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        for fd in (1, 2):
-            os.dup2(log, fd)
-        os.close(log)
-        note(f"its terminal is closed: it goes on in the background; kill {os.getpid()} stops all")
-
-    signal.signal(signal.SIGHUP, go_on)

@@ -1,0 +1,1 @@
+"""Room for pages of the scheduler that people look at. Empty yet."""
