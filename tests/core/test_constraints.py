@@ -30,6 +30,7 @@ SIGNAL = CheckpointContract("SIGUSR1", 9.0)
         (Constraints(sizes_lost=(4, 2)), {"sizes": (), "gpus": 1}),
         (Constraints(cores=5), {"cores": 5}),
         (Constraints(sharing_domain="user ann"), {"sharing_domain": "user ann"}),
+        (Constraints(gpu_memory_bytes=9), {"gpu_memory_bytes": 9}),
     ],
 )
 def test_constraints_change_what_a_job_needs(constraints: Constraints, changed: dict[str, object]) -> None:
@@ -51,7 +52,7 @@ def test_who_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
 CONSTRAINED = {
     "share", "preemptible", "checkpoint", "sizes", "gpus_min", "gpus_max", "cores", "sharing_domain", "need", "part",
     "at",
-    "can_run_on",
+    "can_run_on", "gpu_memory_bytes",
 }  # fmt: skip
 """What may be another than was declared."""
 

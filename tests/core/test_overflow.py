@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from colane.core import ClusterState, Core
-from colane.core.events import Ended, Launched, NodeRegistered, Outcome, ProfileDeclared, Progressed, Submitted
+from colane.core.events import (
+    Ended,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    Outcome,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+)
 from colane.core.policy import Policy
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
@@ -172,3 +185,66 @@ def test_who_answers_requests_is_no_company_for_that() -> None:
     cluster.grows(2, 1 * GIB, 4 * GIB)
     cluster.grows(1, 1 * GIB, 14 * GIB)
     assert cluster.job(2).state is JobState.STOPPING
+
+
+FORGED = 17 << 40
+"""More than any device has: a job writes its page itself."""
+
+
+@pytest.mark.parametrize("declared", [None, 2 * GIB])
+@pytest.mark.parametrize("spoilt", [(FORGED, FORGED), (1 * GIB, FORGED), (FORGED, 1 * GIB), (15 * GIB, 16 * GIB)])
+def test_no_sample_keeps_a_family_off_every_gpu(spoilt: tuple[int, int], declared: int | None) -> None:
+    """Neither what is impossible nor safety factors on what is possible: such a job runs with a GPU to itself."""
+    cluster = Cluster()
+    cluster.run("a")
+    cluster.grows(1, *spoilt)
+    cluster.ends(1, "exited", 0)
+    cluster.run("a", gpu_memory_bytes=declared)
+    assert cluster.job(1).state is JobState.LAUNCHING
+    load = next(iter(cluster.core.state.gpus.values()))
+    assert load.needed_bytes == (16 * GIB if declared is None else declared)
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_what_is_declared_wins_over_what_others_have_taught(is_declared: bool) -> None:
+    cluster = Cluster(a=(12, 3), b=(1, 1))
+    cluster.run("a", "b", gpu_memory_bytes=4 * GIB if is_declared else None)
+    assert [cluster.job(k).state for k in (1, 2)] == [
+        JobState.LAUNCHING, JobState.LAUNCHING if is_declared else JobState.QUEUED,
+    ]  # fmt: skip
+    cluster.grows(1, 1 * GIB, 2 * GIB)
+    if is_declared:
+        assert cluster.job(2).state is JobState.LAUNCHING, "who keeps within it is not held to what others needed"
+
+
+def test_who_needs_more_than_declared_is_booked_by_that_and_gives_way_first() -> None:
+    """Though it is the oldest: those that came later rely on what it declared."""
+    cluster = Cluster(a=(1, 1), b=(1, 9))
+    cluster.run("a", gpu_memory_bytes=2 * GIB)
+    cluster.run("b")
+    cluster.grows(1, 1 * GIB, 4 * GIB)
+    exceeding, load = cluster.job(1), next(iter(cluster.core.state.gpus.values()))
+    assert exceeding.effective.gpu_memory_bytes == int(4 * GIB * 1.05)
+    assert exceeding.spec.gpu_memory_bytes == 2 * GIB
+    assert sum(load.bookings[0].memory or ()) == int(4 * GIB * 1.05)
+    assert JobState.STOPPING not in {cluster.job(k).state for k in (1, 2)}, "both fit"
+    cluster.grows(1, 1 * GIB, 8 * GIB)
+    assert [cluster.job(k).state for k in (1, 2)] == [JobState.STOPPING, JobState.LAUNCHING]
+    cluster.ends(1, "signalled")
+    assert cluster.job(1).state is JobState.QUEUED, "it is booked as it was seen, and waits for room for that"
+    audit(cluster.core.state)
+
+
+def test_a_gpu_with_more_memory_raises_what_its_family_may_be_booked_and_its_loss_lowers_it() -> None:
+    cluster = Cluster()
+    cluster.run("a")
+    cluster.grows(1, 15 * GIB, 16 * GIB)
+    large = make_node("n1", 1)
+    large = replace(large, gpus=(replace(large.gpus[0], memory_bytes=80 * GIB),))
+    load = next(iter(cluster.core.state.gpus))
+    assert cluster.core.state.gpus[load].needed_bytes == 16 * GIB
+    cluster.step(NodeRegistered(large))
+    assert cluster.core.state.gpus[load].needed_bytes == int((15 * 1.1 + 1) * 1.05 * GIB)
+    cluster.step(NodeLost("n1"))
+    assert cluster.core.state.gpus[load].needed_bytes == 16 * GIB
+    audit(cluster.core.state)

@@ -22,6 +22,7 @@ class Constraints(NamedTuple):
         sizes_lost: Numbers of GPUs at which it does not come up.
         cores: Cores it is to start with, where these are tuned, in place of those declared.
         sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
+        gpu_memory_bytes: What it was seen to need of a GPU, where that is more than was declared.
     """
 
     isolated: bool = False
@@ -30,6 +31,7 @@ class Constraints(NamedTuple):
     sizes_lost: tuple[int, ...] = ()
     cores: int | None = None
     sharing_domain: str = ""
+    gpu_memory_bytes: int | None = None
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -41,7 +43,7 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         return spec
     lost = constraints.sizes_lost
     left = tuple([size for size in spec.sizes if size not in lost]) if lost else spec.sizes
-    learnt = constraints.checkpoint
+    learnt, held_bytes = constraints.checkpoint, constraints.gpu_memory_bytes
     saves = spec.preemptible or (learnt is not None and spec.checkpoint is None)
     return replace(
         spec,
@@ -52,4 +54,5 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         checkpoint=spec.checkpoint if learnt is None else learnt,
         cores=spec.cores if constraints.cores is None else constraints.cores,
         sharing_domain=constraints.sharing_domain,
+        gpu_memory_bytes=spec.gpu_memory_bytes if held_bytes is None else held_bytes,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, final
 
-from colane.model.hardware import usual_sharing
+from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
@@ -121,6 +121,7 @@ class Beliefs:
         self.loads_learnt: dict[BelievedLoad, None] = {}
         self._loads: dict[tuple[str, int | None, str], dict[tuple[ProfileKey, bool], BelievedLoad]] = {}
         self._overheads: dict[str, float] = {}
+        self._devices: dict[str, dict[int, int]] = {}
         self._curves = Curves(self._profiles.values())
         self._rates: dict[_Asked, Rate] = {}
         self._rates_by = 0
@@ -181,7 +182,9 @@ class Beliefs:
     def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
         """P and E to book on each GPU, None when nobody declared or measured it.
 
-        The larger of declared and measured is taken, so that a job is never booked below what its owner asked.
+        What the job's owner declared wins over what was measured of its kind, which other jobs may have spoilt: a job
+        that was seen to need more than that has the larger need among its constraints (`core.reducers.memory`). What
+        was measured is no more than a GPU of the type has, so that safety factors, too, keep no job off all of them.
         """
         declared = spec.gpu_memory_bytes
         key = profile_key(spec, gpu_type, gpus)
@@ -190,8 +193,34 @@ class Beliefs:
             return None if declared is None else Memory(declared, 0)
         persistent = (known[0].value + self._overhead_beside(known[0], key)) * self.config.persistent_factor
         total = (persistent + known[1].value) * self.config.total_factor
-        total = max(total, declared or 0)
-        return Memory(int(persistent), int(total - persistent))
+        if known[0].source is not ValueSource.MEASURED:
+            total = max(total, declared or 0)
+        elif declared is not None:
+            total = float(declared)
+        elif (largest := max(self._devices.get(gpu_type, ()), default=None)) is not None:
+            total = min(total, largest)
+        persistent = min(persistent, total)
+        return Memory(int(persistent), int(total) - int(persistent))
+
+    def see_devices(self, old: Iterable[Gpu], new: Iterable[Gpu]) -> tuple[str, ...]:
+        """A node's GPUs are others than they were: types whose largest memory is another by that."""
+        before = {gpu_type: max(sizes) for gpu_type, sizes in self._devices.items()}
+        for gpu in new:
+            sizes = self._devices.setdefault(gpu.type, {})
+            sizes[gpu.memory_bytes] = sizes.get(gpu.memory_bytes, 0) + 1
+        for gpu in old:
+            sizes = self._devices[gpu.type]
+            sizes[gpu.memory_bytes] -= 1
+            if not sizes[gpu.memory_bytes]:
+                del sizes[gpu.memory_bytes]
+            if not sizes:
+                del self._devices[gpu.type]
+        after = {gpu_type: max(sizes) for gpu_type, sizes in self._devices.items()}
+        changed = tuple([one for one in sorted({*before, *after}) if before.get(one) != after.get(one)])
+        if changed:
+            self.terms_version += 1
+            self._terms.clear()
+        return changed
 
     def _overhead_beside(self, persistent: Value, key: ProfileKey) -> float:
         """What to add to a P that was declared as an allocator counts it: the most that was seen on the GPU type."""

@@ -6,13 +6,13 @@ from colane.core.cluster.load import Booking, GpuLoad
 from colane.core.cluster.state import ClusterState
 from colane.lanes.assign import LaneMember, Layout
 from colane.model.job import JobState
-from colane.model.profile import Memory
+from colane.model.profile import Memory, ValueSource
 
 
 def seen_layout(state: ClusterState, load: GpuLoad) -> Layout:
-    """Lanes of the jobs that remain on a GPU, in order of their start."""
+    """Lanes of the jobs that remain on a GPU, in order of their start; those that need more than declared come last."""
     members = []
-    for booking in load.bookings:
+    for booking in sorted(load.bookings, key=lambda one: state.jobs[one.job].constraints.gpu_memory_bytes is not None):
         memory = _need(state, booking)
         if memory is not None and state.jobs[booking.job].state is not JobState.STOPPING:
             members.append(LaneMember(booking.job, booking.lane, memory))
@@ -25,8 +25,13 @@ def is_overfull(state: ClusterState, load: GpuLoad) -> bool:
 
 
 def _need(state: ClusterState, booking: Booking) -> Memory | None:
-    """P and E; as booked where nothing was measured."""
+    """P and E, within what is declared; as booked where nothing was measured."""
     profile = state.beliefs.profiles.get(booking.key)
     if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
         return booking.memory
-    return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))
+    persistent, ephemeral = int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value)
+    declared = state.jobs[booking.job].effective.gpu_memory_bytes
+    if declared is None or profile.persistent_bytes.source is not ValueSource.MEASURED:
+        return Memory(persistent, ephemeral)
+    persistent = min(persistent, declared)
+    return Memory(persistent, min(ephemeral, declared - persistent))

@@ -7,7 +7,7 @@ from nodes and jobs, so nothing is lost when the process dies; `restore` does ju
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
@@ -20,7 +20,7 @@ from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_h
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
-from colane.model.hardware import GpuId, Node
+from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
@@ -235,6 +235,7 @@ class ClusterState:
     def put_node(self, node: Node) -> None:
         """Add a node, or take its new description; its jobs are kept."""
         known = self.nodes.get(node.name)
+        self._see_devices(() if known is None else known.node.gpus, node.gpus)
         if known is None:
             known = NodeState(node, self._order_next, self.version)
             self._order_next += 1
@@ -255,10 +256,18 @@ class ClusterState:
         self._touch(known)
         self.changed_pools.add(node.pool)
 
+    def _see_devices(self, old: Sequence[Gpu], new: Sequence[Gpu]) -> None:
+        """Book anew what rests on how much memory GPUs of a type have."""
+        changed = self.beliefs.see_devices(old, new)
+        for key in list(self.keys_in_use) if changed else ():
+            if key.gpu_type in changed:
+                self.refresh_bookings(key)
+
     def remove_node(self, name: str) -> None:
         """Drop a node that carries no job any more."""
         node = self.nodes[name]
         self._forget_gpus(node)
+        self._see_devices(node.node.gpus, ())
         self.draining.pop(name, None)
         del self.nodes[name]
         self.closed.pop(name, None)

@@ -99,7 +99,9 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
     reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
     for mate in mates:
         progress = step.state.progress.get(mate)
-        grown = None if progress is None else learn_memory(step, step.state.jobs[mate], progress, growth_ratio=1.0)
+        if progress is None:
+            continue
+        _, grown = learn_memory(step, step.state.jobs[mate], progress, growth_ratio=1.0)
         if grown is not None:
             step.grown.append(grown)
     step.finish(job, JobState.QUEUED, reason, end_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from colane.core.reducers.step import Step
 from colane.model.job import Job
 from colane.model.profile import ProfileKey
@@ -11,22 +13,57 @@ from colane.perf.observe import MEMORY_GROWTH_RATIO, memory_seen
 
 def learn_memory(
     step: Step, job: Job, progress: Progress, growth_ratio: float = MEMORY_GROWTH_RATIO
-) -> ProfileKey | None:
-    """Believe what a sample shows of memory, where that is so many times what was known; its kind, if it did.
+) -> tuple[Job, ProfileKey | None]:
+    """Believe what a sample shows of memory, where that is so many times what was known.
 
     Before its first step a job may be loading still: then only what shows that too little was booked for it is
     believed. Some jobs, of frameworks that Colane does not follow, never show a step.
+
+    Returns:
+        The job, booked by what it was seen to need where that is more than was declared; and its kind, if it or its
+        kind was seen to need more than before.
     """
     if not job.gpus_held:
-        return None
+        return job, None
+    progress = _within_device(step, job, progress)
     load = step.state.gpus[job.gpus_held[0]]
     if progress.steps == 0:
         booked = next((b.memory for b in load.bookings if b.job == job.id), None)
         if booked is None or (progress.peak_bytes or 0) <= booked.persistent_bytes + booked.ephemeral_bytes:
-            return None
+            return job, None
     key = step.state.beliefs.terms(job.effective, load.gpu.type, job.gpu_count).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key), growth_ratio)
-    if seen is None:
+    if seen is not None:
+        step.learn(seen)
+    exceeding = _exceeds(step, job, key, progress)
+    return exceeding or job, None if seen is None and exceeding is None else key
+
+
+def _within_device(step: Step, job: Job, progress: Progress) -> Progress:
+    """A job writes its page itself, and may hold more than there is of what stands in for a GPU: it needs all of it."""
+    if progress.peak_bytes is None or progress.persistent_bytes is None:
+        return progress
+    device_bytes = max([step.state.gpus[gpu].gpu.memory_bytes for gpu in job.gpus_held])
+    if max(progress.peak_bytes, progress.persistent_bytes, progress.overhead_bytes or 0) <= device_bytes:
+        return progress
+    return replace(
+        progress,
+        peak_bytes=min(progress.peak_bytes, device_bytes),
+        persistent_bytes=min(progress.persistent_bytes, device_bytes),
+        overhead_bytes=None if progress.overhead_bytes is None else min(progress.overhead_bytes, device_bytes),
+    )
+
+
+def _exceeds(step: Step, job: Job, key: ProfileKey, progress: Progress) -> Job | None:
+    """A job that holds more than was declared, booked by what it holds; None where it does not."""
+    declared, peak_bytes = job.effective.gpu_memory_bytes, progress.peak_bytes or 0
+    if declared is None or peak_bytes <= declared:
         return None
-    step.learn(seen)
-    return key
+    device_bytes = max([step.state.gpus[gpu].gpu.memory_bytes for gpu in job.gpus_held])
+    need_bytes = min(device_bytes, int(peak_bytes * step.state.beliefs.config.total_factor))
+    if need_bytes <= declared:
+        return None
+    exceeding = job.under(job.constraints._replace(gpu_memory_bytes=need_bytes))
+    step.put(exceeding)
+    step.state.refresh_bookings(key)
+    return exceeding

@@ -155,7 +155,7 @@ def progressed(step: Step, event: Progressed) -> None:
     job = out_of_turns.told(step, job, event.progress)
     job = checkpointing.told(step, job, event.progress)
     job = reforming.told(step, job, event.progress)
-    grown = learn_memory(step, job, event.progress)
+    job, grown = learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
@@ -173,7 +173,7 @@ def ended(step: Step, event: Ended) -> None:
     grown, is_on_one_node = None, len(job.placement.nodes) == 1
     if event.progress is not None and event.node in ("", job.placement.node):
         step.state.progress[job.id] = event.progress
-        grown = learn_memory(step, job, event.progress)
+        job, grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
