@@ -235,6 +235,25 @@ def test_last_lines_of_a_log(live: Colane, shared_up: Up, lines: int, expected: 
     assert live("logs", "-n", str(lines), str(job)).out == expected
 
 
+def test_a_job_is_submitted_again_with_what_this_shell_has_now(
+    live: Colane, shared_up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FROM_SHELL", "then")
+    words = ["--workdir", str(tmp_path), "--gpus", "0", "--label", "t=again", "--", "sh", "-c", "echo $FROM_SHELL; pwd"]
+    first = submitted(live("submit", *words))
+    shared_up.wait_for(first, "succeeded")
+    monkeypatch.setenv("FROM_SHELL", "now")
+    said = live("again", str(first))
+    assert said.err == f"note: as job {first} in {tmp_path}, with the environment of this shell\n"
+    second = submitted(said)
+    ended = shared_up.wait_for(second, "succeeded")
+    assert (ended["labels"], ended["needs"]["gpus"]) == ({"t": "again"}, 0)
+    assert live("logs", str(first)).out == f"then\n{tmp_path}\n"
+    assert live("logs", str(second)).out == f"now\n{tmp_path}\n"
+    refused = live("again", "999999")
+    assert (refused.code, refused.err) == (2, "colane: there is no job 999999\n")
+
+
 def test_the_logs_of_all_attempts_are_kept_and_joined(live: Colane) -> None:
     code = "echo this is $COLANE_ATTEMPT; printf more; exit $COLANE_ATTEMPT"
     said = live("submit", "--wait", "--retries", "1", "--", "sh", "-c", code)

@@ -80,3 +80,75 @@ async def test_a_built_in_job_has_a_command_too() -> None:
     async with world() as w:
         await w.good("POST", "/job", {"model_name": "resnet18", "batch_size": 8, "iters": 3, "dataset": "digits"})
         assert "colane.workloads" in (await w.good("GET", "/job/1"))["command"]
+
+
+REQUEST: dict[str, Any] = {
+    "command": ["python", "train.py", "--lr", "0.1"],
+    "gpus": "1..2",
+    "time_limit": "2h",
+    "labels": {"run": "a"},
+    "retries": 0,
+    "checkpoint": "plain",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("caller", CALLERS)
+async def test_its_request_is_given_to_its_owner_alone(caller: str, state: str) -> None:
+    whom, _ = CALLERS[caller]
+    async with world() as w:
+        await come_to(w, state, **REQUEST)
+        status, said = await (await guest(w, "t", **whom)).ask("GET", "/job/1/request")
+        if caller == "its owner":
+            assert (status, said) == (200, {**REQUEST, "workdir": "/home/ann", "gpus": [1, 2], "time_limit": 7200.0})
+        else:
+            assert status == 403
+            assert said["detail"].startswith("job 1 belongs to ann: only its owner may submit it again; you are ")
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_job_submitted_again_is_the_same_but_for_its_environment(state: str) -> None:
+    async with world() as w:
+        ann = await guest(w, "t", user="ann")
+        await come_to(w, state, **REQUEST)
+        _, request = await ann.ask("GET", "/job/1/request")
+        assert await ann.ask("POST", "/job", {**request, "env": {"NEW": "one"}}) == (200, {"id": 2})
+        first, second = [await w.good("GET", f"/job/{job}") for job in (1, 2)]
+        for shown in (first, second):
+            del shown["needs"]["gpus"]  # the best of its sizes is that of the nodes that there are
+        for name in ("name", "family", "user", "needs", "labels", "command", "workdir", "batch_size"):
+            assert first[name] == second[name], name
+        assert await ann.ask("GET", "/job/2/request") == (200, request)
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_built_in_job_is_asked_for_as_it_was(state: str) -> None:
+    wanted = {"model_name": "resnet18", "batch_size": 8, "iters": 3, "dataset": "digits", "python": "/venv/bin/python"}
+    async with world() as w:
+        await come_to(w, state, **{"command": None, **wanted})
+        _, request = await (await guest(w, "t", user="ann")).ask("GET", "/job/1/request")
+        assert request == {**wanted, "workdir": "/home/ann"}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_what_a_secret_has_left_of_a_command_is_not_submitted(state: str) -> None:
+    async with world() as w:
+        await come_to(w, state, command=COMMAND)
+        status, said = await (await guest(w, "t", user="ann")).ask("GET", "/job/1/request")
+        if state == "ended":
+            refusal = "its command held a secret (--api-key), not kept beyond its end: submit it anew"
+            assert (status, said["detail"]) == (409, f"{refusal}, with the secret in the environment")
+        else:
+            assert (status, said["command"]) == (200, COMMAND)
+
+
+async def test_of_a_job_of_an_older_colane_too_little_is_kept() -> None:
+    async with world() as w:
+        await come_to(w, "running", **REQUEST)
+        old = {"command": ["true"], "workdir": "/", "env": {}}
+        w.service.store.commit(Transaction([Put(LAUNCH_SPECS, job_key(1), old)]))
+        ann = await guest(w, "t", user="ann")
+        for _ in range(2):
+            status, said = await ann.ask("GET", "/job/1/request")
+            assert (status, "submit it anew" in said["detail"]) == (409, True)
+            await w.good("POST", "/finished_job", finished(1))

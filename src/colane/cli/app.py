@@ -25,6 +25,7 @@ NOUNS: Final = {
     "server": "service.server",
     "agent": "service.agent",
     "submit": "submit.command",
+    "again": "submit.again",
     "ps": "jobs.ps",
     "show": "jobs.show",
     "why": "jobs.why",

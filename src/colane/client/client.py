@@ -110,6 +110,10 @@ class Client:
         """Return a job, live or ended."""
         return dict(self._get(f"/job/{job_id}"))
 
+    def request(self, job_id: int) -> Object:
+        """Return the request by which a job like this one of the caller's is submitted, without an environment."""
+        return dict(self._get(f"/job/{job_id}/request"))
+
     def why(self, job_id: int) -> Object:
         """Return why a job is where it is: `sentence`, `why`, `facts`, `jobs`."""
         return dict(self._get(f"/job/{job_id}/why"))

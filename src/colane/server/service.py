@@ -310,6 +310,22 @@ class Service:
             **submission.to_launch(secret),
         }
 
+    async def request_of(self, job_id: JobId, caller: Caller) -> Body:
+        """Return the request by which a job like this one is submitted, without an environment.
+
+        Raises:
+            RefusedError: 403, another user's, also for operators: it would run as they; 404; 409, not all was kept.
+        """
+        live, key = self.read_model.jobs.get(job_id), job_key(job_id)
+        if live is None:
+            ended, job = await self._ended(job_id)
+            kept = ended.get("submitted")
+        else:
+            job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, key)
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        caller.demand_own(job_id, job.spec.user, "submit it again")
+        return submission.to_submit_again(kept)
+
     async def locate_log(self, job_id: JobId, caller: Caller, number: int | None = None) -> LogPlace:
         """Return where the log of an attempt of a job lies: of its latest for None, of the first known of for 0.
 

@@ -80,8 +80,12 @@ def submit(words: Words = None, wait: Wait = False, as_json: output.Json = False
     last word printed.
     """
     options = job_options.asked(given)
-    file = _jobs_asked_for(words or [], options)
-    wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
+    hand_in(_jobs_asked_for(words or [], options), options, wait=wait, as_json=as_json)
+
+
+def hand_in(file: JobFile, options: Mapping[str, Any], *, wait: bool, as_json: bool) -> None:
+    """Submit jobs with what this shell gives them, and say so; options override what they say themselves."""
+    wanted = [merged(job, options, _shell({**job, **options})) for job in file.jobs]
     _refuse_mere_bytes(file, wanted)
     for job in wanted:
         _make_absolute(job)

@@ -18,7 +18,7 @@ MEANT: Final = (
     ("info describe get scontrol", "see colane show JOB and colane why JOB"),
     ("hold pause", "use colane suspend JOB"),
     ("release unpause continue", "use colane resume JOB"),
-    ("requeue restart retry", "cancel the job and submit it again; submit --retries N does so for failures"),
+    ("requeue restart retry resubmit rerun", "colane again JOB; submit --retries N does so for failures"),
     ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
     ("help", "see colane --help"),
     ("version", "see colane --version"),

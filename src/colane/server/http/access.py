@@ -70,6 +70,17 @@ class Caller:
                 FORBIDDEN, f"job {job} belongs to {owner}: only its owner or an operator may {deed} it; you are {self}"
             )
 
+    def demand_own(self, job: int, user: str, deed: str) -> None:
+        """Refuse all but the user a job belongs to.
+
+        Raises:
+            RefusedError: 403.
+        """
+        if self.role is Role.AGENT or self.name != user:
+            owner = user or "no user"
+            text = f"job {job} belongs to {owner}: only its owner may {deed}; you are {self}"
+            raise RefusedError.because(FORBIDDEN, text)
+
     def demand_node(self, name: str) -> None:
         """Refuse a caller that does not speak for a node.
 

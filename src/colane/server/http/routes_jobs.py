@@ -202,6 +202,13 @@ async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
 
 
+@router.get("/job/{number}/request")
+async def request_of(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
+    """Return the request by which a job like this one is submitted, without an environment: to its owner alone."""
+    body = await service.request_of(JobId(number), caller)
+    return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+
 @router.get("/job/{number}/log", response_class=Response)
 async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
     service: TheService,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from colane.model.secrets import masked
+from colane.server.http.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
 from colane.server.submitting.job_request import JobRequest
@@ -45,3 +46,20 @@ def view(kept: Mapping[str, Any] | None) -> Body:
     """Return command and working directory as the job object has them; of a record of an older Colane, None."""
     known = for_record(kept)
     return {name: known and known[name] for name in ("command", "workdir")}
+
+
+def to_submit_again(kept: Mapping[str, Any] | None) -> Body:
+    """Return the request by which a job like this one is submitted, without an environment.
+
+    Raises:
+        RefusedError: 409, of what is needed not all was kept.
+    """
+    said = None if kept is None else kept.get(ASKED)
+    if kept is None or said is None:
+        raise RefusedError.because(409, "an older Colane took this job in and has not kept its request: submit it anew")
+    if kept.get("hidden"):
+        names = ", ".join(kept["hidden"])
+        fix = "submit it anew, with the secret in the environment"
+        raise RefusedError.because(409, f"its command held a secret ({names}), not kept beyond its end: {fix}")
+    command = {} if "model_name" in said else {"command": list(kept["command"])}
+    return {**said, **command, "workdir": kept["workdir"]}

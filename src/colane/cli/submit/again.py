@@ -1,0 +1,35 @@
+"""`colane again`: submit a job of one's own once more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+from colane.cli.submit.command import Wait, hand_in
+from colane.cli.submit.jobfile import JobFile
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("again", epilog="Example: [bold]colane again 7[/bold]")(again)
+
+
+def again(job: jobs.JobArgument, wait: Wait = False, as_json: output.Json = False) -> None:
+    """Submit a job of yours again, live or ended, as a new job: its command, directory and options.
+
+    It runs in the directory of the first, with this shell's environment and virtual environment as they are now, as
+    with submit: a job's environment is not kept beyond its end. Variables that a job file had set are not set.
+
+    A command with a secret among its words is not kept whole either, and is not submitted again once its job has
+    ended. The new job's id is the last word printed.
+    """
+    with jobs.client() as scheduler:
+        request = scheduler.request(job)
+    workdir = Path(str(request.get("workdir", "")))
+    if not workdir.is_dir():
+        output.note(f"note: the directory of job {job} is not there on this machine: {workdir}")
+    output.note(f"note: as job {job} in {workdir}, with the environment of this shell")
+    hand_in(JobFile(Path(), [request]), {}, wait=wait, as_json=as_json)
