@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import pwd
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from colane.model.versions import own_version
-from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane, until_gone
+from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane, until, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -218,6 +219,19 @@ def test_show_says_what_a_job_runs_and_where_also_after_its_end(live: Colane, sh
     assert "sh -c 'echo $0' 'a b' --api-key ***" in shown
     assert str(tmp_path) in "".join(shown.split())
     assert live("show", str(job), "--json").json["workdir"] == str(tmp_path)
+
+
+def test_a_job_that_hangs_is_shown_to_make_no_step(live: Colane, shared_up: Up, gate: Gate) -> None:
+    code = f"import colane.adaptor as c; s = c.attach(); [s.step() for _ in range(50)]; open({str(gate.path)!r}).read()"
+    job = submitted(live("submit", "--name", "hangs", "--", sys.executable, "-c", code))
+    shared_up.wait_for(job, "running-protected")
+    until(lambda: "no step for" in live("why", str(job)).out, "it is told of")
+    row = next(line for line in live("ps").out.splitlines() if "hangs" in line)
+    assert re.search(r" 50 +0 .*no step for [0-9.]+ s", row), row
+    assert re.search(r"steps/s +0, no step for [0-9.]+ s \(usually [0-9.e-]+ s\)", live("show", str(job)).out)
+    assert re.search(rf"job {job} is running(-protected)?: no step for [0-9.]+ s \(usually", live("why", str(job)).out)
+    gate.open()
+    shared_up.wait_for(job, "succeeded")
 
 
 def test_following_a_log_to_its_end(live: Colane, shared_up: Up, gate: Gate) -> None:

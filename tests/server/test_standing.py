@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import World, launched, node, report, world
+from colane.model.progress import Progress, stall
+from tests.server.harness import World, finished, launched, node, report, world
+from tests.server.test_time import Machine
 
 SMALL = {"gpu_memory": "300MB"}
 
@@ -90,3 +92,68 @@ async def test_steps_that_a_script_announces_reach_the_agent_for_the_turns() -> 
         await run(w, LONG, LONG, SILENT)
         told = (await w.good("GET", "/node/n1"))["jobs"]
         assert [job["steps_total"] for job in told] == [7, 1500, None]
+
+
+STEPS: dict[str, Any] = {"steps": 50, "step_mean_s": 0.07, "step_median_s": 0.06}
+
+
+@pytest.mark.parametrize(
+    ("sample", "no_step_s"),
+    [
+        ({"last_step_s": 100.0, "at_s": 142.0}, 42.0),
+        ({"last_step_s": 100.0, "at_s": 105.0}, 5.0),
+        ({"last_step_s": 100.0, "at_s": 104.9}, None),
+        ({"last_step_s": 100.0, "at_s": 142.0, "step_median_s": None}, 42.0),
+        ({"last_step_s": 100.0, "at_s": 142.0, "step_median_s": None, "step_mean_s": None}, None),
+        ({"last_step_s": 100.0, "at_s": 142.0, "step_median_s": 4.3}, None),
+        ({"last_step_s": 100.0, "at_s": 142.0, "step_median_s": 4.2}, 42.0),
+        ({"last_step_s": None, "at_s": 142.0}, None),
+        ({"last_step_s": 100.0, "at_s": 142.0, "turn": "running"}, None),
+        ({"last_step_s": 100.0, "at_s": 160.0, "turn": "running"}, 60.0),
+        ({"last_step_s": 100.0, "at_s": 160.0, "turn": "ungated"}, 60.0),
+        ({"last_step_s": 100.0, "at_s": 900.0, "turn": "waiting"}, None),
+        ({"last_step_s": 100.0, "at_s": 900.0, "turn": "paused"}, None),
+        ({"last_step_s": 100.0, "at_s": 900.0, "turn": "kept"}, None),
+    ],
+)
+def test_a_job_without_a_step_for_ten_times_its_step_time_has_stalled(
+    sample: dict[str, Any], no_step_s: float | None
+) -> None:
+    found = stall(Progress(**{**STEPS, **sample}), since_s=50.0)
+    assert (None if found is None else found.no_step_s) == no_step_s
+
+
+def test_what_was_before_it_ran_again_does_not_count() -> None:
+    sample = Progress(**STEPS, last_step_s=100.0, at_s=900.0)
+    assert stall(sample, since_s=896.0) is None
+    assert stall(sample, since_s=890.0) == (10.0, 0.06)
+    assert stall(None, since_s=0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_told"), [({}, True), ({"kind": "inference"}, False), ({"gpus": 0, "cores": 1}, True)]
+)
+async def test_a_stalled_job_is_told_of_until_it_steps_again(fields: dict[str, Any], is_told: bool) -> None:
+    machine = Machine()
+    async with world(policy="fifo", clocks=machine.clocks(), node_timeout_s=1e6) as w:
+        await w.good("POST", "/node", node())
+        await w.submit(**fields)
+        began_s = w.service.driver.now()
+
+        async def step_at(last_step_s: float) -> tuple[Any, str]:
+            """What is said of its stalling once its agent has told of this last step."""
+            now_s = w.service.driver.now()
+            sample = {**STEPS, "first_step_s": began_s, "last_step_s": last_step_s, "at_s": now_s}
+            await w.good("POST", "/node/n1/report", report(launched(1, progress=sample), at_s=now_s))
+            shown = await w.good("GET", "/job/1")
+            return shown["stalled"], (await now(w, 1))[0]
+
+        assert (await step_at(began_s))[0] is None
+        machine.steady.skip(42.0)
+        stalled, said = await step_at(began_s)
+        assert (stalled is not None, said.startswith("no step for 42 s (usually 0.06 s)")) == (is_told, is_told)
+        assert (await step_at(w.service.driver.now()))[0] is None
+        machine.steady.skip(42.0)
+        await step_at(began_s)
+        await w.good("POST", "/finished_job", finished(1))
+        assert (await w.good("GET", "/job/1"))["stalled"] is None

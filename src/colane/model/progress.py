@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 UNGATED = "ungated"
 """It runs outside its lane, without turns."""
 
 KEPT = "kept"
 """It waits at its boundary until one that runs without turns is back, for want of memory."""
+
+
+STALLED_STEPS: Final = 10
+STALLED_MIN_S: Final = 5.0
+"""A job that has made no step for so many of its step times, and for so long, has stalled: a report is seconds old."""
+STALLED_IN_LANE_MIN_S: Final = 60.0
+"""One that takes turns with others has waited for its turn before, and a sample does not say when that was over."""
+WITHOUT_TURN: Final = frozenset({"waiting", "paused", KEPT})
+"""How a job stands in its lane while no step is expected of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +96,27 @@ class Progress:
     saves: bool = False
     reforms: bool = False
     ranks: int = 0
+
+
+class Stall(NamedTuple):
+    """How long a running job has made no step, and how long one usually takes it."""
+
+    no_step_s: float
+    step_s: float
+
+
+def stall(progress: Progress | None, since_s: float) -> Stall | None:
+    """Return how a running job stalls, None where it does not or too little is known.
+
+    Args:
+        progress: Its latest sample, by whose own clock it is judged.
+        since_s: When it came into its present state: before, it need not have been able to step.
+    """
+    if progress is None or progress.last_step_s is None or progress.turn in WITHOUT_TURN:
+        return None
+    step_s = progress.step_mean_s if progress.step_median_s is None else progress.step_median_s
+    if step_s is None:
+        return None
+    no_step_s = progress.at_s - max(progress.last_step_s, since_s)
+    least_s = STALLED_IN_LANE_MIN_S if progress.turn else STALLED_MIN_S
+    return Stall(no_step_s, step_s) if no_step_s >= max(STALLED_STEPS * step_s, least_s) else None

@@ -108,9 +108,20 @@ def _script(job: Mapping[str, Any]) -> str:
 
 
 def steps_per_s(job: Mapping[str, Any]) -> float | None:
-    """Return how fast it steps, from the mean of its recent steps."""
+    """Return how fast it steps, from the mean of its recent steps; 0 while it makes none any more."""
+    if job.get("stalled"):
+        return 0.0
     step_s = (job.get("progress") or {}).get("step_mean_s")
     return 1 / float(step_s) if step_s else None
+
+
+def stalled_text(job: Mapping[str, Any], *, is_whole: bool = False) -> str:
+    """Return for how long a running job has made no step, and how long one usually takes it; empty where it steps."""
+    stalls = job.get("stalled")
+    if not stalls:
+        return ""
+    usually = f" (usually {output.number(stalls['step_s'], 2)} s)" if is_whole else ""
+    return f"no step for {output.duration(stalls['no_step_s'])}{usually}"
 
 
 def believed_steps_per_s(job: Mapping[str, Any]) -> float | None:
@@ -127,7 +138,7 @@ def eta_s(job: Mapping[str, Any]) -> float | None:
     seen = steps_per_s(job)
     speed = believed_steps_per_s(job) if seen is None else seen * _turned(job)
     total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
-    if job["state"] not in {"running", "running-protected"} or speed is None or not total:
+    if job["state"] not in {"running", "running-protected"} or not speed or not total:
         return None
     return max(int(total) - int(job.get("steps") or 0), 0) / speed
 

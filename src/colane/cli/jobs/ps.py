@@ -77,6 +77,8 @@ def list_jobs(
     TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
     with ~ where speed or number of steps is a guess.
 
+    A job that has made no step for ten times as long as one usually takes it, and for 5 s at least, has a speed of 0.
+
     Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part it has had of the time it
     wanted its lane, and in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over
     that alone, as seen, and as predicted in brackets.
@@ -204,7 +206,7 @@ def _row(job: dict[str, Any], name: str) -> list[str]:
         job["state"],
         ",".join(job["gpus"]) or (job["node"] or ""),
         jobs.progress_text(job),
-        output.number(rate) if rate else "",
+        "" if rate is None else output.number(rate),
         output.duration(jobs.spent_s(job)),
         jobs.eta_text(job),
         _short_reason(job),
@@ -212,7 +214,9 @@ def _row(job: dict[str, Any], name: str) -> list[str]:
 
 
 def _short_reason(job: dict[str, Any]) -> str:
-    """Return the code of a waiting or ended job's reason; one that runs well needs none."""
+    """Return the code of a waiting or ended job's reason, or that it makes no steps; one that runs well needs none."""
+    if job.get("stalled"):
+        return jobs.stalled_text(job)
     if job["state"] in {"queued", "paused"} or jobs.is_slow(job) or jobs.has_ended(job):
         return job["why"] or ""
     return ""

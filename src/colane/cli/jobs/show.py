@@ -171,7 +171,8 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
     yield "steps", done
-    yield "steps/s", output.number(rate)
+    stalled = jobs.stalled_text(job, is_whole=True)
+    yield "steps/s", f"0, {stalled}" if stalled else output.number(rate)
     if left:
         guess = f" (as many steps as the last {job['family']} took)" if jobs.is_guessed(job) else ""
         yield "time left", left + guess

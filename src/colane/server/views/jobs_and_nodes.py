@@ -28,6 +28,7 @@ from colane.perf.rate import Rate
 from colane.server.store import documents
 from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
+from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 
 _SCALARS = ("id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt")
@@ -113,6 +114,8 @@ def job_view(
             for move in job.story
         ],
     }
+    stalls = stalled(job, progress)
+    body["stalled"] = None if stalls is None else stalls._asdict()
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
     body["steps_total_learned"] = length if body["steps_total"] is None else None

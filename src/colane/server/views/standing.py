@@ -11,7 +11,7 @@ from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
 from colane.model.kinds import JobKind
 from colane.model.lane import TurnRule, Turns
-from colane.model.progress import Progress
+from colane.model.progress import Progress, Stall, stall
 from colane.model.story import STEPPING
 from colane.model.words import percent, plural
 
@@ -47,11 +47,20 @@ def standing(
     """
     if job.placement is None or job.state not in STEPPING:
         return []
+    stalls = stalled(job, samples.get(job.id))
+    first = [] if stalls is None else [f"no step for {_span(stalls.no_step_s)} (usually {stalls.step_s:.2g} s)"]
     by_others = _used_by_others(samples.get(job.id))
     if co_runners is None:
         alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
-        return [alone, *by_others]
-    return [*_shared(job, co_runners, jobs, samples, turns, sees), *by_others]
+        return [*first, alone, *by_others]
+    return [*first, *_shared(job, co_runners, jobs, samples, turns, sees), *by_others]
+
+
+def stalled(job: Job, sample: Progress | None) -> Stall | None:
+    """Return how a job that runs makes no steps any more; None of all others, and of one that serves requests."""
+    if job.state not in STEPPING or job.spec.kind is JobKind.INFERENCE:
+        return None
+    return stall(sample, job.submit_s if job.since_s is None else job.since_s)
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:
