@@ -185,6 +185,18 @@ def node(kind: str = "V100", memory_bytes: int = 16 * 10**9) -> dict[str, Any]:
     return {"name": "n", "pool": "default", "lost": False, "messages": [], "gpus": [gpu]}
 
 
+def test_a_family_is_forgotten_by_its_name(colane: Command, tmp_path: Path) -> None:
+    assert colane("--steps", "10", job_file(tmp_path, "wrong", 20))[0] == 0
+    code, out, _ = colane("forget", "wrong")
+    assert (code, "its jobs are measured anew" in out) == (0, True)
+    left = json.loads(colane("--list", "--json")[1])["profiles"]
+    assert "wrong" not in {profile["key"]["family"] for profile in left}
+    code, _, err = colane("forget", "wrong")
+    assert (code, "nothing is known of family wrong" in err) == (1, True)
+    code, _, err = colane("forget")
+    assert code == 2
+
+
 def profile_body(family: str, gigabytes: int) -> dict[str, Any]:
     value = {"value": gigabytes * 1e9, "source": "measured", "samples": 1, "by": ""}
     key = {"family": family, "batch_size": None, "gpus": 1, "gpu_type": "V100"}

@@ -14,6 +14,7 @@ from colane.core.events import (
     NodeRegistered,
     Outcome,
     ProfileDeclared,
+    ProfilesForgotten,
     Progressed,
     Submitted,
 )
@@ -22,6 +23,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.config import PerfConfig
 from colane.scheduling.registry import preset
 
 from .audit import audit
@@ -248,3 +250,87 @@ def test_a_gpu_with_more_memory_raises_what_its_family_may_be_booked_and_its_los
     cluster.step(NodeLost("n1"))
     assert cluster.core.state.gpus[load].needed_bytes == 16 * GIB
     audit(cluster.core.state)
+
+
+def needs(cluster: Cluster) -> int | None:
+    memory = cluster.core.state.beliefs.memory(JobSpec(name="a", family="a"), "V100")
+    return None if memory is None else sum(memory)
+
+
+def lives(cluster: Cluster, peak_bytes: int, attempts: int = 1) -> None:
+    """So many jobs of one family, one after another."""
+    for _ in range(attempts):
+        cluster.run("a")
+        number = max(cluster.core.state.jobs)
+        cluster.grows(number, 1 * GIB, peak_bytes)
+        cluster.ends(number, "exited", 0)
+
+
+def test_the_largest_ever_gives_way_to_what_is_needed_lately() -> None:
+    """All that is seen in a window counts until another has passed without it."""
+    cluster = Cluster()
+    window = PerfConfig().memory_attempts
+    lives(cluster, 12 * GIB)
+    most = needs(cluster)
+    lives(cluster, 2 * GIB, window - 1)
+    assert needs(cluster) == most, "the first window has it"
+    lives(cluster, 2 * GIB, window - 1)
+    assert needs(cluster) == most
+    lives(cluster, 2 * GIB)
+    assert needs(cluster) == int((1 * 1.1 + 1) * 1.05 * GIB)
+    lives(cluster, 5 * GIB)
+    assert needs(cluster) == int((1 * 1.1 + 4) * 1.05 * GIB), "more is believed at once"
+    audit(cluster.core.state)
+
+
+def test_a_kind_of_which_every_window_has_a_large_one_is_booked_by_it() -> None:
+    cluster = Cluster()
+    lives(cluster, 12 * GIB)
+    most = needs(cluster)
+    for _ in range(5):
+        lives(cluster, 2 * GIB, PerfConfig().memory_attempts - 1)
+        lives(cluster, 12 * GIB)
+        assert needs(cluster) == most
+
+
+def test_a_large_one_that_runs_still_counts_in_every_window() -> None:
+    cluster = Cluster()
+    cluster.step(NodeRegistered(make_node("n1", 1)))
+    cluster.run("a")
+    cluster.grows(1, 1 * GIB, 12 * GIB)
+    most = needs(cluster)
+    for _ in range(3 * PerfConfig().memory_attempts):
+        lives(cluster, 2 * GIB)
+        assert needs(cluster) == most
+
+
+def test_attempts_that_show_nothing_do_not_count() -> None:
+    cluster = Cluster()
+    lives(cluster, 12 * GIB)
+    most = needs(cluster)
+    for _ in range(3 * PerfConfig().memory_attempts):
+        cluster.run("a")
+        cluster.ends(max(cluster.core.state.jobs), "exited", 0)
+    assert needs(cluster) == most
+
+
+def test_a_forgotten_family_is_booked_as_one_that_never_ran_and_learnt_anew() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    cluster.run("a", "b")
+    load = next(iter(cluster.core.state.gpus))
+    outcome = cluster.step(ProfilesForgotten("a"))
+    assert outcome.forgotten == ("a",)
+    assert [profile.step_s for profile in outcome.profiles] == [None], "those that share a GPU rely on its memory"
+    assert None not in [booking.memory for booking in cluster.core.state.gpus[load].bookings]
+    audit(cluster.core.state)
+    cluster.ends(2, "exited", 0)
+    outcome = cluster.step(ProfilesForgotten("a"))
+    assert (outcome.forgotten, outcome.profiles) == (("a",), ())
+    assert [booking.memory for booking in cluster.core.state.gpus[load].bookings] == [None]
+    audit(cluster.core.state)
+    outcome = cluster.grows(1, 1 * GIB, 2 * GIB)
+    assert [profile.key.family for profile in outcome.profiles] == ["a"]
+    seen = Progress(at_s=9.0, steps=9, persistent_bytes=GIB, peak_bytes=3 * GIB)
+    both = cluster.step(Progressed(JobId(1), 1, seen), ProfilesForgotten("a"), Progressed(JobId(1), 1, seen))
+    assert both.forgotten == ("a",)
+    assert [profile.key.family for profile in both.profiles] == ["a"], "what is seen after that is new"

@@ -71,6 +71,7 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "undrain a node": ("DELETE", "/node/n1/drain", None),
     "forget history": ("DELETE", "/finished_jobs", None),
     "profile": ("PUT", "/profiles", PROFILE),
+    "forget a family": ("DELETE", "/profiles?family=anns", None),
 }
 
 

@@ -204,6 +204,10 @@ class Client:
         """Declare what is known of a family."""
         self._change("PUT", "/profiles", profile)
 
+    def forget_profiles(self, family: str) -> int:
+        """Forget all that is known of a family; return how many profiles, measured sets and lengths that were."""
+        return int(self._change("DELETE", "/profiles", params={"family": family})["forgotten"])
+
     def measurements(self) -> list[Object]:
         """Return all sets of jobs measured together."""
         return list(self._get("/measurements"))

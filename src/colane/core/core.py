@@ -34,6 +34,7 @@ from colane.core.events import (
     NodeRegistered,
     Outcome,
     ProfileDeclared,
+    ProfilesForgotten,
     Progressed,
     RejectedPlan,
     ResumeRequested,
@@ -88,6 +89,7 @@ HANDLERS: dict[type, Handler] = {
     Ended: reports.ended,
     BandwidthObserved: reports.bandwidth_observed,
     ProfileDeclared: reports.profile_declared,
+    ProfilesForgotten: reports.profiles_forgotten,
     Tick: reports.tick,
 }
 

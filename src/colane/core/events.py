@@ -178,6 +178,12 @@ class ProfileDeclared(NamedTuple):
     profile: Profile
 
 
+class ProfilesForgotten(NamedTuple):
+    """What was learnt or declared of a family holds no more, nor what others were like next to it."""
+
+    family: str
+
+
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
@@ -198,6 +204,7 @@ Event = (
     | Ended
     | BandwidthObserved
     | ProfileDeclared
+    | ProfilesForgotten
     | Tick
 )
 
@@ -258,6 +265,7 @@ class Outcome:
         stale: Events that were not believed, each with the reason.
         wake_s: When the next timer is due; None when there is none.
         used: What users have used whose jobs have left GPUs.
+        forgotten: Families of which nothing is known any more but what is among `profiles` and `measurements`.
     """
 
     version: Final[int]
@@ -271,6 +279,7 @@ class Outcome:
     stale: Final[tuple[tuple[Event, str], ...]]
     wake_s: Final[float | None]
     used: Final[tuple[UsedGpus, ...]]
+    forgotten: Final[tuple[str, ...]]
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -285,8 +294,10 @@ class Outcome:
         stale: tuple[tuple[Event, str], ...] = (),
         wake_s: float | None = None,
         used: tuple[UsedGpus, ...] = (),
+        forgotten: tuple[str, ...] = (),
     ) -> None:
         self.version = version
+        self.forgotten = forgotten
         self.jobs = jobs
         self.nodes = nodes
         self.lost_nodes = lost_nodes

@@ -34,6 +34,20 @@ class Memory(NamedTuple):
     ephemeral_bytes: int
 
 
+class MemoryWindow(NamedTuple):
+    """The most that was seen of a kind's memory lately, in whatever attempt.
+
+    Attributes:
+        attempts: How many have ended since the window began.
+        persistent_bytes: Largest P.
+        ephemeral_bytes: Largest E.
+    """
+
+    attempts: int
+    persistent_bytes: float
+    ephemeral_bytes: float
+
+
 class ProfileKey(NamedTuple):
     """Jobs that share a key are expected to behave the same."""
 
@@ -102,6 +116,7 @@ class Profile:
         slowdowns: By neighbours on other GPUs of the same sockets, the nearest place of each first.
         core_paces: Step times by cores, ascending, of jobs that book some.
         category: What its jobs work on.
+        memory_window: What P and E give way to once enough attempts have ended; None before any was seen.
     """
 
     key: ProfileKey
@@ -118,6 +133,7 @@ class Profile:
     slowdowns: tuple[Slowdown, ...] = ()
     core_paces: tuple[CorePace, ...] = ()
     category: Category = Category.UNKNOWN
+    memory_window: MemoryWindow | None = None
 
     @property
     def memory_bytes(self) -> int | None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
-from colane.perf.learn import merge_profiles, without_speed
+from colane.perf.learn import memory_alone, merge_profiles, without_speed
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, Prediction, Rate, compose
 from colane.perf.sharing_beliefs import SetBelief, SharingBeliefs, sort_key
@@ -315,6 +315,68 @@ class Beliefs:
         old = self._profiles.get(profile.key)
         return self._believe(profile if old is None else merge_profiles(old, profile, self.config.samples_max))
 
+    def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:
+        """A job of a kind holds so much: the profile, where that is so many times the most that was seen lately."""
+        profile = self._profiles.get(key)
+        if profile is None or not self.learns:
+            return None
+        window = profile.memory_window
+        if (
+            window is not None
+            and seen.persistent_bytes <= window.persistent_bytes * growth_ratio
+            and seen.ephemeral_bytes <= window.ephemeral_bytes * growth_ratio
+        ):
+            return None
+        return self._keep(replace(profile, memory_window=_with(window, seen)))
+
+    def count_attempt(self, key: ProfileKey, user: str) -> Profile | None:
+        """A user's attempt has ended of which memory was seen: the profile with one more of them in its window."""
+        profile = self._profiles.get(key)
+        window = None if profile is None else profile.memory_window
+        if profile is None or window is None or not self.learns:
+            return None
+        users = profile.users if user in {"", *profile.users} else tuple(sorted([*profile.users, user]))
+        return self._keep(replace(profile, users=users, memory_window=window._replace(attempts=window.attempts + 1)))
+
+    def _keep(self, profile: Profile) -> Profile:
+        """Of a profile something has changed by which nothing is decided yet."""
+        self._profiles[profile.key] = profile
+        self._curves.put(profile)
+        return profile
+
+    def is_window_over(self, key: ProfileKey) -> bool:
+        """Whether what was once needed of memory gives way to what was needed lately."""
+        profile = self._profiles.get(key)
+        window = None if profile is None else profile.memory_window
+        return window is not None and window.attempts >= self.config.memory_attempts
+
+    def give_way(self, key: ProfileKey, held: Iterable[Memory], growth_ratio: float) -> Profile | None:
+        """A window is over: another begins, and what is believed of memory is the most that was seen in this one.
+
+        Args:
+            key: The kind.
+            held: What jobs of it hold now.
+            growth_ratio: Below this, memory has not changed.
+
+        Returns:
+            The profile; None where no less is believed than before.
+        """
+        profile = self._profiles[key]
+        window = profile.memory_window
+        if window is None:
+            return None
+        fresh: MemoryWindow | None = None
+        for memory in held:
+            fresh = _with(fresh, memory)
+            window = _with(window, memory)
+        persistent = _given_way(profile.persistent_bytes, window.persistent_bytes, growth_ratio)
+        ephemeral = _given_way(profile.ephemeral_bytes, window.ephemeral_bytes, growth_ratio)
+        left = replace(profile, persistent_bytes=persistent, ephemeral_bytes=ephemeral, memory_window=fresh)
+        if persistent is profile.persistent_bytes and ephemeral is profile.ephemeral_bytes:
+            self._keep(left)
+            return None
+        return self._believe(left)
+
     def forget_speed(self, key: ProfileKey) -> Profile:
         """Its jobs have changed since they were measured alone: what is left of the profile is returned and kept.
 
@@ -324,6 +386,45 @@ class Beliefs:
         left = self._believe(without_speed(self._profiles[key]))
         self._sharing_beliefs.forget_sets(key)
         return left
+
+    def forget(self, family: str, sharing: Collection[ProfileKey] = ()) -> list[Profile]:
+        """Believe nothing of a family any more.
+
+        Args:
+            family: Whose profiles go.
+            sharing: Kinds of it that share a GPU now: their co-runners rely on what is believed of memory, which stays.
+
+        Returns:
+            Profiles that have changed: of those kinds what stays, and of others that told how they go next to it what
+            is left.
+        """
+        old = [profile for profile in self._profiles.values() if profile.key.family == family]
+        for profile in old:
+            del self._profiles[profile.key]
+        curves = {(key.batch_size, key.gpu_type) for key in sharing}
+        kept = [memory_alone(one) for one in old if (one.key.batch_size, one.key.gpu_type) in curves]
+        changed = [p for p in self._profiles.values() if any(one.beside.family == family for one in p.slowdowns)]
+        changed = [
+            replace(p, slowdowns=tuple([one for one in p.slowdowns if one.beside.family != family])) for p in changed
+        ]
+        changed += kept
+        self._profiles.update({profile.key: profile for profile in changed})
+        self._curves = Curves(self._profiles.values())
+        self._sharing_beliefs.drop(family)
+        self.neighbours.drop(family)
+        for kind in [kind for kind in self._loads if kind[0] == family]:
+            del self._loads[kind]
+        for believed in [believed for believed in self.loads_learnt if believed.key.family == family]:
+            del self.loads_learnt[believed]
+        self._overheads.clear()
+        for profile in self._profiles.values():
+            self._see_overhead(profile)
+        self.version += 1
+        self.terms_version += 1
+        self._terms.clear()
+        self._rates.clear()
+        self._note(None)
+        return changed
 
     def _believe(self, merged: Profile) -> Profile:
         old = self._profiles.get(merged.key)
@@ -400,6 +501,18 @@ def declared(profile: Profile) -> Profile:
         if (value := getattr(profile, name)) is not None
     }
     return replace(profile, **changes)
+
+
+def _with(window: MemoryWindow | None, seen: Memory) -> MemoryWindow:
+    """A window in which this was seen, too."""
+    attempts, persistent, ephemeral = window or MemoryWindow(0, 0.0, 0.0)
+    return MemoryWindow(attempts, max(persistent, seen.persistent_bytes), max(ephemeral, seen.ephemeral_bytes))
+
+
+def _given_way(known: Value | None, seen_bytes: float, growth_ratio: float) -> Value | None:
+    if known is None or known.source is not ValueSource.MEASURED or known.value <= seen_bytes * growth_ratio:
+        return known
+    return known._replace(value=seen_bytes)
 
 
 def _is_booked_otherwise(old: Profile, new: Profile) -> bool:

@@ -40,6 +40,9 @@ class PerfConfig:
         samples_max: Weight of history against new samples, so that a belief can follow a changed script.
         persistent_factor: Safety factor on measured P (the released Salus uses 1.1).
         total_factor: Safety factor on measured P + E (the released Salus uses 1.05).
+        memory_attempts: After so many attempts of which none needed as much, what was once needed of memory counts no
+            more. Of n attempts and one more, each is the largest of them with the same probability, so the next needs
+            more than the last n did at most once in n + 1 times; and what it needs is learnt as soon as it is seen.
         spreads: Standard error of one factor of a rate by its source, as a part of it.
     """
 
@@ -56,4 +59,5 @@ class PerfConfig:
     samples_max: int = 10_000
     persistent_factor: float = 1.1
     total_factor: float = 1.05
+    memory_attempts: int = 20
     spreads: Mapping[RateSource, float] = field(default_factory=lambda: dict(SPREADS))

@@ -46,6 +46,19 @@ def without_speed(profile: Profile) -> Profile:
     return replace(profile, step_s=None, step_median_s=None, occupancy=None, bandwidth=None, core_paces=(), places=())
 
 
+def memory_alone(profile: Profile) -> Profile:
+    """What a profile says of memory."""
+    return Profile(
+        key=profile.key,
+        persistent_bytes=profile.persistent_bytes,
+        ephemeral_bytes=profile.ephemeral_bytes,
+        overhead_bytes=profile.overhead_bytes,
+        updated_s=profile.updated_s,
+        users=profile.users,
+        memory_window=profile.memory_window,
+    )
+
+
 def _core_paces(old: tuple[CorePace, ...], new: tuple[CorePace, ...], samples_max: int) -> tuple[CorePace, ...]:
     if not new:
         return old

@@ -99,6 +99,14 @@ class NeighbourBeliefs:
         samples = old.samples + 1
         self._put(pair, NeighbourMean(old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples, samples))
 
+    def drop(self, family: str) -> None:
+        """Forget what jobs of a family are like beside others, and others beside them."""
+        self._means = {
+            pair: mean for pair, mean in self._means.items() if family not in {pair.key.family, pair.other.family}
+        }
+        self._worst = None
+        self.version += 1
+
     def believe(self, profile: Profile) -> None:
         """Take over the slowdowns of a profile; of several places the one where its GPUs are nearest to each other.
 

@@ -113,6 +113,17 @@ class SharingBeliefs:
         if any(key in keys for _, keys in self.sets):
             self._unfitted = max(1, self._fitted)
 
+    def drop(self, family: str) -> None:
+        """Forget every set with a job of a family, and fit the model to those that are left."""
+        for asked in [asked for asked in self.sets if any(key.family == family for key in asked[1])]:
+            del self.sets[asked]
+            kind = asked[1][0].gpu_type, asked[0]
+            self._counts[kind] -= 1
+        self._co_runners = {key: traits for key, traits in self._co_runners.items() if key.family != family}
+        self._predictions.clear()
+        self._model, self._scale = None, None
+        self._fitted, self._judged, self._unfitted = 0, 0, len(self.sets)
+
     def learn(self, measurement: SetMeasurement) -> bool:
         """Fold a measured set into the mean of its kind; False where its times say nothing."""
         if not all(isfinite(s) and s > 0 for s in (*measurement.step_alone_s, *measurement.step_together_s)):

@@ -5,7 +5,7 @@ Nothing in the core knows of either: they are `Beliefs` like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import product
@@ -214,6 +214,10 @@ class OracleBeliefs(Beliefs):
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         """It knows already."""
+
+    def forget(self, family: str, sharing: Collection[ProfileKey] = ()) -> list[Profile]:  # noqa: ARG002
+        """It was told, and has learnt nothing."""
+        return []
 
     def _truth(self, keys: Sequence[ProfileKey]) -> Prediction | None:
         co_runners = [running for key in keys if (running := self._kinds.get(key)) is not None]

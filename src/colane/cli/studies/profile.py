@@ -27,6 +27,10 @@ REQUEST_OPTIONS: Final = (
 )  # fmt: skip
 """Options that are fields of a job request by the same name."""
 
+FORGET: Final = "forget"
+FORGET_WORDS: Final = (FORGET, "FAMILY")
+"""A program of that name is measured as `./forget` or `env forget`."""
+
 SET_SIZES: Final = {"all_pairs": 2, "all_triples": 3}
 
 EXAMPLES: Final = """Examples: [bold]colane profile --steps 30 -- python train.py[/bold] measures a script;
@@ -106,8 +110,11 @@ def profile(
 
     A job runs alone for some steps and is stopped; its step time, memory, and on a GPU its occupancy and memory
     bandwidth are kept as its profile. Sets run together on one device; delta is what that brings. Jobs with many
-    steps measure best. Options stand before the jobs.
+    steps measure best. Options stand before the jobs. [bold]colane profile forget FAMILY[/bold] forgets what is known.
     """
+    if words and words[0] == FORGET and len(words) == len(FORGET_WORDS):
+        _forget(words[1], as_json=as_json)
+        return
     _check(ctx.params)
     _check_gpus(gpus)
     with jobs.client() as scheduler:
@@ -117,6 +124,15 @@ def profile(
             _take_kernels(scheduler, ctx.params)
         else:
             _measure(scheduler, ctx.params)
+
+
+def _forget(family: str, *, as_json: bool) -> None:
+    with jobs.client() as scheduler:
+        count = scheduler.forget_profiles(family)
+    if as_json:
+        output.print_json({"family": family, "forgotten": count})
+    else:
+        output.say(f"forgot {count} record(s) of {family}: its jobs are measured anew")
 
 
 def _check(params: Mapping[str, Any]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from colane.core.reducers.step import Step
 from colane.model.job import Job
-from colane.model.profile import ProfileKey
+from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import Progress
 from colane.perf.observe import MEMORY_GROWTH_RATIO, memory_seen
 
@@ -34,9 +35,51 @@ def learn_memory(
     key = step.state.beliefs.terms(job.effective, load.gpu.type, job.gpu_count).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key), growth_ratio)
     if seen is not None:
-        step.learn(seen)
+        step.learn(replace(seen, users=(job.spec.user,) if job.spec.user else ()))
+    held = _memory(progress)
+    lately = None if held is None else step.state.beliefs.see_memory(key, held, growth_ratio)
+    if lately is not None:
+        step.note(lately)
     exceeding = _exceeds(step, job, key, progress)
     return exceeding or job, None if seen is None and exceeding is None else key
+
+
+def attempt_ended(step: Step, job: Job) -> None:
+    """What its kind was once seen to need gives way, after enough attempts, to what was needed lately.
+
+    An attempt counts that has shown what it holds; so do jobs of the kind that run still.
+    """
+    beliefs, progress = step.state.beliefs, step.state.progress.get(job.id)
+    if not job.gpus_held or progress is None or not progress.steps or _memory(progress) is None:
+        return
+    key = beliefs.terms(job.effective, step.state.gpus[job.gpus_held[0]].gpu.type, job.gpu_count).key
+    counted = beliefs.count_attempt(key, job.spec.user)
+    if counted is None:
+        return
+    step.note(counted)
+    if not beliefs.is_window_over(key):
+        return
+    lowered = beliefs.give_way(key, list(_held_by_others(step, job, key)), MEMORY_GROWTH_RATIO)
+    if lowered is None:
+        step.note(beliefs.profiles[key])
+    else:
+        step.relearnt(lowered)
+
+
+def _held_by_others(step: Step, job: Job, key: ProfileKey) -> Iterator[Memory]:
+    gpus = sorted(step.state.keys_in_use.get(key, ()))
+    for other in dict.fromkeys([one.job for gpu in gpus for one in step.state.gpus[gpu].bookings if one.key == key]):
+        progress = step.state.progress.get(other)
+        if other != job.id and progress is not None and progress.steps:
+            held = _memory(_within_device(step, step.state.jobs[other], progress))
+            if held is not None:
+                yield held
+
+
+def _memory(progress: Progress) -> Memory | None:
+    if progress.peak_bytes is None or progress.persistent_bytes is None:
+        return None
+    return Memory(progress.persistent_bytes, max(0, progress.peak_bytes - progress.persistent_bytes))
 
 
 def _within_device(step: Step, job: Job, progress: Progress) -> Progress:

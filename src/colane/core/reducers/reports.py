@@ -17,6 +17,7 @@ from colane.core.events import (
     NodeLost,
     NodeRegistered,
     ProfileDeclared,
+    ProfilesForgotten,
     Progressed,
     Submitted,
     Tick,
@@ -33,7 +34,7 @@ from colane.core.reducers import (
     reforming,
     starting,
 )
-from colane.core.reducers.memory import learn_memory
+from colane.core.reducers.memory import attempt_ended, learn_memory
 from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
@@ -175,6 +176,8 @@ def ended(step: Step, event: Ended) -> None:
         step.state.progress[job.id] = event.progress
         job, grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
+    if event.node in ("", job.placement.node if job.placement is not None else ""):
+        attempt_ended(step, job)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = job.of_run(job.run._replace(start_s=start_s))
@@ -221,6 +224,11 @@ def profile_declared(step: Step, event: ProfileDeclared) -> None:
     step.learn(event.profile)
     for pool in step.state.queues:
         step.state.changed_pools.add(pool)
+
+
+def profiles_forgotten(step: Step, event: ProfilesForgotten) -> None:
+    """A family is measured anew, as if none of its jobs had ever run."""
+    step.forget(event.family)
 
 
 def groups_seen(step: Step, event: GroupsSeen) -> None:

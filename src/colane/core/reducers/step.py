@@ -56,9 +56,9 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
-        "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state", "surroundings", "suspicions",
-        "timers",
+        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "forgotten", "grown", "guard", "lessons",
+        "lost_nodes", "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state",
+        "surroundings", "suspicions", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class Step:
         self.config = config
         self.now_s = now_s
         self.lessons = 0
+        self.forgotten: dict[str, None] = {}
         self.grown: list[ProfileKey] = []
         self.outdated: list[Outdated] = []
         self.decisions: list[Decision] = []
@@ -283,7 +284,7 @@ class Step:
             self.learn(profile)
         for outdated in lessons.outdated:
             if outdated.key in self.state.beliefs.profiles:
-                self._relearnt(self.state.beliefs.forget_speed(outdated.key))
+                self.relearnt(self.state.beliefs.forget_speed(outdated.key))
         self.outdated.extend(lessons.outdated)
         for measurement in lessons.measurements:
             self.lessons += 1
@@ -310,9 +311,30 @@ class Step:
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book the jobs it concerns; waiting jobs of any pool may be judged by it."""
-        self._relearnt(self.state.beliefs.learn_profile(profile))
+        self.relearnt(self.state.beliefs.learn_profile(profile))
 
-    def _relearnt(self, merged: Profile) -> None:
+    def forget(self, family: str) -> None:
+        """Believe nothing of a family any more but the memory of its jobs that share a GPU, and re-book its jobs."""
+        state = self.state
+        for key in [key for key in self._profiles if key.family == family]:
+            del self._profiles[key]
+        self.measurements = [one for one in self.measurements if all(key.family != family for key in one.keys)]
+        used = [(key, gpus) for key, gpus in state.keys_in_use.items() if key.family == family]
+        sharing = [key for key, gpus in used if any(len(state.gpus[gpu].bookings) > 1 for gpu in gpus)]
+        for profile in state.beliefs.forget(family, sharing):
+            self._profiles[profile.key] = profile
+        self.forgotten[family] = None
+        for key in sorted([key for key, _ in used], key=str):
+            state.refresh_bookings(key)
+        self.lessons += 1
+        state.changed_pools.update(state.queues)
+
+    def note(self, profile: Profile) -> None:
+        """Keep a profile by which nothing is decided otherwise than before."""
+        self._profiles[profile.key] = profile
+
+    def relearnt(self, merged: Profile) -> None:
+        """Re-book the jobs that a profile concerns, which is believed by now."""
         self.lessons += 1
         self._profiles[merged.key] = merged
         self.state.believe_bookings(merged.key)
@@ -321,7 +343,7 @@ class Step:
     def outcome(self) -> Outcome:
         """Everything that changed; the version grows if anything durable did."""
         state, jobs = self.state, self._jobs
-        if jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes:
+        if jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes or self.forgotten:
             state.version += 1
         known = state.nodes
         nodes = tuple(sorted([name for name in self._nodes if name in known])) if self._nodes else ()
@@ -339,4 +361,5 @@ class Step:
             tuple(self.stale),
             self.timers.next_s,
             tuple(state.usage.charged.values()) if state.usage.charged else (),
+            tuple(self.forgotten),
         )

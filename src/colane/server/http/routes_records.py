@@ -107,6 +107,24 @@ async def declare_profile(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
+@router.delete("/profiles")
+async def forget_profiles(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    family: Annotated[
+        str, Query(min_length=1, max_length=200, description="All of whose profiles and sets are removed")
+    ],
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Forget all that is known of a family: for operators, and for a user from whose jobs alone it was learnt."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        return {"forgotten": changes.forget_family(turn, service.store, family, caller)}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
 @router.get("/measurements")
 async def measurements(service: TheService, caller: TheCaller) -> StreamingResponse:
     """Return all sets of jobs that were measured together, oldest first."""

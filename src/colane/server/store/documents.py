@@ -33,7 +33,17 @@ from colane.model.job import (
 )
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.placement import Placement, Slot
-from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
+from colane.model.profile import (
+    CorePace,
+    MemoryWindow,
+    PlacePace,
+    Profile,
+    ProfileKey,
+    SetMeasurement,
+    Slowdown,
+    Value,
+    ValueSource,
+)
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING
@@ -128,6 +138,7 @@ PROFILE: Final = record(
     slowdowns=several(record(Slowdown, beside=KEY, ratio=VALUE)),
     core_paces=several(row(CorePace, step_s=VALUE)),
     category=choice(Category),
+    memory_window=maybe(row(MemoryWindow)),
 )
 MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()

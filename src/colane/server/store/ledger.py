@@ -37,7 +37,7 @@ from colane.server.store.store import (
     job_key,
 )
 from colane.server.submitting import submission
-from colane.server.submitting.lengths import kind_of, learnt
+from colane.server.submitting.lengths import family_of, kind_of, learnt
 from colane.server.writer.board import (
     CLOCK_KEY,
     COUNTERS_KEY,
@@ -73,6 +73,7 @@ class LedgerEntry:
         counters: New values of the counters.
         tokens: Tokens that are new, None for revoked ones.
         lengths: What ended jobs tell of the lengths of their kinds.
+        forgotten: Families whose lengths were forgotten before.
     """
 
     transaction: Transaction
@@ -84,6 +85,7 @@ class LedgerEntry:
     counters: Counters
     tokens: Mapping[str, TokenRecord | None]
     lengths: Mapping[str, int]
+    forgotten: tuple[str, ...] = ()
 
     def apply(self, read_model: ReadModel) -> None:
         """Show what is durable now."""
@@ -94,6 +96,8 @@ class LedgerEntry:
         read_model.put_nodes(self.nodes, self.removed_nodes)
         read_model.counters = self.counters
         read_model.put_tokens(self.tokens)
+        for kind in [kind for kind in read_model.lengths if family_of(kind) in self.forgotten]:
+            del read_model.lengths[kind]
         read_model.lengths.update(self.lengths)
 
 
@@ -128,9 +132,11 @@ def compose(
     puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     removed = turn.removed_nodes - set(outcome.nodes)
+    written = {(put.collection, put.key) for put in puts}  # what a forgotten family has taught since in this very turn
     puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]
     deletes += [Delete(TOKENS, key) for key, token in turn.tokens.items() if token is None]
-    deletes += [*(Delete(NODES, name) for name in sorted(removed)), *turn.deletes]
+    deletes += [Delete(NODES, name) for name in sorted(removed)]
+    deletes += [delete for delete in turn.deletes if (delete.collection, delete.key) not in written]
     audit = [*turn.audit, *_audit(turn, outcome, policy)]
     if puts or deletes or audit or turn.clears:
         puts.append(Put(META, COUNTERS_KEY, encode_counters(counters)))
@@ -146,6 +152,7 @@ def compose(
         counters,
         turn.tokens,
         lengths,
+        outcome.forgotten,
     )
 
 
@@ -246,7 +253,8 @@ def _reported(turn: Turn, job: Job) -> Body:
 def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
     """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
     told = {kind_of(job.spec): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
-    return {kind: steps for kind, steps in told.items() if steps not in (None, turn.read_model.lengths.get(kind))}
+    known = {kind: n for kind, n in turn.read_model.lengths.items() if family_of(kind) not in outcome.forgotten}
+    return {kind: steps for kind, steps in told.items() if steps not in (None, known.get(kind))}
 
 
 def _learnt(outcome: Outcome) -> list[Put]:

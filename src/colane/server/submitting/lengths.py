@@ -17,6 +17,11 @@ def kind_of(spec: JobSpec) -> str:
     return f"{spec.gpus}|{batch}|{spec.family}"
 
 
+def family_of(kind: str) -> str:
+    """Return the family in such a key."""
+    return kind.split("|", 2)[2]
+
+
 def learnt(job: Job, finished: Mapping[str, Any]) -> int | None:
     """Return the steps of a job that has ended, if they tell how many its kind needs.
 

@@ -16,6 +16,7 @@ from colane.core.events import (
     NodeLost,
     NodeRegistered,
     ProfileDeclared,
+    ProfilesForgotten,
     Progressed,
     ResumeRequested,
     Submitted,
@@ -42,9 +43,11 @@ from colane.server.http.wire_nodes import (
 )
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
-from colane.server.store.store import FINISHED_JOBS, Delete
+from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, Delete, Document, Store
 from colane.server.store.topology_documents import decode_topology
+from colane.server.store.unreadable import keyed
 from colane.server.submitting.admission import Admitted
+from colane.server.submitting.lengths import family_of
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
@@ -367,6 +370,41 @@ def declare(turn: Turn, body: ProfileBody) -> None:
     profile = Profile(key=key, updated_s=turn.now_s, users=tuple(body.users), **values)
     turn.events.append(ProfileDeclared(profile))
     turn.record("profile-declared", key=key._asdict())
+
+
+def forget_family(turn: Turn, store: Store, family: str, caller: Caller) -> int:
+    """Forget all that is known of a family; how many profiles, sets and lengths that are.
+
+    Raises:
+        RefusedError: 404, nothing is known of it; 403, it was learnt from jobs of others, too.
+    """
+    known = list(keyed(store, PROFILES, store.read_all(PROFILES), _whose))
+    profiles = [key for key, (of, _) in known if of == family]
+    users = {user for _, (of, whose) in known if of == family for user in whose}
+    together = keyed(store, MEASUREMENTS, store.read_all(MEASUREMENTS), _families)
+    sets = [key for key, families in together if family in families]
+    lengths = [kind for kind in turn.read_model.lengths if family_of(kind) == family]
+    if not caller.may_all and not (users and all(caller.owns(user) for user in users)):
+        whose = "an operator, or a user from whose jobs alone it was learnt,"
+        raise RefusedError.because(403, f"only {whose} may forget family {family}; you are {caller}", "family")
+    if not (profiles or sets or lengths):
+        unknown = f"nothing is known of family {family}; colane profile --list shows what is"
+        raise RefusedError.because(404, unknown, "family")
+    turn.deletes += [Delete(PROFILES, key) for key in profiles]
+    turn.deletes += [Delete(MEASUREMENTS, key) for key in sets]
+    turn.deletes += [Delete(LENGTHS, kind) for kind in lengths]
+    turn.events.append(ProfilesForgotten(family))
+    turn.record("profiles-forgotten", family=family, by=caller.name)
+    return len(profiles) + len(sets) + len(lengths)
+
+
+def _whose(profile: Document) -> tuple[str, tuple[str, ...]]:
+    """The family of a profile, and from whose jobs it was learnt."""
+    return profile["key"]["family"], tuple(profile.get("users", ()))
+
+
+def _families(measured: Document) -> set[str]:
+    return {key["family"] for key in measured["keys"]}
 
 
 def _value(given: ValueBody | float | None) -> Value | None:
