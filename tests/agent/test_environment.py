@@ -70,6 +70,7 @@ def test_the_owners_own_variables_go_along() -> None:
 
 def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     asked = {"checkpoint_signal": "SIGUSR1", "batch": {"size": 8, "per_gpu": True}, "command": ["true"], "workdir": "/"}
+    asked["token"] = "its own"
     command, _ = plan_launch(
         DesiredJob(Key(1, 1), run=True, gpus=(0,)),
         asked,
@@ -81,6 +82,8 @@ def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     )
     told = {name for name in command.env if name.startswith("COLANE_")}
     assert told == OF_A_LAUNCH
+    assert command.env["COLANE_TOKEN_FILE"] == "/nowhere/token"
+    assert "its own" not in str(command.env), "others see an environment: ps, logs, crash reports"
 
 
 def test_no_foreign_mps_daemon_is_used() -> None:

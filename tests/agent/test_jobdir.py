@@ -133,3 +133,12 @@ def test_an_exit_record_of_a_lost_supervisor_tells_what_is_kept(state: StateDir)
     record = job.exit_record()
     assert record is not None
     assert (record["start_s"], record["log_bytes"], record["log_truncated"]) == (77.0, 12, True)
+
+
+def test_a_jobs_token_is_its_users_alone_and_goes_with_its_end(state: StateDir) -> None:
+    job = state.prepare(Key(7, 1), COMMAND, FACTS, "its token")
+    file = job.path / "own" / "token"
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("its token", 0o600)
+    assert [path for path in job.path.rglob("*") if path.is_file() and b"its token" in path.read_bytes()] == [file]
+    state.deliver(job)
+    assert not list(state.root.rglob("token"))

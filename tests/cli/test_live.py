@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from colane.client.client import Client
+from colane.client.errors import Refused
 from colane.model.versions import own_version
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane, until, until_gone
 
@@ -219,6 +221,36 @@ def test_show_says_what_a_job_runs_and_where_also_after_its_end(live: Colane, sh
     assert "sh -c 'echo $0' 'a b' --api-key ***" in shown
     assert str(tmp_path) in "".join(shown.split())
     assert live("show", str(job), "--json").json["workdir"] == str(tmp_path)
+
+
+NESTED = """
+import subprocess, sys, os, json
+colane = [sys.executable, "-m", "colane.cli"]
+def run(*words):
+    done = subprocess.run([*colane, *words], capture_output=True, text=True)
+    return [done.returncode, done.stdout.strip(), done.stderr.strip()]
+print(json.dumps([
+    run("submit", "--name", "inner", "--gpus", "0", "--", "printenv", "COLANE_JOB_ID", "COLANE_TOKEN_FILE"),
+    run("logs", os.environ["COLANE_JOB_ID"]), run("token", "make"), run("token", "list"),
+    open(os.environ["COLANE_TOKEN_FILE"]).read(), "COLANE_TOKEN" in os.environ]))
+"""
+
+
+def test_a_job_uses_colane_with_a_token_of_its_own(live: Colane, shared_up: Up) -> None:
+    outer = submitted(live("submit", "--gpus", "0", "--", sys.executable, "-c", NESTED))
+    assert shared_up.wait_for(outer, "succeeded", "failed")["state"] == "succeeded", live("logs", str(outer))
+    submit, logs, make, listed, token, has_other = json.loads(live("logs", str(outer)).out)
+    inner = int(submit[1].split()[-1])
+    assert (submit[0], logs[0], listed[0], has_other) == (0, 0, 0, False)
+    assert make == [2, "", f"colane: a job makes no tokens; you are job {outer} of user {_user()}"]
+    ended = shared_up.wait_for(inner, "succeeded")
+    assert (ended["user"], ended["name"]) == (_user(), "inner")
+    said_id, said_file = live("logs", str(inner)).out.split()
+    assert (said_id, f"/{inner}-1/own/token" in said_file) == (str(inner), True)
+    with pytest.raises(Refused, match="its attempt has ended"):
+        Client(shared_up.url, token).queued()
+    kept = [path for path in shared_up.state.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
+    assert [path.name for path in kept if not path.name.startswith("log")] == [], "it printed it itself"
 
 
 def test_a_job_that_hangs_is_shown_to_make_no_step(live: Colane, shared_up: Up, gate: Gate) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -138,7 +138,10 @@ class World:
 def rules_of(service: Service | None = None, **settings: Any) -> GateRules:
     """The door of a scheduler that knows one operator, and whoever its board has tokens of."""
     tokens: Callable[[], Any] = dict if service is None else (lambda: service.read_model.tokens)
-    return GateRules(callers=Callers(token=TOKEN, tokens=tokens), **settings)
+    callers = Callers(token=TOKEN, tokens=tokens)
+    if service is not None:
+        callers = replace(callers, job_caller=service.job_tokens.caller)
+    return GateRules(callers=callers, **settings)
 
 
 @asynccontextmanager

@@ -286,7 +286,7 @@ class Agent:
         )
         command, facts = self._arranged(command, facts, launch, gpus, job.meeting)
         try:
-            self.jobs.prepare(job.key, self._cages.around(job.key, command, gpus), facts)
+            self.jobs.prepare(job.key, self._cages.around(job.key, command, gpus), facts, launch.get("token"))
         except OSError as error:
             self._fault.note(f"{self.state.jobs} cannot be written: {error.strerror}")
             await self._refuse(job.key, self._fault.problem, NODE_FAULT)

@@ -12,6 +12,7 @@ from colane.cpu.contention import ContentionConfig
 from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
+from colane.server.http.job_tokens import new_key
 from colane.server.submitting.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
@@ -33,6 +34,7 @@ class ServiceConfig:
         quotas: How much users may have.
         see: Which jobs users are told of.
         core: How jobs are treated, whatever the policy.
+        job_key: By which tokens of jobs are made and known again.
     """
 
     policy: str = "colane"
@@ -45,6 +47,7 @@ class ServiceConfig:
     quotas: Quotas = field(default_factory=Quotas)
     see: See = See.ALL
     core: CoreConfig = field(default_factory=CoreConfig)
+    job_key: bytes = field(default_factory=new_key, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

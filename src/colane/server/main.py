@@ -80,7 +80,8 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(locked(config.state_dir))
         loop = asyncio.get_running_loop()
-        config = replace(config, token=config.token or own_token(config.state_dir))
+        job_key = own_secret(config.state_dir, JOB_KEY_FILE).encode()
+        config = replace(config, token=config.token or own_secret(config.state_dir, TOKEN_FILE), job_key=job_key)
         loop.add_reader(name, _dismiss, name)
         stack.callback(loop.remove_reader, name)
         listener = stack.enter_context(_listening(lambda: listen_tcp(config.host, config.port)))
@@ -127,7 +128,9 @@ def _listening(listen: Callable[[], Listener]) -> Listener:
 
 def _rules(config: ServerConfig, service: Service) -> GateRules:
     assert config.token is not None  # noqa: S101 - made before this at the latest
-    callers = Callers(token=config.token, tokens=lambda: service.read_model.tokens)
+    callers = Callers(
+        token=config.token, tokens=lambda: service.read_model.tokens, job_caller=service.job_tokens.caller
+    )
     hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
     return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max)
 
@@ -208,13 +211,17 @@ def locked(state_dir: Path) -> Iterator[socket.socket]:
         os.close(handle)
 
 
-def own_token(state_dir: Path) -> str:
-    """Return the token that lies in the state directory, for its owner only; made at the first start.
+JOB_KEY_FILE: Final = "job_key"
+"""By which tokens of jobs are made: it goes into no copy of the store."""
+
+
+def own_secret(state_dir: Path, name: str) -> str:
+    """Return a secret that lies in the state directory, for its owner only; made at the first start.
 
     Raises:
         ServerError: It cannot be written.
     """
-    path = state_dir / TOKEN_FILE
+    path = state_dir / name
     known = read_token(path)
     if known is not None:
         return known

@@ -16,9 +16,10 @@ from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
-from colane.server.http.access import Caller
+from colane.server.http.access import Caller, Role
 from colane.server.http.feed import Feed
 from colane.server.http.idempotency import expired
+from colane.server.http.job_tokens import JobTokens
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight, no_job
 from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
@@ -95,6 +96,11 @@ class Service:
     def policy(self) -> str:
         """Name of the policy that decides."""
         return self.driver.decider.name
+
+    @property
+    def job_tokens(self) -> JobTokens:
+        """Tokens of jobs."""
+        return JobTokens(self.config.job_key, lambda: self.read_model.jobs)
 
     @property
     def read_model(self) -> ReadModel:
@@ -299,6 +305,7 @@ class Service:
         if job.placement is None:
             raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
         spec = job.spec
+        token = None if caller.role is Role.USER else self.job_tokens.token_of(job)
         return {
             "id": job_id,
             "attempt": job.attempt,
@@ -308,6 +315,7 @@ class Service:
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
             **submission.to_launch(secret),
+            **({} if token is None else {"token": token}),
         }
 
     async def request_of(self, job_id: JobId, caller: Caller) -> Body:

@@ -8,7 +8,19 @@ from pathlib import Path
 from colane.adaptor import bundle
 from colane.model.hardware import Gpu
 
-BASE_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+BASE_NAMES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "COLANE_CA_FILE",
+)
 """What a job gets from the agent's own environment where its request does not say. Nothing else passes: engines
 put settings of their own there (Ray, Slurm) that are not meant for jobs."""
 
@@ -21,6 +33,7 @@ OF_A_LAUNCH = frozenset(
         "COLANE_ATTEMPT",
         "COLANE_NODE",
         "COLANE_URL",
+        "COLANE_TOKEN_FILE",
         "COLANE_STEPS_FILE",
         "COLANE_GATE",
         "COLANE_CHECKPOINT_SIGNAL",

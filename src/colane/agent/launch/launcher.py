@@ -21,10 +21,11 @@ from colane.agent.launch.environment import job_cores, job_environment
 from colane.agent.launch.users import Account
 from colane.agent.measuring.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
+from colane.agent.running.jobdir import SHIM_ERRORS, TOKEN, JobDir, LaunchFacts
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
+from colane.client.locate import TOKEN_FILE_VARIABLE
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
 from colane.settings.table import Mps
@@ -77,6 +78,8 @@ def plan_launch(
     if launch.get("checkpoint_signal"):
         colane[SIGNAL_ENV] = launch["checkpoint_signal"]
         colane[LEAD_ENV] = f"{launch.get('checkpoint_lead_s') or CHECKPOINT_PRESETS['plain'].lead_s:g}"
+    if launch.get("token"):
+        colane[TOKEN_FILE_VARIABLE] = str(steps_path.with_name(TOKEN))
     colane |= batch_variables(launch)
     env = job_environment(
         launch.get("env") or {},

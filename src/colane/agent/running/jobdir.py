@@ -43,6 +43,8 @@ from colane.agent.supervisor.shim import ShimCommand
 from colane.agent.supervisor.shim_system import read_file
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
+TOKEN = "token"  # noqa: S105 - the name of a file
+"""In `own`: by what the job calls the scheduler as its owner; it goes with the directory, at the end of the attempt."""
 _NAME = re.compile(r"\d+-\d+")
 NAMES_MAX = 1000
 """Of an attempt's directory more are not looked at: what is not ours there may be endless."""
@@ -312,7 +314,7 @@ class StateDir:
         places = (root / str(key) for root in (self.jobs, self.ended))
         return next((place for place in places if place.exists()), None)
 
-    def prepare(self, key: Key, command: Command, facts: LaunchFacts) -> JobDir:
+    def prepare(self, key: Key, command: Command, facts: LaunchFacts, token: str | None = None) -> JobDir:
         """Write an attempt's directory, at once.
 
         Raises:
@@ -327,8 +329,10 @@ class StateDir:
             write_secret(draft / shim_files.COMMAND, command.encode())
             (draft / OWN).mkdir(mode=_PRIVATE)
             wire.create(draft / OWN / STEPS)
+            if token is not None:
+                write_secret(draft / OWN / TOKEN, token.encode())
             if command.run_as:
-                for path in (draft / OWN / STEPS, draft / OWN):
+                for path in (*(draft / OWN).iterdir(), draft / OWN):
                     os.chown(path, *command.run_as[:2])
             draft.chmod(_passable())
             draft.rename(place)

@@ -89,7 +89,7 @@ class Jobs:
             self._end_stray(key)
         return found | dict.fromkeys(strays, AttemptPhase.RUNNING)
 
-    def prepare(self, key: Key, command: Command, facts: LaunchFacts) -> None:
+    def prepare(self, key: Key, command: Command, facts: LaunchFacts, token: str | None = None) -> None:
         """Write a new attempt's directory; one that a crash left unclaimed stays as it is.
 
         Raises:
@@ -97,7 +97,7 @@ class Jobs:
             ValueError: No process can be given such a command.
         """
         if not self._state.job_dir(key).path.exists():
-            self._state.prepare(key, command, facts)
+            self._state.prepare(key, command, facts, token)
 
     def is_prepared(self, key: Key) -> bool:
         """Whether there is a directory for this attempt already."""

@@ -35,10 +35,12 @@ class Caller:
     Attributes:
         name: The user's name; of an agent, its node's.
         role: What the caller may do.
+        job: The job of the user's that calls, by a token of its own; None for the user.
     """
 
     name: str
     role: Role
+    job: int | None = None
 
     @property
     def may_all(self) -> bool:
@@ -107,7 +109,8 @@ class Caller:
 
     def __str__(self) -> str:
         """Return the caller as a message names it."""
-        return f"{_NAMED[self.role]} {self.name}"
+        of_job = "" if self.job is None else f"job {self.job} of "
+        return f"{of_job}{_NAMED[self.role]} {self.name}"
 
 
 _NAMED: Final = {Role.USER: "user", Role.OPERATOR: "operator", Role.AGENT: "the agent of node"}
@@ -158,11 +161,13 @@ class Callers:
     Attributes:
         token: The operator's own, which the scheduler was started with.
         tokens: Gives all others by digest, as they are now.
+        job_caller: Gives the job that holds a token, None where none does.
         uid: The user that runs the scheduler: it, and root, are operators.
     """
 
     token: str = field(repr=False)
     tokens: Callable[[], Mapping[str, TokenRecord]] = dict
+    job_caller: Callable[[str], Caller | None] = field(default=lambda _token: None)
     uid: int = field(default_factory=os.geteuid)
     _owner: Caller = field(init=False, repr=False)
 
@@ -180,4 +185,4 @@ class Callers:
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return self._owner
         known = self.tokens().get(digest_of(token))
-        return None if known is None else known.caller
+        return self.job_caller(token) if known is None else known.caller

@@ -18,6 +18,8 @@ def judged(user: str | None, node: str | None, role: str | None, caller: Caller)
     Raises:
         RefusedError: 403, not the caller's to make; 422, what is asked makes no sense.
     """
+    if caller.job is not None:  # it would outlive the job
+        raise RefusedError.because(403, f"a job makes no tokens; you are {caller}")
     if node is not None:
         if user is not None or role is not None:
             raise RefusedError.because(422, "an agent's token has neither user nor role: leave them out", "node")

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.server.http.access import Caller, Callers, Role
+from colane.server.http.job_tokens import is_of_job
 from colane.server.http.problems import RefusedError
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -160,6 +161,8 @@ def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Calle
     if scheme.lower() != "bearer" or not given.strip():
         raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
     known = callers.by_token(given.strip())
+    if known is None and is_of_job(given.strip()):
+        raise RefusedError.because(401, "the token given was a job's, and counts no longer: its attempt has ended")
     if known is None:
         raise RefusedError.because(
             401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
