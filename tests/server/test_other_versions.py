@@ -196,6 +196,11 @@ class TestVersionsAreShown:
         assert shown == {"old": ["0.0.1", "!"], "silent": ["?", "!"], "same": [own]}
         assert f"old: its agent is 0.0.1, the scheduler {own}" in out
         assert "same: its agent" not in out
+        scheduler.nodes.return_value = [{**each, "scheduler_version": "9.0.0"} for each in nodes]
+        assert run(["nodes"]) == 0
+        told = capsys.readouterr()
+        assert f"the scheduler is Colane 9.0.0, this command {own}" in told.err
+        assert f"{own} !" in told.out
 
     async def test_an_agent_that_was_upgraded_is_shown_so(self) -> None:
         async with world() as w:

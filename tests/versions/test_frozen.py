@@ -16,6 +16,7 @@ import pytest
 from colane.agent.link.messages import read_desired
 from colane.agent.reconcile import Key
 from colane.client.knowledge import decode_profile
+from colane.model.versions import own_version
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.server.harness import World, world
@@ -137,6 +138,17 @@ async def test_an_agent_of_today_runs_jobs_of_an_older_scheduler(
         judge = jsonschema_rs.validator_for(schema)
         assert bodies
         assert [error.message for body in bodies for error in judge.iter_errors(json.loads(json.dumps(body)))] == []
+
+
+async def test_an_agent_logs_once_that_its_scheduler_is_of_another_version(
+    frozen: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = OlderScheduler(frozen, "says-hello")
+    fake.order = {**fake.order, "scheduler_version": "0.0.1"}
+    async with running(tmp_path / "agent", fake, devices="cpu:2:2GB") as agent:
+        await agent.until(lambda: fake.said["FinishedBody"] and len(fake.said["ReportBody"]) > 3, "some reports")
+    told = [message for message in caplog.messages if "0.0.1" in message]
+    assert told == [f"the scheduler is Colane 0.0.1, this agent {own_version()}"]
 
 
 def test_a_field_that_an_older_scheduler_needs_is_missed(frozen: dict[str, Any]) -> None:

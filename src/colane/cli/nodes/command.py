@@ -11,6 +11,7 @@ from colane.cli import output
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
 from colane.cli.output import ScreenColumn
+from colane.model.versions import own_version
 from colane.model.words import percent
 
 COLUMNS = (
@@ -52,6 +53,9 @@ def list_nodes(as_json: output.Json = False) -> None:
             output.say(f"{node['name']}: {state_text(node)}")
         for message in node["messages"]:
             output.say(f"{node['name']}: {output.clean(message)}")
+    theirs = nodes[0].get("scheduler_version") if nodes else None
+    if theirs is not None and theirs != own_version():
+        output.note(f"the scheduler is Colane {theirs}, this command {own_version()}")
     if not nodes:
         output.note("no node has registered yet: an agent takes some seconds to start (colane up, or colane agent)")
 
