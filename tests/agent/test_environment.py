@@ -26,6 +26,7 @@ def test_a_request_without_environment_gets_a_basic_one() -> None:
         "HOME": "/agent",
         "PYTHONUNBUFFERED": "1",
         **dict.fromkeys(THREAD_POOLS, "2"),
+        "COLANE_THREADS": "2",
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "COLANE_JOB_ID": "7",
@@ -58,7 +59,7 @@ def test_what_the_placement_decides_lies_over_the_submitting_shell() -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_A_LAUNCH - COLANE.keys()))
 def test_a_job_submitted_from_within_another_is_told_nothing_of_that_launch(name: str) -> None:
-    assert name not in environment({name: "of the outer job"}, [CPU])
+    assert environment({name: "of the outer job"}, [CPU]).get(name) != "of the outer job"
 
 
 def test_the_owners_own_variables_go_along() -> None:
@@ -107,3 +108,28 @@ def test_a_job_is_told_its_batch_of_the_gpus_it_has(per_gpu: bool, whole: str, e
     kind = "per-gpu" if per_gpu else "global"
     assert told == {"COLANE_BATCH": kind, "COLANE_BATCH_SIZE": whole, "COLANE_BATCH_SIZE_PER_GPU": each}
     assert batch_variables({"gpus": 4}) == {}
+
+
+ADAPTOR = Path("/agent/adaptor/1")
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        {},
+        {"OMP_NUM_THREADS": "8"},
+        {"MKL_NUM_THREADS": "7"},
+        {"PYTHONPATH": "/mine:/theirs"},
+        {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4", "PATH": "/venv/bin"},
+    ],
+)
+@pytest.mark.parametrize("outer", [ADAPTOR, Path("/another/nodes/adaptor")])
+def test_a_job_submitted_from_within_another_is_as_one_from_the_shell(requested: dict[str, str], outer: Path) -> None:
+    """However deep, and whatever cores and adaptor the outer one had."""
+
+    def launched(env: dict[str, str], cores: tuple[int, ...], adaptor: Path) -> dict[str, str]:
+        return job_environment(env, OWN, gpus=[CPU], cores=cores, colane=COLANE, mps={}, adaptor=adaptor)
+
+    once = launched(requested, (2, 3), ADAPTOR)
+    within = launched(launched(requested, (0, 1, 2, 3, 4), outer), (7,), outer)
+    assert launched(within, (2, 3), ADAPTOR) == once

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
 from colane.model.progress import Progress, stall
+from colane.model.reason import Reason, Why
+from colane.server.views.standing import stalled
 from tests.server.harness import World, finished, launched, node, report, world
 from tests.server.test_time import Machine
 
@@ -150,10 +153,28 @@ async def test_a_stalled_job_is_told_of_until_it_steps_again(fields: dict[str, A
 
         assert (await step_at(began_s))[0] is None
         machine.steady.skip(42.0)
-        stalled, said = await step_at(began_s)
-        assert (stalled is not None, said.startswith("no step for 42 s (usually 0.06 s)")) == (is_told, is_told)
+        told, said = await step_at(began_s)
+        assert (told is not None, said.startswith("no step for 42 s (usually 0.06 s)")) == (is_told, is_told)
         assert (await step_at(w.service.driver.now()))[0] is None
         machine.steady.skip(42.0)
         await step_at(began_s)
         await w.good("POST", "/finished_job", finished(1))
         assert (await w.good("GET", "/job/1"))["stalled"] is None
+
+
+@pytest.mark.parametrize(
+    ("states", "no_step_s"),
+    [
+        ((JobState.LAUNCHING, JobState.RUNNING_PROTECTED, JobState.RUNNING), 31.0),
+        ((JobState.RUNNING_PROTECTED, JobState.RUNNING, JobState.RUNNING), 31.0),
+        ((JobState.RUNNING_PROTECTED, JobState.PAUSED, JobState.RUNNING), None),
+        ((JobState.RUNNING, JobState.RUNNING, JobState.PAUSED), None),
+    ],
+)
+def test_the_end_of_its_protection_is_no_step(states: tuple[JobState, ...], no_step_s: float | None) -> None:
+    story = tuple(
+        StateChange(at_s, state, Reason(Why.EXITED)) for at_s, state in zip((100.0, 110.0, 140.0), states, strict=True)
+    )
+    job = Job(JobId(1), JobSpec(name="train", family="train"), 90.0, states[-1], 1, since_s=140.0, story=story)
+    found = stalled(job, Progress(**STEPS, last_step_s=111.0, at_s=142.0))
+    assert (None if found is None else found.no_step_s) == no_step_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +28,9 @@ put settings of their own there (Ray, Slurm) that are not meant for jobs."""
 OF_THE_USER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 """Names of those that say something of one user only."""
 
+THREADS_ENV = "COLANE_THREADS"
+"""How many threads we gave to pools that the owner has not sized: a job submitted from within has cores of its own."""
+
 OF_A_LAUNCH = frozenset(
     {
         "COLANE_JOB_ID",
@@ -42,6 +46,7 @@ OF_A_LAUNCH = frozenset(
         "COLANE_BATCH_SIZE",
         "COLANE_BATCH_SIZE_PER_GPU",
         "COLANE_ADAPTOR_DIR",
+        THREADS_ENV,
     }
 )
 """What one launch of one job is told. A job that is submitted from within another brings that one's, and would save
@@ -87,12 +92,31 @@ def job_environment(
     base = {name: own[name] for name in BASE_NAMES if name in own and (user is None or name not in OF_THE_USER)}
     base |= user or {}
     base["PYTHONUNBUFFERED"] = "1"  # else what a job prints is seen when it ends, and lost when it is killed
-    threads = dict.fromkeys(open_pools(requested), str(len(cores))) if cores else {}
-    kept = {
-        name: value for name, value in requested.items() if name not in OF_A_LAUNCH and not name.startswith("CUDA_MPS_")
-    }
+    kept = owners_own(requested)
+    threads = dict.fromkeys(open_pools(kept), str(len(cores))) if cores else {}
+    if threads:
+        threads[THREADS_ENV] = str(len(cores))
     whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
     return whole if adaptor is None else {**whole, **adapted(whole, adaptor)}
+
+
+def owners_own(requested: Mapping[str, str]) -> dict[str, str]:
+    """Give what of a request's environment its owner has set: nothing that the launch of another job brought along."""
+    kept = {
+        name: value
+        for name, value in requested.items()
+        if name not in OF_A_LAUNCH
+        and not name.startswith("CUDA_MPS_")
+        and not (name in THREAD_POOLS and value == requested.get(THREADS_ENV))
+    }
+    adaptor = requested.get(bundle.DIR_ENV)
+    if adaptor and "PYTHONPATH" in kept:
+        kept["PYTHONPATH"] = os.pathsep.join(
+            place for place in kept["PYTHONPATH"].split(os.pathsep) if place != adaptor
+        )
+        if not kept["PYTHONPATH"]:
+            del kept["PYTHONPATH"]
+    return kept
 
 
 def open_pools(requested: Mapping[str, str]) -> tuple[str, ...]:

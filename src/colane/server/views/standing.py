@@ -60,7 +60,20 @@ def stalled(job: Job, sample: Progress | None) -> Stall | None:
     """Return how a job that runs makes no steps any more; None of all others, and of one that serves requests."""
     if job.state not in STEPPING or job.spec.kind is JobKind.INFERENCE:
         return None
-    return stall(sample, job.submit_s if job.since_s is None else job.since_s)
+    return stall(sample, _steps_since_s(job))
+
+
+def _steps_since_s(job: Job) -> float:
+    """Since when it has been in states in which it steps, as far back as its story goes; of a new one, its submission.
+
+    Not only in its present one: when its protection ends, nothing has changed for it.
+    """
+    since_s = job.submit_s if job.since_s is None else job.since_s
+    for move in reversed(job.story):
+        if move.state not in STEPPING:
+            break
+        since_s = move.at_s
+    return since_s
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:
