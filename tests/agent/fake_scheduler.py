@@ -24,10 +24,12 @@ NODE_FIELDS = {
     "leased", "secret", "version", "runs_as", "name", "agent_id", "address", "pool", "gpus", "cores",
     "host_memory_bytes", "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
-REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "events_seen", "at_s", "gpus", "messages", "jobs", "bandwidth"}
+REPORT_FIELDS = {
+    "leased", "agent_id", "cluster_id", "events_seen", "epoch", "at_s", "gpus", "messages", "jobs", "bandwidth",
+}  # fmt: skip
 FINISHED_FIELDS = {
-    "id", "attempt", "node", "agent_id", "cluster_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
-    "step_durations_s", "progress", "log_bytes", "log_truncated",
+    "id", "attempt", "node", "agent_id", "cluster_id", "events_seen", "epoch", "start_s", "end_s", "exit_code",
+    "signal", "outcome", "detail", "step_durations_s", "progress", "log_bytes", "log_truncated",
 }  # fmt: skip
 OUTCOMES = {
     "exited",
@@ -61,6 +63,8 @@ class FakeScheduler:
         self._launches: dict[int, Object] = {}
         self._generation = 0
         self.cluster_id = ""
+        self.epoch: Object | None = None
+        self.events = 0
         self.lease_s: float | None = None
         self.turns: Object = {"rule": "fair", "quantum_s": 0.0}
 
@@ -148,7 +152,7 @@ class FakeScheduler:
             raise Refused(410, [Problem("", "submit it again")])
         return as_json(self._launches[job_id])
 
-    async def finished(self, finished: Object) -> None:
+    async def finished(self, finished: Object) -> Object:
         self._answer()
         finished = as_json(finished, FINISHED_FIELDS, FinishedBody)
         assert finished["outcome"] in OUTCOMES
@@ -159,12 +163,15 @@ class FakeScheduler:
         key = (finished["id"], finished["attempt"])
         self.told[key] += 1
         self.tellings.append((self.registrations, key))
-        assert self.ends.setdefault(key, finished) == finished, "an end is always told in the same words"
+        known = self.ends.setdefault(key, finished)
+        said = {**finished, **{name: known[name] for name in ("events_seen", "epoch")}}
+        assert known == said, "an end is always told in the same words"
         wish = self._jobs.pop(key, None)
         self._generation += wish is not None
         if self.lose_answers:
             self.lose_answers -= 1
             raise SchedulerUnreachable("http://fake", "the answer was lost")
+        return {"believed": True, "cluster_id": self.cluster_id, "epoch": self.epoch, "events": self.events}
 
     def _answer(self) -> None:
         self.calls += 1
@@ -179,6 +186,8 @@ class FakeScheduler:
         node = {
             **self.nodes[name],
             "cluster_id": self.cluster_id,
+            "epoch": self.epoch,
+            "events": self.events,
             "lease_s": self.lease_s,
             "generation": self._generation,
             "lost": False,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from colane.agent.reconcile import Key
+from colane.agent.running.heard import KnownHistory, as_text, from_text
+from colane.agent.running.jobdir import LaunchFacts, StateDir
+from colane.agent.supervisor.command import Command
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 
@@ -28,3 +34,101 @@ async def test_a_job_of_a_new_cluster_runs_though_one_of_its_number_has_ended_he
         assert fake.ends[2, 1]["cluster_id"] == "first"
         assert fake.ends[1, 1]["cluster_id"] == "second"
     assert (tmp_path / "state" / "former" / "2-1").is_dir()
+
+
+async def test_a_scheduler_that_is_older_than_the_one_followed_is_not_obeyed(
+    fake: FakeScheduler, tmp_path: Path, mark: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    newer, older = {"number": 2, "id": "b"}, {"number": 1, "id": "a"}
+    fake.cluster_id, fake.epoch, fake.events = "one", newer, 40
+    fake.want(1, "sleep", "600", env=mark)
+    async with running(tmp_path / "state", fake) as agent:
+        await agent.until(lambda: fake.launched(1))
+        fake.epoch, fake.events = older, 900
+        fake.end(1)
+        fake.want(2, "true", env=mark)
+        count = len(fake.reports)
+        await agent.until(lambda: len(fake.reports) > count + 3)
+        assert fake.launched(1)
+        assert not fake.ends
+        assert "older than the one this node follows" in caplog.text
+        assert (fake.reports[-1]["epoch"], fake.reports[-1]["events_seen"]) == (newer, 40)
+    async with running(tmp_path / "state", fake) as agent:  # it is remembered
+        count = len(fake.reports)
+        await agent.until(lambda: len(fake.reports) > count + 2)
+        assert fake.launched(1)
+        assert fake.reports[-1]["epoch"] == newer
+        fake.epoch = {"number": 3, "id": "c"}
+        await agent.until(lambda: {(1, 1), (2, 1)} <= fake.ends.keys())
+
+
+async def test_an_end_that_an_older_scheduler_takes_is_told_again(
+    fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+) -> None:
+    fake.cluster_id, fake.epoch = "one", {"number": 2, "id": "b"}
+    fake.want(1, "sleep", "600", env=mark)
+    async with running(tmp_path / "state", fake) as agent:
+        await agent.until(lambda: fake.launched(1))
+        fake.epoch = {"number": 1, "id": "a"}
+        os.kill(int((fake.launched(1) or {})["pid"]), signal.SIGKILL)
+        await agent.until(lambda: fake.told[1, 1] > 2)
+        assert not (tmp_path / "state" / "ended" / "1-1").exists()
+        fake.epoch = {"number": 3, "id": "c"}
+        told = fake.told[1, 1]
+        await agent.until((tmp_path / "state" / "ended" / "1-1").exists)
+        assert fake.told[1, 1] > told
+
+
+async def test_what_was_heard_of_a_former_cluster_is_not_held_against_a_new_one(
+    fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+) -> None:
+    fake.cluster_id, fake.epoch, fake.events = "first", {"number": 9, "id": "x"}, 400
+    async with running(tmp_path / "state", fake) as agent:
+        await agent.until(lambda: fake.reports and fake.reports[-1]["epoch"])
+        fake.cluster_id, fake.epoch, fake.events = "second", {"number": 1, "id": "y"}, 2
+        fake.want(1, "true", env=mark)
+        await agent.until(lambda: fake.ends)
+        await agent.until(lambda: fake.reports[-1]["epoch"] == fake.epoch)
+        assert fake.reports[-1]["events_seen"] == 2
+
+
+class TestHeard:
+    @pytest.mark.parametrize(
+        ("text", "heard"),
+        [
+            (None, KnownHistory()),
+            ("", KnownHistory()),
+            ("41\n", KnownHistory(events=41)),
+            ("-3", KnownHistory()),
+            ("[]", KnownHistory()),
+            ('{"epoch": "two"}', KnownHistory()),
+            ('{"epoch": 2, "epoch_id": "b", "events": 7, "new": 1}', KnownHistory(2, "b", 7)),
+        ],
+    )
+    def test_is_read_whatever_has_written_it(self, text: str | None, heard: KnownHistory) -> None:
+        assert from_text(text) == heard
+        assert from_text(as_text(heard)) == heard
+
+    def test_is_on_disk_before_a_job_is(self, tmp_path: Path) -> None:
+        command = Command(("true",), str(tmp_path), {}, grace_s=0.2)
+        state = StateDir(tmp_path)
+        state.join("one")
+        state.note(KnownHistory(1, "a", 5))
+        assert kept_in(tmp_path) == KnownHistory(1, "a", 5), "a new start at once"
+        state.note(KnownHistory(1, "a", 6))
+        assert kept_in(tmp_path) == KnownHistory(1, "a", 5), "events of it now and then"
+        state.prepare(Key(7, 1), command, LaunchFacts("boot", 1.0))
+        assert kept_in(tmp_path) == KnownHistory(1, "a", 6)
+        state.note(KnownHistory(1, "a", 7))
+        state.deliver(state.job_dir(Key(7, 1)))
+        assert kept_in(tmp_path) == KnownHistory(1, "a", 7), "an end that is known is known to have been told"
+        state.note(KnownHistory(1, "a", 8))
+        (tmp_path / "events.new").mkdir()  # it cannot be written
+        with pytest.raises(OSError, match="directory"):
+            state.prepare(Key(8, 1), command, LaunchFacts("boot", 1.0))
+        assert not state.job_dir(Key(8, 1)).path.exists()
+        state.close()
+
+
+def kept_in(root: Path) -> KnownHistory:
+    return from_text((root / "events").read_text())

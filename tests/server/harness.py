@@ -19,7 +19,7 @@ from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.service import Service
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import AuditLine, Store, Transaction
+from colane.server.store.store import AuditLine, Store, StoreWriter, Transaction
 
 DEADLINE_S = 60.0
 GB = 10**9
@@ -68,9 +68,9 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.commits = 0
 
-    def commit(self, transaction: Transaction) -> int:
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         self.commits += 1
-        return super().commit(transaction)
+        return super().commit(transaction, writer)
 
 
 class SteadyClock:

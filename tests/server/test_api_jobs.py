@@ -114,7 +114,7 @@ class TestCancel:
             assert await w.state(1) == "stopping"
             assert (await w.good("GET", "/node/n1"))["jobs"][0]["run"] is False
             ended = finished(1, outcome="signalled", exit_code=None, signal=15)
-            assert await w.good("POST", "/finished_job", ended) == {"believed": True}
+            assert (await w.good("POST", "/finished_job", ended))["believed"] is True
             assert await w.state(1) == "cancelled"
             assert (await w.good("GET", "/node/n1"))["jobs"] == []
 

@@ -132,7 +132,7 @@ class TestReport:
             assert job["state"] == "running-protected"
             assert (job["steps"], job["steps_total"], job["progress"]["loss"]) == (5, 9, 0.5)
             ended = finished(1, step_durations_s=[0.1, 0.2], log_bytes=7, progress={**progress, "steps": 9})
-            assert await w.good("POST", "/finished_job", ended) == {"believed": True}
+            assert (await w.good("POST", "/finished_job", ended))["believed"] is True
             (record,) = await w.good("GET", "/finished_jobs")
             assert record == await w.good("GET", "/job/1")
             assert (record["state"], record["exit_code"], record["signal"]) == ("succeeded", 0, None)
@@ -231,7 +231,7 @@ class TestFinished:
             both = await asyncio.gather(*(w.post("/finished_job", finished(1)) for _ in range(4)))
             assert sorted(answer.json()["believed"] for answer in both) == [False, False, False, True]
             again = await w.good("POST", "/finished_job", finished(1, exit_code=1))
-            assert again == {"believed": False}
+            assert again["believed"] is False
             assert await w.state(1) == "succeeded"
             assert len(await w.good("GET", "/finished_jobs")) == 1
 
@@ -240,7 +240,7 @@ class TestFinished:
         async with world() as w:
             await w.good("POST", "/node", node())
             await w.submit()
-            assert await w.good("POST", "/finished_job", {**finished(1), **wrong}) == {"believed": False}
+            assert (await w.good("POST", "/finished_job", {**finished(1), **wrong}))["believed"] is False
             assert await w.state(1) == "assigned"
 
     async def test_how_it_ended_must_be_said(self) -> None:
@@ -255,7 +255,7 @@ class TestFinished:
             await w.good("POST", "/finished_job", finished(1, exit_code=1))
             job = await w.good("GET", "/job/1")
             assert (job["state"], job["attempt"], job["failures"]) == ("assigned", 2, 1)
-            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": False}
+            assert (await w.good("POST", "/finished_job", finished(1)))["believed"] is False
             await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=1))
             assert await w.state(1) == "failed"
 

@@ -25,10 +25,18 @@ from colane.server.http.app import create_app
 from colane.server.http.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.http.idempotency import KEPT_S, expired
 from colane.server.http.streams import json_list
-from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
-from colane.server.store.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
+from colane.server.store.store import (
+    IDEMPOTENCY,
+    SUBMITTED_JOBS,
+    AuditEntry,
+    Put,
+    Store,
+    StoreError,
+    StoreWriter,
+    Transaction,
+)
 from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
@@ -88,7 +96,7 @@ class TestFailure:
             assert (w.service.feed.last_number, w.agents.nudged) == (told, [])
             store.failure = None
             assert await w.submit() == 2
-            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": True}
+            assert (await w.good("POST", "/finished_job", finished(1)))["believed"] is True
             assert [await w.state(1), await w.state(2)] == ["succeeded", "assigned"]
 
     async def test_all_who_waited_for_one_commit_hear_of_its_failure(self) -> None:
@@ -121,17 +129,19 @@ class TestFailure:
         class SlowStore(MemoryStore):
             def __init__(self) -> None:
                 super().__init__()
-                super().commit(Transaction([Put(META, CLUSTER_KEY, {"id": "c"})]))
+                self.is_slow = False
                 self.entered, self.go = asyncio.Event(), asyncio.Event()
 
-            def commit(self, transaction: Transaction) -> int:
-                loop.call_soon_threadsafe(self.entered.set)
-                asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(DEADLINE_S)
-                return super().commit(transaction)
+            def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+                if self.is_slow:
+                    loop.call_soon_threadsafe(self.entered.set)
+                    asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(DEADLINE_S)
+                return super().commit(transaction, writer)
 
         loop = asyncio.get_running_loop()
         store = SlowStore()
         async with world(store) as w:
+            store.is_slow = True
             posting = asyncio.create_task(w.post("/job", SLEEP))
             async with asyncio.timeout(DEADLINE_S):
                 await store.entered.wait()
@@ -196,13 +206,15 @@ class TestRestart:
             after = [await w.good("GET", path) for path in shown]
             assert after[2].pop("last_seen_s") is None
             before[2].pop("last_seen_s")
+            for old, new in ((before[2], after[2]), (before[3][0], after[3][0])):
+                assert new.pop("epoch")["number"] == old.pop("epoch")["number"] + 1
             before[3][0]["last_seen_s"] = None
             assert after == before
             assert await w.good("GET", "/job/3/launch") == launch
             again = await w.post("/job", {"model_name": "vgg11", "dataset": "synthetic"}, **{"Idempotency-Key": "k"})
             assert again.json() == {"id": 6}
             assert await w.submit() == 7
-            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": True}
+            assert (await w.good("POST", "/finished_job", finished(1)))["believed"] is True
             assert await w.state(4) == "assigned"
             assert (await w.good("GET", "/node/n1"))["generation"] > before[2]["generation"]
         store.close()

@@ -19,7 +19,7 @@ async def ran(w: World, progress: dict[str, Any] | None = None, end: dict[str, A
     """Run a job to its end."""
     number = await w.submit(**{**TRAIN, **job})
     told = finished(number, progress={**PROGRESS, **(progress or {})}, **(end or {}))
-    assert await w.good("POST", "/finished_job", told) == {"believed": True}
+    assert (await w.good("POST", "/finished_job", told))["believed"] is True
 
 
 async def guess(w: World, **job: Any) -> int | None:
@@ -72,7 +72,7 @@ async def test_a_second_attempt_and_one_that_was_stopped_tell_nothing() -> None:
     async with world() as w:
         await w.good("POST", "/node", node(gpus=8))
         await ran(w, {}, {"exit_code": 1}, retries=1)
-        assert await w.good("POST", "/finished_job", finished(1, 2, progress=PROGRESS)) == {"believed": True}
+        assert (await w.good("POST", "/finished_job", finished(1, 2, progress=PROGRESS)))["believed"] is True
         assert await w.state(1) == "succeeded"
         number = await w.submit(**TRAIN, steps_limit=100)
         await w.good("POST", "/node/n1/report", report(launched(number, progress=PROGRESS)))

@@ -21,7 +21,18 @@ import pytest
 from colane.server.store import store as names
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
-from colane.server.store.store import AuditEntry, Delete, Put, Store, StoreError, Transaction, job_key
+from colane.server.store.store import (
+    AuditEntry,
+    ConflictError,
+    Delete,
+    Put,
+    Store,
+    StoreError,
+    StoreWriter,
+    SupersededError,
+    Transaction,
+    job_key,
+)
 
 JOBS = names.SUBMITTED_JOBS
 NONE_CAME = 65534
@@ -135,6 +146,37 @@ def test_writers_and_readers_in_many_threads(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert store.count(JOBS) == store.last_audit_number() == 40
+
+
+class TestWriter:
+    def drawn(self, store: Store, number: int, writer: StoreWriter) -> None:
+        store.commit(Transaction(puts=[put(job_key(number), number, names.EPOCHS)]), writer)
+
+    def test_only_the_newest_epoch_writes(self, store: Store) -> None:
+        self.drawn(store, 1, StoreWriter(0))
+        store.commit(Transaction(puts=[put("a", 1)]), StoreWriter(1))
+        self.drawn(store, 2, StoreWriter(1))
+        for writer in (StoreWriter(0), StoreWriter(1), StoreWriter(3)):
+            with pytest.raises(SupersededError, match="another scheduler has started on this store"):
+                store.commit(Transaction(puts=[put("a", 2)], audit=[AuditEntry(1.0, "job", {})]), writer)
+        assert store.get(JOBS, "a") == {"value": 1}
+        assert store.last_audit_number() == 0
+        store.commit(Transaction(puts=[put("a", 3)]), StoreWriter(2))
+        assert store.get(JOBS, "a") == {"value": 3}
+
+    def test_of_two_that_draw_the_same_one_one_has_it(self, store: Store) -> None:
+        self.drawn(store, 1, StoreWriter(0))
+        with pytest.raises(SupersededError):
+            self.drawn(store, 1, StoreWriter(0))
+
+    def test_a_writer_that_does_not_know_the_newest_line_reads_anew(self, store: Store) -> None:
+        self.drawn(store, 1, StoreWriter(0, events=0))
+        line = Transaction(audit=[AuditEntry(1.0, "job", {})])
+        assert store.commit(line, StoreWriter(1, events=0)) == 1
+        with pytest.raises(ConflictError, match="the store has 1 events, not 0"):
+            store.commit(line, StoreWriter(1, events=0))
+        assert store.commit(line, StoreWriter(1)) == 2
+        assert store.commit(line, StoreWriter(1, events=2)) == 3
 
 
 def test_an_empty_transaction_is_false() -> None:

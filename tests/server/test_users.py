@@ -135,7 +135,7 @@ async def test_an_agent_speaks_for_its_node_and_takes_what_is_placed_there() -> 
             ("POST", "/tokens", {"digest": digest_of("x"), "node": "n2"}),
         ):
             assert (await other.ask(method, path, body))[0] == 403, path
-        assert (await agent.ask("POST", "/finished_job", finished(1)))[1] == {"believed": True}
+        assert (await agent.ask("POST", "/finished_job", finished(1)))[1]["believed"] is True
 
 
 async def test_who_calls_an_agent_brings_its_secret_and_nobody_is_shown_it() -> None:

@@ -53,7 +53,7 @@ async def test_an_older_agent_and_client_are_served(frozen: dict[str, Any]) -> N
 async def _played(w: World, entry: dict[str, Any]) -> Any:
     body = entry["request"]
     if isinstance(body, dict):
-        said = {"cluster_id": w.service.cluster_id, "events_seen": w.service.feed.last_number}
+        said = {"cluster_id": w.service.history.cluster_id, "events_seen": w.service.feed.last_number}
         body = {name: said[name] if name in ECHOED and value is not None else value for name, value in body.items()}
     answer = await w.good(entry["method"], entry["path"], body)
     for path in sorted(set(_paths(entry["answer"])) - set(_paths(answer))):
@@ -119,8 +119,9 @@ class OlderScheduler(FakeScheduler):
         own = self.nodes and next(iter(self.nodes.values()))["runs_as"]
         return {**self.launch, "user": own or "", "workdir": "/"}
 
-    async def finished(self, finished: Any) -> None:
+    async def finished(self, finished: Any) -> Any:
         self.said["FinishedBody"].append(finished)
+        return {"believed": True}
 
 
 @pytest.mark.parametrize(

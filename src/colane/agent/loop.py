@@ -324,7 +324,8 @@ class Agent:
             self._no_mps.pop(key, None)
 
     def _named(self, finished: Object) -> Object:
-        return {**finished, "agent_id": self.state.agent_id, "cluster_id": self.state.cluster_id or None}
+        whose = {"agent_id": self.state.agent_id, "cluster_id": self.state.cluster_id or None}
+        return {**finished, **whose, **self.state.heard.as_told()}
 
     def _own(self) -> OwnProcesses:
         own = self.jobs.own()
@@ -388,7 +389,7 @@ class Agent:
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
         whose = {
             "cluster_id": self.state.cluster_id or None,
-            "events_seen": self.state.events_seen,
+            **self.state.heard.as_told(),
             "leased": self._is_leased(),
         }
         notice = self._notice.look()

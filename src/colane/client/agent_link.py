@@ -62,9 +62,9 @@ class AgentLink:
         """Return what is needed to start a job."""
         return await self._ask("GET", f"/job/{job_id}/launch")
 
-    async def finished(self, finished: Object) -> None:
+    async def finished(self, finished: Object) -> Object:
         """Tell that an attempt has ended; to be repeated until it is heard."""
-        await self._ask("POST", "/finished_job", finished)
+        return await self._ask("POST", "/finished_job", finished)
 
     async def _ask(self, method: str, path: str, body: Object | None = None) -> Object:
         try:

@@ -13,7 +13,7 @@ from colane.server.config import ServiceConfig
 from colane.server.http.feed import Feed
 from colane.server.nodes.liveness import Liveness
 from colane.server.service import Service
-from colane.server.store.identity import cluster_id
+from colane.server.store.identity import begin_epoch
 from colane.server.store.store import META, Store
 from colane.server.store.unreadable import read_one
 from colane.server.submitting.quotas import QuotaKeeper
@@ -41,6 +41,7 @@ def make_service(
     Raises:
         StoreError: The store cannot be read.
         UnknownPolicyError: No policy of that name.
+        SupersededError: Another scheduler has started on the store at the same moment.
     """
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
     transport = agents or KeepAliveTransport(trusted())
@@ -65,4 +66,6 @@ def make_service(
     known = read_one(store, META, CLOCK_KEY, CLOCK_MARK.read)
     if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
         clock.resume(known)
-    return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id(store))
+    history = begin_epoch(store, clock.now())
+    driver.epoch = history.current.number
+    return Service(store, config, client, driver, feed, liveness, clock.now(), history)

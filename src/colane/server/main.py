@@ -39,6 +39,7 @@ from colane.server.http.listening import (
 )
 from colane.server.service import Service
 from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import SupersededError
 
 STORE_FILE: Final = "colane.db"
 LOCK_FILE: Final = "lock"
@@ -77,6 +78,13 @@ def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None 
 async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
     """Run a scheduler in this event loop; see `run_server`. Cancelling it stops the scheduler."""
     _check(config)
+    try:
+        await _serve(config, on_listening)
+    except SupersededError as error:
+        raise ServerError(f"state: {error}") from error
+
+
+async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | None) -> None:
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(locked(config.state_dir))
         loop = asyncio.get_running_loop()

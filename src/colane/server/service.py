@@ -28,7 +28,7 @@ from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, shown_attempts
 from colane.server.store.documents import Body
-from colane.server.store.identity import new_cluster_id
+from colane.server.store.identity import History, new_cluster_id
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
 from colane.server.store.store import (
@@ -37,6 +37,8 @@ from colane.server.store.store import (
     Document,
     Store,
     StoreError,
+    StoreWriter,
+    SupersededError,
     UnreadableError,
     job_key,
 )
@@ -79,7 +81,7 @@ class Service:
         liveness: When nodes were heard of.
         stopping: Set when streams shall end.
         started_s: Unix time of the start.
-        cluster_id: Identity of the cluster whose records these are.
+        history: Whose records these are, and which starts there were.
     """
 
     store: Store
@@ -89,7 +91,7 @@ class Service:
     feed: Feed
     liveness: Liveness
     started_s: float
-    cluster_id: str
+    history: History
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -142,8 +144,10 @@ class Service:
         while True:
             try:
                 for transaction in await asyncio.to_thread(expired, self.store, self.driver.now()):
-                    await asyncio.to_thread(self.store.commit, transaction)
+                    await asyncio.to_thread(self.store.commit, transaction, StoreWriter(self.driver.epoch))
                 await self.forget_old_jobs()
+            except SupersededError:
+                return  # the driver learns of it at its next turn, and ends
             except (StoreError, RefusedError) as error:
                 log.warning("old idempotency keys and finished jobs were not all removed: %s", error)
             await asyncio.sleep(CLEANING_PERIOD_S)
@@ -396,10 +400,10 @@ class Service:
         Raises:
             RefusedError: 404, unknown node; 409, another agent's; 503.
         """
-        await self._be_another_if_older(name, body)
+        await self._set_apart_if_of_another_history(name, body)
 
         def prepare(turn: Turn) -> None:
-            changes.report(turn, name, self._ours(body))
+            changes.report(turn, name, self._ours(name, body))
             changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.read_model, name))
             self.liveness.hear(name, turn.now_s)
 
@@ -409,43 +413,66 @@ class Service:
             await self.driver.change(prepare)
         return self.node(name)
 
-    async def _be_another_if_older(self, name: str, body: ReportBody) -> None:
-        """Be another cluster where an agent has seen more of this one than the store knows: a copy was put back.
+    async def _set_apart_if_of_another_history(self, name: str, body: ReportBody) -> None:
+        """Tell an agent another cluster than the others where it has heard what this store never knew.
 
-        Ids of jobs are given a second time from here on: what agents have under them is not of these jobs.
+        A copy of the store was put back, so ids of jobs are given a second time: what this agent has under them is not
+        of these jobs, and it ends that and begins anew, as under any other cluster. What an agent claims concerns its
+        own node alone; others may know of nothing but what the copy has, and go on.
+
+        Raises:
+            SupersededError: It has followed a newer scheduler on this very store.
         """
-        seen, known = body.events_seen or 0, self.feed.last_number
-        if not self.cluster_id:
-            raise RefusedError.because(503, "an older copy of the store was put back; ask again")
-        if body.cluster_id != self.cluster_id or seen <= known:
+        if self._is_of_ours(name, body):
             return
-        self.cluster_id = ""  # of several agents the first one to tell is enough
-        try:
-            made = await asyncio.to_thread(new_cluster_id, self.store)
-        except StoreError as error:
-            raise RefusedError.because(503, str(error)) from error
-        else:
-            self.cluster_id = made
-        finally:  # also when the agent has hung up: the next report tells again
-            self.cluster_id = self.cluster_id or body.cluster_id or ""
-        log.warning(
-            "an older copy of the store was put back: node %s has seen %d events of it, it knows %d. What ran since "
-            "that copy was made is ended, and job ids are given anew", name, seen, known,
-        )  # fmt: skip
+        made = new_cluster_id()
 
-        def note(turn: Turn) -> None:
-            turn.record("store-put-back", node=name, events_seen=seen, events=known, cluster_id=made)
+        def prepare(turn: Turn) -> bool:
+            changes.agent_record(turn, name, body.agent_id)
+            if self._is_of_ours(name, body) or name in turn.set_apart:  # another report of it has come first
+                return False
+            turn.set_apart[name] = made
+            heard = {"epoch": body.epoch.number} if body.epoch is not None else {}
+            turn.record("node-set-apart", node=name, **heard, events_seen=body.events_seen, cluster_id=made)
+            return True
 
-        await self.driver.change(note)
+        if await self.driver.change(prepare):
+            log.warning(
+                "node %s has heard %s events of this cluster that this store does not know: an older copy of the store "
+                "was put back. What runs on it is ended, and it begins anew", name, body.events_seen,
+            )  # fmt: skip
+
+    def _is_of_ours(self, name: str, body: ReportBody | FinishedBody) -> bool:
+        """Whether what an agent has heard is of this store; of one that is of another cluster, that does not matter."""
+        if body.cluster_id != self.cluster_of(name):
+            return True
+        events, now = body.events_seen or 0, self.feed.last_number
+        if body.epoch is None:  # an older agent
+            return events <= now
+        return self.history.has(body.epoch.number, body.epoch.id, events, now)
 
     def finish(self, body: FinishedBody) -> Callable[[Turn], Body]:
-        """Return the change that takes in how an attempt ended; one of another cluster is not believed."""
-        is_ours = body.cluster_id in {None, self.cluster_id}
+        """Return the change that takes in how an attempt ended; one of another cluster or history is not believed."""
+        is_ours = body.cluster_id in {None, self.cluster_of(body.node)} and self._is_of_ours(body.node, body)
         return lambda turn: {"believed": is_ours and changes.finish(turn, body)}
 
-    def _ours(self, body: ReportBody) -> ReportBody:
+    def standing_of(self, name: str) -> Body:
+        """What the agent of a node is told of this cluster, by which it knows a scheduler again."""
+        current = self.history.current
+        return {
+            "cluster_id": self.cluster_of(name),
+            "epoch": {"number": current.number, "id": current.id},
+            "events": self.feed.last_number,
+        }
+
+    def cluster_of(self, name: str) -> str:
+        """The cluster that the agent of a node is told to be of."""
+        record = self.read_model.nodes.get(name)
+        return (record.cluster_id if record is not None else "") or self.history.cluster_id
+
+    def _ours(self, name: str, body: ReportBody) -> ReportBody:
         """A report without the jobs of another cluster: their ids mean other jobs here."""
-        return body if body.cluster_id in {None, self.cluster_id} else body.model_copy(update={"jobs": []})
+        return body if body.cluster_id in {None, self.cluster_of(name)} else body.model_copy(update={"jobs": []})
 
     def node(self, name: str, caller: Caller | None = None) -> Body:
         """Return a node object, to its own agent where no other caller is named.
@@ -465,8 +492,7 @@ class Service:
             view |= {"messages": closed(record.node), "jobs": [job for job in view["jobs"] if job["id"] in own]}
         return {
             **view,
-            "cluster_id": self.cluster_id,
-            "events": self.feed.last_number,
+            **self.standing_of(name),
             "leased": record.leased,
             "lease_s": leases.lease_s(self.read_model, record, self.config.node_timeout_s),
         }
@@ -494,7 +520,8 @@ class Service:
         return {
             "status": self._status,
             **({"detail": why} if why else {}),
-            "cluster_id": self.cluster_id,
+            "cluster_id": self.history.cluster_id,
+            "epoch": self.history.current.number,
             "policy": self.policy,
             "queued": queued,
             "running": len(self.read_model.jobs) - queued,

@@ -26,7 +26,7 @@ from colane.server.service import Service
 from colane.server.store.documents import Body
 from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import FINISHED_JOBS, META, StoreError, Transaction, job_key
+from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWriter, Transaction, job_key
 from colane.server.writer import changes
 from colane.server.writer.board import read_board
 from colane.server.writer.clock import Clocks
@@ -66,13 +66,13 @@ class CrashingStore(MemoryStore):
         self.crash: Callable[[], None] | None = None
         self.crashes_before = False
 
-    def commit(self, transaction: Transaction) -> int:
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         """See `Store.commit`."""
         crash, self.crash = self.crash, None
         if crash is not None and self.crashes_before:
             crash()
             raise ProcessDiedError
-        number = super().commit(transaction)
+        number = super().commit(transaction, writer)
         if crash is not None:
             crash()
             raise ProcessDiedError
@@ -213,13 +213,13 @@ class FaultyCluster:
         config = ServiceConfig(policy=self.policy, workdir="/", tick_s=2.0, node_timeout_s=NODE_TIMEOUT_S, core=core)
 
         async def main() -> None:
-            try:
-                self.service = make_service(self.store, config, clocks=clocks, agents=self.network)
-            except StoreError as error:  # it ends with a word on that, and is started again as a service is
-                self.note(f"the scheduler cannot start: {error}")
-                self.kill_server(START_AGAIN_S)
-                return
             with suppress(ProcessDiedError):
+                try:
+                    self.service = make_service(self.store, config, clocks=clocks, agents=self.network)
+                except StoreError as error:  # it ends with a word on that, and is started again as a service is
+                    self.note(f"the scheduler cannot start: {error}")
+                    self.kill_server(START_AGAIN_S)
+                    return
                 await self.service.run()
 
         self.server.start(main)
@@ -239,11 +239,12 @@ class FaultyCluster:
         laws = self.laws
         self.copy = Copy(self.store.copied(), frozenset(laws.acknowledged), dict(laws.owners))
 
-    def put_back(self, copy: Copy, again_after_s: float) -> None:
+    def put_back(self, copy: Copy, again_after_s: float, *, by_hand: bool = False) -> None:
         """An operator ends the scheduler, puts a copy in the place of its store, and starts another one."""
         self.kill_server(again_after_s)
         self.store = copy.store.copied()
-        self.store.be_of_another_cluster()
+        if not by_hand:
+            self.store.be_of_another_cluster()
         self.laws.acknowledged, self.laws.owners = set(copy.acknowledged), dict(copy.owners)
         self.drains.forget()
 
@@ -261,7 +262,8 @@ class FaultyCluster:
             return await service.report(body[0], ReportBody.model_validate(body[1]))
         if name == "launch_info":
             return await service.launch(JobId(body), OPERATOR)
-        return await service.driver.change(service.finish(FinishedBody.model_validate(body)))
+        ended = FinishedBody.model_validate(body)
+        return {**await service.driver.change(service.finish(ended)), **service.standing_of(ended.node)}
 
     # -- clients
 
@@ -381,6 +383,7 @@ class FaultyCluster:
             "cancelled": self._cancel,
             "store copied": self.back_up,
             "older copy put back": lambda: self.put_back(self.copy or EMPTY, lasts_s / 3),
+            "older copy put back by hand": lambda: self.put_back(self.copy or EMPTY, lasts_s / 3, by_hand=True),
             "store emptied": lambda: self.put_back(EMPTY, lasts_s / 3),
             "agent of another version": lambda: machine.upgrade_agent(of_another(random, AGENTS_WORDS), lasts_s / 3),
             "scheduler of another version": lambda: self.upgrade_server(lasts_s / 3),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Key
+from colane.agent.running.heard import KnownHistory
 from colane.agent.running.lease import Lease
 from tests.faults.simulated.network import Object
 
@@ -77,7 +78,7 @@ class VirtualDisk:
     agent_id: str
     root: Path
     cluster_id: str = ""
-    events_seen: int = 0
+    heard: KnownHistory = field(default_factory=KnownHistory)
     attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
     delivered: set[Key] = field(default_factory=set)
     lease: Lease = field(init=False)
@@ -88,9 +89,9 @@ class VirtualDisk:
 
     def join(self, cluster_id: str) -> None:
         """See `StateDir.join`."""
-        self.cluster_id, self.events_seen = cluster_id, 0
+        self.cluster_id, self.heard = cluster_id, KnownHistory()
         self.delivered.clear()
 
-    def note_events(self, events: int) -> None:
-        """See `StateDir.note_events`."""
-        self.events_seen = max(self.events_seen, events)
+    def note(self, told: KnownHistory) -> None:
+        """See `StateDir.note`."""
+        self.heard = self.heard.with_news(told)

@@ -323,7 +323,8 @@ class VirtualAgent:
         self._machine.spawn(job.key)
 
     def _named(self, finished: Object) -> Object:
-        return {**finished, "agent_id": self._disk.agent_id, "cluster_id": self._disk.cluster_id or None}
+        whose = {"agent_id": self._disk.agent_id, "cluster_id": self._disk.cluster_id or None}
+        return {**finished, **whose, **self._disk.heard.as_told()}
 
     def _gpus(self) -> list[Object]:
         return [
@@ -359,7 +360,7 @@ class VirtualAgent:
         return {
             "agent_id": self._disk.agent_id,
             "cluster_id": self._disk.cluster_id or None,
-            "events_seen": self._disk.events_seen,
+            **self._disk.heard.as_told(),
             "at_s": self._machine.wall_s,
             "leased": self._is_leased(),
             "gpus": self._gpus(),

@@ -126,9 +126,9 @@ class VirtualLink:
         """See `Scheduler`."""
         return await self._ask("launch_info", job_id)
 
-    async def finished(self, finished: Object) -> None:
+    async def finished(self, finished: Object) -> Object:
         """See `Scheduler`."""
-        await self._ask("finished", finished)
+        return await self._ask("finished", finished)
 
     async def _ask(self, name: str, body: Any) -> Object:
         answered: asyncio.Future[Object] = asyncio.get_running_loop().create_future()

@@ -13,6 +13,7 @@ import pytest
 from colane.model.hardware import Drain
 from colane.scheduling.registry import POLICIES
 from colane.server.nodes import draining, leases
+from colane.server.store.identity import History
 from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, CrashingStore, survive
 from tests.faults.simulated.disk import VirtualDisk
 from tests.faults.simulated.drains import DrainFaults
@@ -48,6 +49,17 @@ def test_a_lease_that_outlasts_the_patience_of_the_scheduler_is_found(
             assert "at once" in problems[0]
             return
     pytest.fail("two attempts at once were not seen")
+
+
+def test_a_copy_put_back_by_hand_that_is_not_noticed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "has", lambda *_: True)
+    for seed in range(TRIED_MAX):
+        problems, story = survive("fifo", seed, _folder(tmp_path, seed))
+        if problems:
+            assert "not ended" in problems[0]
+            assert "put back by hand" in " ".join(story)
+            return
+    pytest.fail("a job that its agent takes for another was not seen")
 
 
 def test_a_drain_that_is_not_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from colane.agent.link.cluster import Membership
 from colane.agent.link.messages import Object, read_desired
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.reconcile import Desired, Key
+from colane.agent.running.heard import told_by
 from colane.agent.running.jobdir import StateDir
 from colane.agent.running.lease import since_boot_s
 from colane.client.errors import SchedulerError, SchedulerUnreachable
@@ -66,7 +67,9 @@ class Contact:
             log.warning("the scheduler answers again")
         self._reachable = True
         self._note_version(node.get("scheduler_version") or "")
-        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node), node.get("events") or 0)
+        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node), told_by(node))
+        if desired is None:
+            return None
         left = self._left_over()
         if left:
             return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
@@ -85,14 +88,14 @@ class Contact:
         """
         try:
             await self._register()
-            await self._scheduler.finished({**finished, "node": self._name})
+            answer = await self._scheduler.finished({**finished, "node": self._name})
         except SchedulerUnreachable as error:
             self._note_silence(error)
             return False
         except SchedulerError as error:
             log.warning("the end of job %s is told again later: %s", finished["id"], error)
             return False
-        return True
+        return self._membership.hears(answer.get("cluster_id") or "", told_by(answer))
 
     async def launch_info(self, key: Key) -> Object | None:
         """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one.

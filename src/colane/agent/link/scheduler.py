@@ -26,6 +26,6 @@ class Scheduler(Protocol):
         """Give what is needed to start a job."""
         ...
 
-    async def finished(self, finished: Object) -> None:
-        """Tell that an attempt has ended."""
+    async def finished(self, finished: Object) -> Object:
+        """Tell that an attempt has ended; the answer tells how far the cluster is."""
         ...

@@ -34,6 +34,7 @@ from colane.adaptor import wire
 from colane.agent.errors import AgentError
 from colane.agent.measuring.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.agent.running.heard import KnownHistory, as_text, from_text
 from colane.agent.running.lease import Lease
 from colane.agent.running.logs import segments
 from colane.agent.running.removals import Removals
@@ -217,18 +218,14 @@ FORMER = "former"
 LOCK, AGENT_ID = "lock", "agent_id"
 CLUSTER = "cluster"
 """The file that says of which cluster the attempts are."""
-EVENTS = "events"
-"""The file that says how many events of that cluster this agent has heard of, about."""
-EVENTS_STEP_S = 10.0
-"""It is written no more often, but before each attempt's directory is made: what is kept of a job is known by it."""
+HEARD = "events"
+"""The file that says what this agent has heard of that cluster, about; see `heard`."""
+HEARD_STEP_S = 10.0
+"""Of one start of the scheduler it is written no more often, but before each attempt's directory is made: what is kept
+of a job is known by it."""
 
 
 GRACE_S = 10.0
-
-
-def _count_in(text: str | None) -> int:
-    found = (text or "").strip()
-    return int(found) if found.isascii() and found.isdigit() and len(found) < 17 else 0
 
 
 def mark_of(steps_path: Path) -> bytes:
@@ -265,10 +262,10 @@ class StateDir:
             self.agent_id = self._read_agent_id()
             self.lease = Lease(self.root, grace_s)
             self.cluster_id = (read_text(self.root / CLUSTER) or "").strip()
-            self.events_seen = _count_in(read_text(self.root / EVENTS))
+            self.heard = self._kept = from_text(read_text(self.root / HEARD))
         except OSError as error:
             raise AgentError(f"the state directory {root} cannot be used: {error.strerror}") from error
-        self._events_written_s = -inf
+        self._heard_kept_s = -inf
         self.removals = Removals(lambda: programs.place(self.root) / programs.REMOVAL)
         self._drop_drafts()
 
@@ -322,7 +319,7 @@ class StateDir:
             ValueError: No process can be given such a command.
         """
         draft, place = self.jobs / f".{key}", self.jobs / str(key)
-        self._keep_events()  # before there is a record of a job that an older store would not know
+        self._keep_heard()  # before there is a record of a job that an older store would not know
         draft.mkdir(mode=_PRIVATE)
         try:
             write_json(draft / LAUNCH, asdict(facts))
@@ -346,7 +343,12 @@ class StateDir:
         return self.jobs / str(key) / OWN / STEPS
 
     def deliver(self, job: JobDir) -> None:
-        """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
+        """Move an attempt whose end the scheduler knows out of the way; secrets do not stay.
+
+        Raises:
+            OSError: It cannot be written down what the scheduler has said, by which an older store is told.
+        """
+        self._keep_heard()
         (job.path / shim_files.COMMAND).unlink(missing_ok=True)
         ended = self.ended / job.path.name
         job.path.rename(ended)
@@ -360,22 +362,23 @@ class StateDir:
                 self._drop(former)
             self.ended.rename(former)
             self.ended.mkdir(mode=_PRIVATE)
-        (self.root / EVENTS).unlink(missing_ok=True)  # before: what the other cluster had is not this one's
+        (self.root / HEARD).unlink(missing_ok=True)  # before: what the other cluster had is not this one's
         write_secret(self.root / CLUSTER, cluster_id.encode())
-        self.cluster_id, self.events_seen, self._events_written_s = cluster_id, 0, -inf
+        self.cluster_id, self.heard, self._kept, self._heard_kept_s = cluster_id, KnownHistory(), KnownHistory(), -inf
 
-    def note_events(self, events: int) -> None:
-        """So many events of the cluster have happened by now, as its scheduler says."""
-        if events <= self.events_seen:
-            return
-        self.events_seen = events
-        if self._events_written_s + EVENTS_STEP_S <= time.monotonic():
-            self._keep_events()
+    def note(self, told: KnownHistory) -> None:
+        """So far is the cluster by now, as its scheduler says."""
+        self.heard = self.heard.with_news(told)
+        is_new_start = self.heard.epoch_id != self._kept.epoch_id
+        if is_new_start or self._heard_kept_s + HEARD_STEP_S <= time.monotonic():
+            with suppress(OSError):  # on a full disk it is kept later
+                self._keep_heard()
 
-    def _keep_events(self) -> None:
-        self._events_written_s = time.monotonic()
-        with suppress(OSError):  # on a full disk it is kept later
-            write_secret(self.root / EVENTS, str(self.events_seen).encode())
+    def _keep_heard(self) -> None:
+        if self.heard != self._kept:
+            write_secret(self.root / HEARD, as_text(self.heard).encode())
+            self._kept = self.heard
+        self._heard_kept_s = time.monotonic()
 
     def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:
         """Drop the oldest ended attempts until what is left is within the bounds."""

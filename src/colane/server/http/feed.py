@@ -51,6 +51,13 @@ class Feed:
             self._is_waking = True
             asyncio.get_running_loop().call_soon(self._wake)
 
+    def catch_up(self) -> None:
+        """Take over lines that are in the store and were not published, as of a commit whose answer was an error."""
+        last_number = self._store.last_audit_number()
+        if last_number != self.last_number:
+            self._recent.clear()
+            self.publish(last_number, ())
+
     def close(self) -> None:
         """End all followers."""
         self._closed = True

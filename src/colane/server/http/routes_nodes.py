@@ -36,7 +36,8 @@ async def finished_job(request: Request, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
     service, caller = asked(request)
     caller.demand_node(body.node)
-    return JSONResponse(await service.driver.change(service.finish(body)))
+    believed = await service.driver.change(service.finish(body))
+    return JSONResponse({**believed, **service.standing_of(body.node)})
 
 
 @router.post("/node")

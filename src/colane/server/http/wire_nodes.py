@@ -214,12 +214,20 @@ class BandwidthBody(AgentModel):
         return value
 
 
+class EpochBody(AgentModel):
+    """The newest start of a scheduler that an agent was told of."""
+
+    number: Count
+    id: Annotated[str, StringConstraints(max_length=200)]
+
+
 class ReportBody(AgentModel):
     """What an agent observes of its node."""
 
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
     events_seen: Count | None = None
+    epoch: EpochBody | None = None
     at_s: Seconds
     leased: bool | None = None
     gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
@@ -237,6 +245,8 @@ class FinishedBody(AgentModel):
     node: NodeName
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
+    events_seen: Count | None = None
+    epoch: EpochBody | None = None
     start_s: Seconds | None = None
     end_s: Seconds
     exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = None

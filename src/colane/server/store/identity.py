@@ -1,24 +1,100 @@
-"""Which cluster a store is of: agents must not take jobs of another one, of the same ids, for those they know."""
+"""Which cluster a store is of, and its history: agents must not take jobs of another one, of the same ids, for theirs.
+
+Each start of a scheduler on a store draws an epoch: the next number, a random id, and how many events there had been.
+Together the epochs say what the store knows. An agent remembers the newest epoch it was told of and how many events it
+heard of in it; a store that does not have that epoch, or that began the next one with fewer events, is an older copy
+that was put back: what the agent has under its jobs' ids is not of these jobs. That cannot be undone by as much
+happening on the copy, as it draws other ids, and beginnings do not change.
+"""
 
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from colane.server.store.store import META, Put, Store, Transaction
+from colane.server.store.codec import record
+from colane.server.store.store import EPOCHS, META, Delete, Put, Store, StoreWriter, Transaction, job_key
+from colane.server.store.unreadable import judge, keyed, read_one
 
 CLUSTER_KEY: Final = "cluster"
-"""In `META`: an id made with the store, and anew when an older copy of it was put back."""
+"""In `META`: an id made with the store, and anew when a copy of it was put back by command."""
+
+EPOCHS_MAX: Final = 10_000
+"""So many are kept: an agent that was away for more starts than that begins anew."""
 
 
-def cluster_id(store: Store) -> str:
-    """Return the cluster's identity, made when the store is new."""
-    known = store.get(META, CLUSTER_KEY)
-    return new_cluster_id(store) if known is None else str(known["id"])
+class Epoch(NamedTuple):
+    """One start of a scheduler on a store.
+
+    Attributes:
+        number: Ascends from 1.
+        id: Random, so that two copies of a store never draw the same one.
+        first_event: How many events there had been before it.
+        at_s: When it was drawn.
+    """
+
+    number: int
+    id: str
+    first_event: int
+    at_s: float
 
 
-def new_cluster_id(store: Store) -> str:
-    """Be another cluster from here on: ids of jobs may be given a second time."""
-    made = uuid.uuid4().hex
-    store.commit(Transaction([Put(META, CLUSTER_KEY, {"id": made})]))
-    return made
+EPOCH: Final = record(Epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a store knows of itself since this start.
+
+    Attributes:
+        cluster_id: Of the cluster whose records these are.
+        epochs: By number, ascending.
+        current: The one of this start.
+    """
+
+    cluster_id: str
+    epochs: Mapping[int, Epoch]
+    current: Epoch
+
+    def has(self, number: int, id_: str, events: int, events_now: int) -> bool:
+        """Whether all that was told in an epoch until so many events is of this history.
+
+        Args:
+            number: The epoch's number.
+            id_: Its id.
+            events: How many events there had been when it was last told of.
+            events_now: How many there have been until now.
+        """
+        known = self.epochs.get(number)
+        if known is None or known.id != id_:
+            return False
+        following = self.epochs.get(number + 1)
+        return events <= (events_now if following is None else following.first_event)
+
+
+def begin_epoch(store: Store, at_s: float) -> History:
+    """Draw the epoch of a start, and the cluster's id where the store is new; both are durable.
+
+    Raises:
+        StoreError: The store cannot be read or written.
+        SupersededError: Another scheduler has drawn one meanwhile.
+    """
+    drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
+    judge(store)
+    last, events = drawn[-1].number if drawn else 0, store.last_audit_number()
+    current = Epoch(last + 1, uuid.uuid4().hex, events, at_s)
+    puts = [Put(EPOCHS, job_key(current.number), EPOCH.write(current))]
+    cluster_id = read_one(store, META, CLUSTER_KEY, lambda body: str(body["id"]))
+    if cluster_id is None:
+        cluster_id = new_cluster_id()
+        puts.append(Put(META, CLUSTER_KEY, {"id": cluster_id}))
+    old = drawn[: max(0, len(drawn) + 1 - EPOCHS_MAX)]
+    store.commit(Transaction(puts, [Delete(EPOCHS, job_key(epoch.number)) for epoch in old]), StoreWriter(last, events))
+    return History(cluster_id, {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}, current)
+
+
+def new_cluster_id() -> str:
+    """Draw the id of a cluster, or of what an agent of another history is told to be of."""
+    return uuid.uuid4().hex

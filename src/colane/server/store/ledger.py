@@ -171,7 +171,8 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
     for name in outcome.lost_nodes:
         if name in turn.read_model.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield _said(turn, replace(turn.read_model.nodes[name], lost=True, generation=outcome.version))
-    said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
+    told = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
+    said = told | turn.set_apart.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
         yield _said(turn, turn.read_model.nodes[name])
 
@@ -184,7 +185,8 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     if body is not None:
         known = replace(known, secret=body.secret, runs_as=body.runs_as, agent_version=body.version)
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
-    return replace(known, messages=messages, leased=leased, node=node)
+    cluster_id = turn.set_apart.get(name, known.cluster_id)
+    return replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id)
 
 
 def _attempts(turn: Turn, outcome: Outcome) -> Iterator[tuple[JobId, tuple[AttemptRecord, ...]]]:

@@ -7,7 +7,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from colane.server.store.store import COLLECTIONS, AuditLine, Document, StoreError, Transaction, Unreadable
+from colane.server.store.store import (
+    COLLECTIONS,
+    EPOCHS,
+    AuditLine,
+    Document,
+    StoreError,
+    StoreWriter,
+    Transaction,
+    Unreadable,
+    judge_writer,
+)
 
 
 class MemoryStore:
@@ -26,12 +36,14 @@ class MemoryStore:
         self._collections: dict[str, dict[str, str]] = {name: {} for name in COLLECTIONS}
         self._audit: list[tuple[float, str, str]] = []
 
-    def commit(self, transaction: Transaction) -> int:
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
         with self._lock:
             if self.failure is not None:
                 raise StoreError(self.failure)
+            if writer is not None:
+                judge_writer(writer, int(max(self._collections[EPOCHS], default="0")), len(self._audit))
             self._apply(transaction, puts)
             self._audit.extend(lines)
             return len(self._audit)

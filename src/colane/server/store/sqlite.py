@@ -18,13 +18,16 @@ from zlib import crc32
 
 from colane.server.store.store import (
     AUDIT,
+    EPOCHS,
     UNREADABLE_LINE,
     AuditLine,
     Document,
     StoreError,
+    StoreWriter,
     Transaction,
     Unreadable,
     UnreadableError,
+    judge_writer,
 )
 
 log = logging.getLogger(__name__)
@@ -122,7 +125,7 @@ class SqliteStore:
         for connection in self._open:
             connection.close()
 
-    def commit(self, transaction: Transaction) -> int:
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         self.check()
         puts = [_row(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(float(entry.at_s), entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
@@ -131,7 +134,7 @@ class SqliteStore:
                 self._is_scrubbed = False
             try:
                 with self._writer:
-                    last = self._write(transaction, puts, lines)
+                    last = self._write(transaction, puts, lines, writer)
             except sqlite3.Error as error:
                 raise self._error("written", error) from error
             if self._unreadable:
@@ -148,14 +151,21 @@ class SqliteStore:
                 self._unreadable.pop(place, None)
 
     def _write(
-        self, transaction: Transaction, puts: list[tuple[str, str, str, int]], lines: list[tuple[float, str, str]]
+        self,
+        transaction: Transaction,
+        puts: list[tuple[str, str, str, int]],
+        lines: list[tuple[float, str, str]],
+        writer: StoreWriter | None,
     ) -> int:
         write, clears = self._writer, [(name,) for name in transaction.clears]
         write.execute("BEGIN IMMEDIATE")
+        last = _last_number(write)
+        if writer is not None:
+            newest = write.execute("SELECT max(key) FROM documents WHERE collection = ?", (EPOCHS,)).fetchone()[0]
+            judge_writer(writer, int(newest or 0), last)
         write.executemany("DELETE FROM documents WHERE collection = ?", clears)
         write.executemany("DELETE FROM documents WHERE collection = ? AND key = ?", transaction.deletes)
         write.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", puts)
-        last = _last_number(write)
         numbered = [(number, *line, checksum(number, *line)) for number, line in enumerate(lines, start=last + 1)]
         write.executemany("INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)", numbered)
         return last + len(lines)

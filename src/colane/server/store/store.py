@@ -6,7 +6,8 @@ Rules every store keeps (`tests/server/test_store_contract.py` runs them against
 * Within a transaction, clears go first, then deletes, then puts, so one that does all three to a key puts it.
 * Keys are text and come back in ascending order of their UTF-8 bytes. Keys of jobs are padded
   (`job_key`), so that this is the order of ids.
-* There is one writer. Reading is allowed from any thread and sees whole transactions only.
+* There is one writer: the one that drew the newest epoch. A commit that names another is refused.
+* Reading is allowed from any thread and sees whole transactions only.
 * A record that is not as it was written is never given for one that is: reads of several leave it out, `get` raises,
   and `unreadable` names it.
 """
@@ -44,6 +45,8 @@ IDEMPOTENCY: Final = "idempotency"
 """First answers by idempotency key."""
 META: Final = "meta"
 """Counters of the service itself."""
+EPOCHS: Final = "epochs"
+"""Starts of schedulers on the store, by `job_key` of their numbers."""
 
 AUDIT: Final = "audit"
 """Named like a collection where a line of the audit log cannot be read; its key is the line's number."""
@@ -63,6 +66,7 @@ COLLECTIONS: Final = (
     TOKENS,
     IDEMPOTENCY,
     META,
+    EPOCHS,
 )
 
 JOB_KEY_DIGITS: Final = 16
@@ -71,6 +75,14 @@ JOB_KEY_DIGITS: Final = 16
 
 class StoreError(Exception):
     """The store could not be opened, read or written; the message says which file and why."""
+
+
+class ConflictError(StoreError):
+    """The store is not as its writer takes it to be: it is to be read anew."""
+
+
+class SupersededError(Exception):
+    """A newer scheduler writes to the store: the older one must end."""
 
 
 class Unreadable(NamedTuple):
@@ -142,14 +154,34 @@ class Transaction:
         return bool(self.puts or self.deletes or self.audit or self.clears)
 
 
+class StoreWriter(NamedTuple):
+    """Who commits, and what the store is taken to be.
+
+    Attributes:
+        epoch: The epoch that the writer drew; 0 before any was.
+        events: Number of the newest audit line that it knows; None where the commit does not depend on it.
+    """
+
+    epoch: int
+    events: int | None = None
+
+
 class Store(Protocol):
     """Collections of documents and an audit log. Every method may raise `StoreError`."""
 
-    def commit(self, transaction: Transaction) -> int:
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         """Make the transaction durable.
+
+        Args:
+            transaction: What is to be changed.
+            writer: By whom; None for what is not a scheduler's.
 
         Returns:
             Number of the newest audit line (0 when there is none yet).
+
+        Raises:
+            SupersededError: The store's newest epoch is not the writer's. Nothing was changed.
+            ConflictError: Its newest audit line is not the one that the writer knows. Nothing was changed.
         """
 
     def get(self, collection: str, key: str) -> Document | None:
@@ -197,6 +229,22 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release files. No other method may be called afterwards."""
+
+
+def judge_writer(writer: StoreWriter, newest_epoch: int, events: int) -> None:
+    """Refuse a writer that is not, or does not know, the newest.
+
+    Raises:
+        SupersededError: See `Store.commit`.
+        ConflictError: See `Store.commit`.
+    """
+    if writer.epoch != newest_epoch:
+        raise SupersededError(
+            f"another scheduler has started on this store (epoch {newest_epoch}, this one has {writer.epoch}), so this "
+            "one ends: two that write would give GPUs and job ids twice"
+        )
+    if writer.events not in {None, events}:
+        raise ConflictError(f"the store has {events} events, not {writer.events}: it is read anew")
 
 
 def job_key(job_id: int) -> str:

@@ -50,8 +50,9 @@ WITHOUT: Final[Mapping[str, str]] = {
 
 Of the others it is not started: without the record of an `assigned_jobs` job its agent would end it and its GPUs would
 be given away; without one of `nodes` a drain that was acknowledged would be forgotten; without `meta` ids would be
-given twice. A record whose collection is none that is known may have been of any. The newest line of the audit log
-tells how many events there were, by which agents know the store.
+given twice; without `epochs` agents of another history would be taken for ours. A record whose collection is none that
+is known may have been of any. The newest line of the audit log tells how many events there were, by which agents know
+the store.
 """
 
 NAMED_MAX: Final = 5

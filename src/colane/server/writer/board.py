@@ -63,6 +63,7 @@ class NodeRecord:
         secret: What its agent demands of callers.
         runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
         agent_version: Version of its agent, empty of one that does not say.
+        cluster_id: What its agent is told to be of instead of the cluster's own id; empty where it is told that.
     """
 
     node: Node
@@ -74,6 +75,7 @@ class NodeRecord:
     secret: str = field(default="", repr=False)
     runs_as: str = ""
     agent_version: str = ""
+    cluster_id: str = ""
 
     @property
     def door(self) -> AgentDoor:

@@ -41,6 +41,7 @@ from colane.server.store.store import (
     Document,
     Store,
     StoreError,
+    StoreWriter,
     Transaction,
     job_key,
 )
@@ -102,6 +103,7 @@ class LiveDriver:
         read_model: What is durable, for readers.
         config: Settings of the core.
         keeper: Refuses what users submit beyond their limits.
+        epoch: Of this start, by which the store knows the only writer.
         problem: Why nothing can be written at present, None while all is well.
     """
 
@@ -114,6 +116,7 @@ class LiveDriver:
     read_model: ReadModel = field(default_factory=ReadModel)
     config: CoreConfig = field(default_factory=CoreConfig)
     keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
+    epoch: int = 0
     _core: Core | None = None
     _queue: deque[_Waiting] = field(default_factory=deque)
     _taken: list[_Waiting] = field(default_factory=list)
@@ -133,6 +136,7 @@ class LiveDriver:
         """
         self._core = None
         judge(self.store)
+        self.feed.catch_up()
         read_model = read_board(self.store)
         state = restore_state(self.store, read_model, self.config)
         judge(self.store)
@@ -208,7 +212,11 @@ class LiveDriver:
         return await future
 
     async def run(self) -> None:
-        """Take turns until `stop`; an exception from here is a bug, and the process should end with it."""
+        """Take turns until `stop`; another exception from here is a bug, and the process should end with it.
+
+        Raises:
+            SupersededError: A newer scheduler writes to the store.
+        """
         loop = asyncio.get_running_loop()
         self._written_steady_s = loop.time()
         with ThreadPoolExecutor(1, "colane-commit") as committer:
@@ -252,7 +260,8 @@ class LiveDriver:
             entry = compose(turn, outcome, self._hardware(outcome), self.decider.name, self._launch_spec)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
-                last = await loop.run_in_executor(committer, self.store.commit, transaction)
+                writer = StoreWriter(self.epoch, self.feed.last_number)
+                last = await loop.run_in_executor(committer, self.store.commit, transaction, writer)
                 self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
                 self._tell(entry, outcome, last)

@@ -38,6 +38,7 @@ class Turn:
         drained: Why nodes that are lost are drained once they are back; None where they are not.
         leased: Whether jobs of nodes end by themselves, where that is news.
         tokens: Tokens made in this turn, by digest; None for one that is revoked.
+        set_apart: What the agents of nodes are told to be of instead of the cluster's own id.
         removed_nodes: Nodes to forget.
         clears: Collections to empty.
         deletes: Single documents to remove beside those that the outcome gives.
@@ -59,6 +60,7 @@ class Turn:
     drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
+    set_apart: dict[str, str] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)
     clears: list[str] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)

@@ -1,0 +1,59 @@
+"""What an agent has heard of its cluster: the newest start of a scheduler, and how many events there had been."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_DIGITS_MAX = 16
+
+
+class KnownHistory(NamedTuple):
+    """The newest that was heard.
+
+    Attributes:
+        epoch: Number of the scheduler's start; 0 where none was told, as by an older scheduler.
+        epoch_id: Its id.
+        events: How many events the cluster had had.
+    """
+
+    epoch: int = 0
+    epoch_id: str = ""
+    events: int = 0
+
+    def with_news(self, told: KnownHistory) -> KnownHistory:
+        """What is known once this was told, too."""
+        events = max(self.events, told.events)
+        return KnownHistory(told.epoch, told.epoch_id, events) if told.epoch else self._replace(events=events)
+
+    def as_told(self) -> dict[str, Any]:
+        """As a report has it."""
+        epoch = {"number": self.epoch, "id": self.epoch_id} if self.epoch else None
+        return {"epoch": epoch, "events_seen": self.events}
+
+
+def told_by(node: Mapping[str, Any]) -> KnownHistory:
+    """Read it from a node object."""
+    epoch = node.get("epoch") or {}
+    return KnownHistory(epoch.get("number") or 0, epoch.get("id") or "", node.get("events") or 0)
+
+
+def as_text(heard: KnownHistory) -> str:
+    """Write it for a file."""
+    return json.dumps(heard._asdict())
+
+
+def from_text(text: str | None) -> KnownHistory:
+    """Read it from a file, also of an older agent, which kept the number of events alone; what is neither is none."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return KnownHistory()
+    if isinstance(found, int) and 0 <= found < 10**_DIGITS_MAX:
+        return KnownHistory(events=found)
+    if not isinstance(found, dict):
+        return KnownHistory()
+    heard = KnownHistory(**{name: found[name] for name in KnownHistory._fields if name in found})
+    is_whole = isinstance(heard.epoch, int) and isinstance(heard.epoch_id, str) and isinstance(heard.events, int)
+    return heard if is_whole else KnownHistory()
