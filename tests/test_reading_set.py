@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set
 
-BOUNDS = {"fifo": (67, 10_500), "srtf": (87, 13_900), "pack": (91, 14_600), "colane": (113, 17_700)}
+BOUNDS = {"fifo": (67, 10_800), "srtf": (87, 14_200), "pack": (91, 14_900), "colane": (113, 18_000)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

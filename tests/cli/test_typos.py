@@ -96,7 +96,7 @@ def test_a_slip_in_any_command_names_the_right_one(name: str) -> None:
         ("submit -n 4 -- true", "did you mean --cores?"),
         ("submit -q debug -- true", "did you mean --qos?"),
         ("submit -g 2 -- true", "did you mean -G?"),
-        ("submit -d 7 -- true", "submit -W waits for a job's end"),
+        ("submit -d 7 -- true", "did you mean --after"),
         ("submit -o x -- true", "colane logs JOB"),
         ("submit -a 0-9 -- true", "submit once for each"),
         ("submit --nodelist a -- true", "did you mean --pool?"),

@@ -33,6 +33,8 @@ NOUNS: Final = {
     "cancel": "jobs.cancel",
     "suspend": "jobs.suspend",
     "resume": "jobs.resume",
+    "release": "jobs.release",
+    "wait": "jobs.wait",
     "nodes": "nodes.command",
     "drain": "nodes.drain",
     "topo": "nodes.topo",

@@ -126,9 +126,9 @@ class Client:
         """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""
         self._change("POST", f"/job/{job_id}/suspend", {"to_host": True} if to_host else {}, _without_none(by=by))
 
-    def resume(self, job_id: int, by: str | None = None) -> None:
-        """Let a suspended job go on."""
-        self._change("POST", f"/job/{job_id}/resume", {}, _without_none(by=by))
+    def resume(self, job_id: int, by: str | None = None, *, at: str | None = None) -> None:
+        """Let a suspended job go on; one that waits, not before a time such as `now+2h` or `16:00`."""
+        self._change("POST", f"/job/{job_id}/resume", _without_none(at=at), _without_none(by=by))
 
     def cancel_queued(self, by: str | None = None) -> list[int]:
         """Cancel all queued jobs and return their ids."""

@@ -53,7 +53,7 @@ from colane.core.planners.remeasuring import Remeasuring
 from colane.core.planners.returning import Returns
 from colane.core.planners.tuning import CoreTuning
 from colane.core.policy import Planner, Policy, ask
-from colane.core.reducers import black_holes, checkpointing, reports, starting, suspension
+from colane.core.reducers import black_holes, checkpointing, dependencies, reports, starting, suspension
 from colane.core.reducers.carrying import carry_out
 from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
@@ -230,6 +230,7 @@ class Core:
         """
         state, limits, asks = self.state, self.limits, 0
         again = set[str]()
+        dependencies.settle(step)
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
@@ -241,6 +242,7 @@ class Core:
             pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
             wants_more = self._ask(step)
             state.changed_pools.clear()
+            dependencies.settle(step)
             if step.lessons > lessons:
                 state.changed_pools.update(state.queues)
             elif wants_more and len(step.decisions) > decisions:
@@ -344,6 +346,7 @@ class Core:
         for job in self.state.jobs.values():
             if job.placement is None:
                 reports.set_hold_timers(self._timers, job)
+                dependencies.enter(step, job)
                 continue
             step.co_runners_changed(job.placement.gpus)
             if job.start_s is not None:

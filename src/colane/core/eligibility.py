@@ -7,6 +7,7 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 | --- | --- | --- |
 | `user` | suspending a waiting job; losing GPUs while suspended; being sent back by agents repeatedly | resuming |
 | `begin` | submitting with a time before which the job may not start | that time, by a timer; resuming |
+| `after` | submitting with a condition on other jobs | that coming true, see `core.reducers.dependencies` |
 | `limit` | what would exceed a limit of its user or group, see `core.cluster.limits` | others under the limit ending |
 """
 
@@ -16,12 +17,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from colane.model.dependency import told
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 
 REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType(
-    {HoldKind.USER: Why.HELD, HoldKind.BEGIN: Why.BEGINS_LATER, HoldKind.LIMIT: Why.LIMIT}
+    {HoldKind.USER: Why.HELD, HoldKind.BEGIN: Why.BEGINS_LATER, HoldKind.AFTER: Why.AFTER, HoldKind.LIMIT: Why.LIMIT}
 )
 """What is told of each kind, in the order in which they are told where a job has several."""
 
@@ -44,4 +46,7 @@ def held_until_resumed(job: Job, by: str) -> Job:
 def hold_reason(job: Job) -> Reason:
     """Why a job with holds does not start: the first of what must happen before it may, whatever else has happened."""
     hold = next(hold for kind in REASONS for hold in job.holds if hold.kind is kind)
+    if hold.after is not None:
+        waits_for = tuple([each.after for each in job.holds if each.after is not None])
+        return Reason(Why.AFTER, {"by": told(waits_for)}, tuple([each.job for each in waits_for]))
     return Reason(REASONS[hold.kind], {"by": hold.by})

@@ -47,10 +47,14 @@ class SuspendRequested(NamedTuple):
 
 
 class ResumeRequested(NamedTuple):
-    """Its owner (or `by`) asks that a suspended job go on; one whose memory is on the host waits for its GPUs."""
+    """Its owner (or `by`) asks that a suspended job go on; one whose memory is on the host waits for its GPUs.
+
+    One that waits may start, but not before `begin`, where that is given.
+    """
 
     job: JobId
     by: str
+    begin: Hold | None = None
 
 
 class GroupsSeen(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from colane.model.dependency import Dependency
+
 
 class HoldKind(StrEnum):
     """What keeps a job from starting; `core.eligibility` says when each kind ends."""
@@ -13,6 +15,8 @@ class HoldKind(StrEnum):
     """Its owner or an operator, until it is resumed."""
     BEGIN = "begin"
     """Its owner wants it to start no earlier than a time."""
+    AFTER = "after"
+    """Its owner wants it to start when another job has ended or started; one hold for each condition."""
     LIMIT = "limit"
     """A limit on what its user or group may have running, until others under it have ended."""
 
@@ -24,8 +28,10 @@ class Hold(NamedTuple):
         kind: What it is.
         by: The user who asked for it, or the limit that is reached.
         until_s: When it ends by itself; None where something else ends it.
+        after: What ends it, where that is another job.
     """
 
     kind: HoldKind
     by: str = ""
     until_s: float | None = None
+    after: Dependency | None = None

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from colane.model.category import CoreHint, parse_category
 from colane.model.checkpoint import LEAD_MAX_S, parse_contract
+from colane.model.dependency import IfNever
 from colane.model.field_values import (
     BYTES,
     BYTES_PER_S,
@@ -247,6 +248,36 @@ JOB_FIELDS: Final = (
         "begin", Text(64), "it starts no earlier: now+2h, 16:00 by the scheduler's clock, or 2030-12-01T08:00",
         option=Option("Starts no earlier: now+2h, 16:00, or 2030-12-01T08:00.", ("--begin",), "WHEN"),
         slurm=("-b", "--begin"), other_names=("start_time", "not_before"), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "after", Text(20_000), "what other jobs must have done before it starts: ok:12 (succeeded), fail:12, any:13 "
+        "(ended), start:14, several with commas; @ is the user's last job, @~2 the one two before it",
+        default="",
+        option=Option(
+            "Starts once these jobs have succeeded (ok:12), failed (fail:12), ended (any:12) or started (start:12); "
+            "several with commas; @ is your last job.", ("--after",), "ok:JOB,...",
+        ),
+        slurm=("-d", "--dependency"), other_names=("depends", "depends_on", "dependency"), shown="after {value}",
+    ),
+    JobField(
+        "if_never", OneOf(IfNever), "what becomes of it when `after` cannot come true any more",
+        default=IfNever.CANCEL,
+        option=Option(
+            "What happens when --after cannot come true any more: cancel it, or hold it for 'colane resume'.",
+            ("--if-never",),
+        ),
+    ),
+    JobField(
+        "singleton", Flag(), "it starts once all jobs of the user with its name that were submitted before have ended",
+        default=False,
+        option=Option("Starts once your earlier jobs of the same --name have ended.", ("--singleton",)),
+        in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "hold", Flag(), "it starts only when it is released",
+        default=False,
+        option=Option("Starts only after 'colane release JOB'.", ("--hold",)),
+        slurm=("-H", "--hold"), other_names=("held",), in_spec=False, shelf=Shelf.NONE,
     ),
     JobField(
         "retries", Whole(0, RETRIES_MAX, "retry"), "how often a failed attempt is tried again",

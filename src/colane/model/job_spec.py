@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
+from colane.model.dependency import IfNever
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.kinds import CommPattern, JobKind
 
@@ -83,6 +84,8 @@ class JobSpec:
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
         core_hints: What its owner says of the work between two steps, for the same.
         checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
+        after: What other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing.
+        if_never: What becomes of it where that cannot come true any more.
         need: Its class of need, worked out from the fields above.
     """
 
@@ -124,6 +127,8 @@ class JobSpec:
     core_hints: tuple[CoreHint, ...]
     checkpoint: CheckpointContract | None
     batch_per_gpu: bool
+    after: str
+    if_never: IfNever
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
 
@@ -168,6 +173,8 @@ class JobSpec:
         core_hints: tuple[CoreHint, ...] = (),
         checkpoint: CheckpointContract | None = None,
         batch_per_gpu: bool = False,
+        after: str = "",
+        if_never: IfNever = IfNever.CANCEL,
     ) -> None:
         self.name = name
         self.family = family
@@ -207,6 +214,8 @@ class JobSpec:
         self.core_hints = core_hints
         self.checkpoint = checkpoint
         self.batch_per_gpu = batch_per_gpu
+        self.after = after
+        self.if_never = if_never
         self.need = need_class(self)
 
     @property
@@ -268,6 +277,8 @@ class JobSpec:
             core_hints=self.core_hints,
             checkpoint=self.checkpoint,
             batch_per_gpu=self.batch_per_gpu,
+            after=self.after,
+            if_never=self.if_never,
         )
 
     def batch_at(self, gpus: int) -> int | None:

@@ -49,6 +49,7 @@ class Why(StrEnum):
     NODES_DRAINED = "nodes-drained"
     LIMIT = "limit"
     BEGINS_LATER = "begins-later"
+    AFTER = "after"
     POLICY_FAILED = "policy-failed"
     # starting
     FREE_GPU = "free-gpu"
@@ -89,6 +90,7 @@ class Why(StrEnum):
     RETURNED = "returned"
     RESUMED = "resumed"
     BEGIN_REACHED = "begin-reached"
+    AFTER_MET = "after-met"
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
@@ -127,6 +129,7 @@ class Why(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     TIME_LIMIT = "time-limit"
     CANCELLED = "cancelled"
+    AFTER_NEVER = "after-never"
     STEPS_REACHED = "steps-reached"
     NOT_STARTED = "not-started"
     SUPERVISOR_DIED = "supervisor-died"
@@ -201,6 +204,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
+        Why.AFTER: "Dependency: it starts once {by}",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
@@ -248,6 +252,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
         Why.BEGIN_REACHED: "the time has come before which it was not to start",
+        Why.AFTER_MET: "it need not wait any more for job {last}, the last of those it was to start after",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.SHRUNK: "saves its state and goes on with {gpus:GPU} of the {had} it had",
         Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",
@@ -320,6 +325,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
+        Why.AFTER_NEVER: "DependencyNeverSatisfied: job {other} has ended as {state}, so {condition} never comes true",
         Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",
         Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",

@@ -44,7 +44,8 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import submission
-from colane.server.submitting.admission import admit_all
+from colane.server.submitting.admission import admit_all, begin_hold
+from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.job_request import JobRequest
 from colane.server.submitting.lengths import kind_of
 from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
@@ -185,7 +186,8 @@ class Service:
         def prepare(turn: Turn) -> list[JobId]:
             ownership.demand_runnable(owned, turn.read_model)
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
-            return self.driver.keeper.submit(turn, admitted)
+            waiting = Dependencies(turn, self.store, self.sight(caller)).given(admitted)
+            return self.driver.keeper.submit(turn, waiting)
 
         return prepare
 
@@ -225,12 +227,13 @@ class Service:
 
         return prepare
 
-    def resume(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
-        """Return the change that lets a live job go on."""
+    def resume(self, job_id: JobId, caller: Caller, by: str, at: str | None = None) -> Callable[[Turn], Body]:
+        """Return the change that lets a live job go on; one that waits not before a time, where one is given."""
 
         def prepare(turn: Turn) -> Body:
             ownership.demand_live(self.store, turn, job_id, self.sight(caller), "resume")
-            self.driver.keeper.resume(turn, job_id, by)
+            begin = None if at is None else begin_hold(at, turn.now_s, "at")
+            self.driver.keeper.resume(turn, job_id, by, begin)
             return {"id": job_id}
 
         return prepare

@@ -180,7 +180,7 @@ def _held_s(item: Mapping[str, Any]) -> float:
     return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
 
 
-LET_GO = frozenset({"resumed", "begin-reached"})
+LET_GO = frozenset({"resumed", "begin-reached", "after-met"})
 """Reasons with which a job that waits is let go by its owner, or by its time to begin."""
 
 

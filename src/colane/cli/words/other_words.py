@@ -16,8 +16,8 @@ MEANT: Final = (
     ("log tail output attach", "see colane logs -f JOB"),
     ("explain reason", "see colane why JOB"),
     ("info describe get scontrol", "see colane show JOB and colane why JOB"),
-    ("hold pause", "use colane suspend JOB"),
-    ("release unpause continue", "use colane resume JOB"),
+    ("hold pause", "use colane suspend JOB; submit --hold for one that is not to start yet"),
+    ("unpause continue", "use colane resume JOB"),
     ("requeue restart retry resubmit rerun", "colane again JOB; submit --retries N does so for failures"),
     ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
     ("help", "see colane --help"),
@@ -47,16 +47,13 @@ OPTIONS: Final = (
     ("--output --dir --directory", ("--out",)),
     ("--verbose", ()),
     ("--me --mine", ("--mem", "--user")),
+    ("--dependency --depends --depends-on", ("--after",)),
     ("--state --status --states", ("--all",)),
 )
 """Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
 
 ELSEWHERE: Final = (
     ("--array -a", "submit once for each, or name several jobs in a file (colane submit jobs.yaml)"),
-    (
-        "--dependency --after --depends -d",
-        "submit -W waits for a job's end, so 'colane submit -W ... && colane submit ...'",
-    ),
     ("--output --error -o", "a job's output is kept for it: colane logs JOB"),
     ("--input", "a job does not read standard input: colane submit -- sh -c 'COMMAND < FILE'"),
     ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
@@ -66,6 +63,7 @@ ELSEWHERE: Final = (
 
 SHORT: Final = (
     ("-N", ("--multi-node",)),
+    ("-d", ("--after",)),
     ("-n", ("--cores", "--lines", "--limit")),
     ("-q", ("--qos",)),
     ("-w", ("--pool",)),

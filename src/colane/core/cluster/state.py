@@ -67,9 +67,10 @@ class LimitAccounts(Protocol):
 class ClusterState:
     """Nodes, live jobs, bookings and beliefs, with their indexes.
 
-    Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the
-    nodes that are drained, each with whether its deadline is over. `limits` keeps account of what users and groups use,
-    where they are bounded. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a host.
+    Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
+    are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
+    `limits` keeps account of what users and groups use, where they are bounded. A job with GPUs that has waited for
+    `cpu_only_passes_s` is left what it books of a host.
     """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
@@ -91,6 +92,7 @@ class ClusterState:
         self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
+        self.dependents: dict[int, dict[JobId, None]] = {}
         self.steps_unseen = False
         self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}

@@ -26,6 +26,7 @@ from colane.core.lifecycle import ending_as, move, not_resized
 from colane.core.reducers import (
     black_holes,
     checkpointing,
+    dependencies,
     failing,
     fewer_cores,
     losses,
@@ -57,7 +58,9 @@ def submitted(step: Step, event: Submitted) -> None:
     constraints = Constraints(cores=cores, sharing_domain=sharing_domain(spec, config.share_between))
     holds = event.holds
     step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds))
-    set_hold_timers(step.timers, step.state.jobs[event.job])
+    job = step.state.jobs[event.job]
+    set_hold_timers(step.timers, job)
+    dependencies.enter(step, job)
 
 
 def set_hold_timers(timers: Timers, job: Job) -> None:

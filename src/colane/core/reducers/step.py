@@ -57,7 +57,7 @@ class Step:
 
     __slots__ = (
         "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "forgotten", "grown", "guard", "lessons",
-        "lost_nodes", "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state",
+        "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated", "rejected", "stale", "state",
         "surroundings", "suspicions", "timers",
     )  # fmt: skip
 
@@ -77,6 +77,7 @@ class Step:
         self.measurements: list[SetMeasurement] = []
         self.stale: list[tuple[Event, str]] = []
         self.lost_nodes: list[str] = []
+        self.moved_on: list[Job] = []
         self.rejected: RejectedPlan | None = None
         self._held: dict[JobId, Job] = {}
         self._jobs: dict[JobId, Job] = {}
@@ -87,12 +88,27 @@ class Step:
     def put(self, job: Job) -> None:
         """Take a job's new value; its node learns of it, and a policy that waits for GPUs if it may take other ones."""
         self._jobs[job.id] = job
+        if self.state.dependents and job.id in self.state.dependents:
+            self._note_dependents(job)
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
         if self.timers.replan(job.spec.pool).after_moves and _hold(self.state.jobs.get(job.id)) != _hold(job):
             self.state.changed_pools.add(job.spec.pool)
         self.state.put_job(job)
+
+    def _note_dependents(self, job: Job) -> None:
+        """That a job for which others wait has started or ended."""
+        before = self.state.jobs.get(job.id)
+        has_started = job.first_start_s is not None and (before is None or before.first_start_s is None)
+        if has_started or job.has_ended:
+            self.moved_on.append(job)
+
+    def look_at_dependents(self, job_id: int) -> None:
+        """Judge anew what waits for a job that has started already, or has ended in this step."""
+        job = self._jobs.get(JobId(job_id)) or self.state.jobs.get(JobId(job_id))
+        if job is not None and (job.has_ended or job.first_start_s is not None):
+            self.moved_on.append(job)
 
     def hold(self, job: Job) -> None:
         """Take a waiting job whose holds alone have changed, for as long as this step lasts (`settle_holds`)."""

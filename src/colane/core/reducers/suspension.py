@@ -17,6 +17,7 @@ from colane.core.lifecycle import move
 from colane.core.planners.returning import gpu_of, on_its_gpu
 from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
+from colane.core.reducers.timers import TimerKind
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobState, SuspendVia, Suspension
 from colane.model.progress import Progress
@@ -99,15 +100,27 @@ def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
 # -- going on
 
 
+def _release(step: Step, job: Job, event: ResumeRequested) -> None:
+    """What its owner holds it for ends, or ends at a time; it goes on waiting for what others must do."""
+    holds = without(job, HoldKind.USER, HoldKind.BEGIN)
+    if event.begin is not None:
+        holds = (*holds, event.begin)
+    if holds == job.holds:
+        return
+    fresh = job.with_holds(holds)
+    reason = Reason(Why.RESUMED, {"by": event.by}) if event.begin is None else hold_reason(fresh)
+    step.put(move(fresh, JobState.QUEUED, step.now_s, reason))
+    if event.begin is not None and event.begin.until_s is not None:
+        step.timers.set(event.begin.until_s, TimerKind.HOLD_OVER, job.id, job.attempt)
+
+
 def resume_requested(step: Step, event: ResumeRequested) -> None:
     """Let a suspended job go on; nothing for any other."""
     job = step.state.jobs.get(event.job)
     if job is None:
         step.stale.append((event, "no such live job"))
     elif job.state is JobState.QUEUED:
-        holds = without(job, HoldKind.USER, HoldKind.BEGIN)
-        if holds != job.holds:
-            step.put(move(job.with_holds(holds), JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by})))
+        _release(step, job, event)
     elif not job.suspended:
         return
     elif job.state in LEAVING:

@@ -175,6 +175,12 @@ async def suspend(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
+class ResumeBody(WireModel):
+    """When a job that waits may start."""
+
+    at: Annotated[str, Field(max_length=64)] | None = None
+
+
 @router.post("/job/{number}/resume")
 async def resume(
     request: Request,
@@ -183,9 +189,10 @@ async def resume(
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
     by: By = None,
+    body: ResumeBody | None = None,
 ) -> JSONResponse:
-    """Let a suspended job go on; any other stays as it is."""
-    prepare = service.resume(JobId(number), caller, _said(caller, by))
+    """Let a suspended job go on, one that waits not before `at`; any other stays as it is."""
+    prepare = service.resume(JobId(number), caller, _said(caller, by), None if body is None else body.at)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 

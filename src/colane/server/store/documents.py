@@ -11,6 +11,7 @@ from colane.model.bandwidth import Throttle
 from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import Constraints
+from colane.model.dependency import Dependency, DependsOn
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.hold import Hold, HoldKind
@@ -111,7 +112,7 @@ JOB: Final = record(
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
-    holds=several(record(Hold, kind=choice(HoldKind))),
+    holds=several(record(Hold, kind=choice(HoldKind), after=maybe(record(Dependency, on=choice(DependsOn))))),
 )
 USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)

@@ -37,12 +37,14 @@ class Admitted:
         launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
         model_name: Built-in model, None for a command.
         holds: What keeps it from starting yet.
+        is_singleton: Earlier jobs of its user and name must have ended.
     """
 
     spec: JobSpec
     launch: Body
     model_name: str | None
     holds: tuple[Hold, ...] = ()
+    is_singleton: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +116,27 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
         launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
-    return Admitted(spec, launch, program.model_name, _holds(request, now_s))
+    return Admitted(spec, launch, program.model_name, _holds(request, now_s), request.singleton)
 
 
 def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
-    """What is to keep it from starting at first: a time before which it may not."""
-    if request.begin is None:
-        return ()
+    """What is to keep it from starting at first: its owner, or a time before which it may not."""
+    held = (Hold(HoldKind.USER, request.user or "its owner"),) if request.hold else ()
+    begin = None if request.begin is None else begin_hold(request.begin, now_s, "begin")
+    return held if begin is None else (*held, begin)
+
+
+def begin_hold(text: str, now_s: float, field: str) -> Hold | None:
+    """Return what keeps a job from starting before the time that a text names; None where that has come.
+
+    Raises:
+        RefusedError: 422, it names none.
+    """
     try:
-        begin_s = begin_time_s(request.begin, now_s)
+        begin_s = begin_time_s(text, now_s)
     except ValueError as error:
-        raise RefusedError(422, [Problem("begin", str(error))]) from error
-    return (Hold(HoldKind.BEGIN, time_text(begin_s), begin_s),) if begin_s > now_s else ()
+        raise RefusedError(422, [Problem(field, str(error))]) from error
+    return Hold(HoldKind.BEGIN, time_text(begin_s), begin_s) if begin_s > now_s else None
 
 
 def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:

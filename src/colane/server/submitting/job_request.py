@@ -119,6 +119,8 @@ if TYPE_CHECKING:
         pool: str
         time_limit_s: float | None
         begin: str | None
+        singleton: bool
+        hold: bool
         batch: str | None
         batch_size: int | None
         steps_total: int | None

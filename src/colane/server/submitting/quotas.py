@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colane.core.cluster.limits import gpus_counted
+from colane.core.eligibility import hold_reason
 from colane.core.events import GroupsSeen
-from colane.model.hold import HoldKind
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.limits import Bound, Quotas
 from colane.model.words import count
@@ -52,17 +53,19 @@ class QuotaKeeper:
         self.tell_groups(turn, {job.spec.user for job in jobs})
         return changes.submit(turn, jobs)
 
-    def resume(self, turn: Turn, job_id: JobId, by: str) -> None:
-        """Let a suspended job go on.
+    def resume(self, turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
+        """Let a suspended job go on; one that waits not before a time, where there is one.
 
         Raises:
             RefusedError: 404, there is no such live job; 409, a limit holds it.
         """
         job = turn.read_model.jobs.get(job_id)
-        if job is not None and job.holds and all(hold.kind is HoldKind.LIMIT for hold in job.holds):
-            text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
+        if job is not None and job.holds and not (job.is_held(HoldKind.USER) or job.is_held(HoldKind.BEGIN)):
+            text = f"job {job_id} is not held by its owner: {hold_reason(job).sentence()}"
+            if not job.is_held(HoldKind.AFTER):
+                text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
             raise RefusedError.because(409, text)
-        changes.resume(turn, job_id, by)
+        changes.resume(turn, job_id, by, begin)
 
     def tell_groups(self, turn: Turn, users: Iterable[str]) -> None:
         """Tell the core of these users' groups, where it does not know of them."""

@@ -15,7 +15,7 @@ from colane.model.bandwidth import Throttle
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
-from colane.model.hold import HoldKind
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.lane import Turns
@@ -83,7 +83,7 @@ def job_view(
         "labels": dict(spec.labels),
         "suspended": job.suspended or job.is_held(HoldKind.USER),
         "suspended_via": job.suspended_via.value,
-        "holds": [hold._asdict() for hold in job.holds],
+        "holds": [_hold(hold) for hold in job.holds],
         "on_host_bytes": job.on_host_bytes,
         "sharing": sharing_view(pacing.co_runners if pacing else None),
         "rate": rate_view(pacing.rate) if pacing else None,
@@ -120,6 +120,10 @@ def job_view(
         body["steps_total"] = progress.steps_total
     body["steps_total_learned"] = length if body["steps_total"] is None else None
     return body
+
+
+def _hold(hold: Hold) -> Body:
+    return {**hold._asdict(), "after": None if hold.after is None else str(hold.after)}
 
 
 def _time_spent(job: Job) -> Body:

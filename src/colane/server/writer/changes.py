@@ -25,6 +25,7 @@ from colane.core.events import (
 from colane.core.reducers import suspension
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
+from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
@@ -100,15 +101,20 @@ def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: Suspen
     turn.events.append(SuspendRequested(job_id, by, via))
 
 
-def resume(turn: Turn, job_id: JobId, by: str) -> None:
+def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
     """Ask that a live job goes on; the caller has made sure that it is not an ended one.
 
     Raises:
-        RefusedError: 404, there is no such live job.
+        RefusedError: 404, there is no such live job; 409, it runs and is to begin later.
     """
-    if job_id not in turn.read_model.jobs:
+    job = turn.read_model.jobs.get(job_id)
+    if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    turn.events.append(ResumeRequested(job_id, by))
+    if begin is not None and job.state is not JobState.QUEUED:
+        raise RefusedError.because(
+            409, f"job {job_id} is {job.state}: only of a job that waits may the start be put off"
+        )
+    turn.events.append(ResumeRequested(job_id, by, begin))
 
 
 def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:

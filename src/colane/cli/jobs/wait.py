@@ -1,0 +1,89 @@
+"""`colane wait`: wait for the end of jobs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import MisuseError
+from colane.cli.jobs import objects as jobs
+from colane.cli.jobs.suspend import JobsArgument
+from colane.model.quantities import parse_duration_s
+
+TIMED_OUT = 124
+"""Exit code of `timeout`, which scripts know."""
+
+
+class _WaitedEnough(Exception):  # noqa: N818 - no error; and no OSError, which the HTTP client would take for its own
+    """It takes longer than asked."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("wait", epilog="Example: [bold]colane wait 7 8 && python evaluate.py[/bold]")(wait)
+
+
+def wait(
+    job: JobsArgument,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="TIME", show_default="none", help="Wait no longer, and leave with code 124."),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Wait until jobs have ended, and leave with the exit code of the first that failed, in the order given.
+
+    The jobs go on when waiting is interrupted or takes too long.
+    """
+    max_s = None if timeout is None else _duration_s(timeout)
+    ids = list(dict.fromkeys(job))
+    ended: dict[int, jobs.Object] = {}
+    with jobs.client() as scheduler, suppress(_WaitedEnough), _no_longer_than(max_s):
+        for each in jobs.until_ended(scheduler, ids):
+            ended[each["id"]] = each
+    in_order = [ended[each] for each in ids if each in ended]
+    if as_json:
+        output.print_json(in_order)
+    else:
+        for each in in_order:
+            output.say(f"job {each['id']} {each['state']}: {each['reason']}")
+    left = [str(each) for each in ids if each not in ended]
+    if left:
+        output.note(f"not ended after {timeout}: {', '.join(left)}")
+        raise typer.Exit(TIMED_OUT)
+    raise typer.Exit(next((code for code in map(jobs.exit_code_of, in_order) if code), 0))
+
+
+def _duration_s(text: str) -> float:
+    try:
+        found_s = parse_duration_s(text)
+    except ValueError as error:
+        raise MisuseError(f"--timeout: {error}") from error
+    if found_s == 0:
+        raise MisuseError("--timeout: must be more than 0")
+    return found_s
+
+
+@contextmanager
+def _no_longer_than(max_s: float | None) -> Iterator[None]:
+    """Raise `_WaitedEnough` inside after so long: the stream of events may be silent for longer than that."""
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise _WaitedEnough
+
+    if max_s is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,70 @@
+"""Conditions on other jobs, as people write them: `ok:12,any:@~2`, or in Slurm's words."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from colane.model.dependency import DependsOn
+
+CONDITIONS_MAX: Final = 1_000
+"""Of one job: each is looked at when the job it names moves."""
+
+
+class AskedCondition(NamedTuple):
+    """A condition as its owner writes it.
+
+    Attributes:
+        on: What must have happened.
+        job: The job's id; 0 where it is counted back.
+        back: Submissions of the owner between it and this one; None where the id is given.
+    """
+
+    on: DependsOn
+    job: int
+    back: int | None = None
+
+
+SINGLETON: Final = "singleton"
+"""In the place of a condition: all jobs of the owner with this job's name that were submitted before it have ended."""
+
+_WORDS: Final = {
+    **{each.value: each for each in DependsOn},
+    "afterok": DependsOn.OK,
+    "afternotok": DependsOn.FAIL,
+    "afterany": DependsOn.ANY,
+    "after": DependsOn.START,
+}
+BACK: Final = "@"
+_FORM: Final = "ok:12, fail:12, any:12 or start:12, several with commas; @ is your last job, @~2 the one two before it"
+
+
+def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
+    """Return the conditions that a text names, and whether `singleton` is one of them.
+
+    `ok:12,any:13`; Slurm's words mean the same (`afterok:12:13`); a job without a word must succeed.
+
+    Raises:
+        ValueError: It is no such text.
+    """
+    found: list[AskedCondition] = []
+    is_singleton = False
+    for part in text.replace(" ", "").split(","):
+        if part == SINGLETON:
+            is_singleton = True
+            continue
+        word, colon, jobs = part.partition(":")
+        on = _WORDS.get(word.lower()) if colon else DependsOn.OK
+        if on is None:
+            raise ValueError(f"must be {_FORM}, got {part[:40]!r}")
+        found += [_one(on, job) for job in (jobs if colon else word).split(":")]
+    if len(found) > CONDITIONS_MAX:
+        raise ValueError(f"must name at most {CONDITIONS_MAX} jobs, got {len(found)}")
+    return found, is_singleton
+
+
+def _one(on: DependsOn, job: str) -> AskedCondition:
+    digits = job.removeprefix(f"{BACK}~") if job.startswith(f"{BACK}~") else "0" if job == BACK else None
+    number = job if digits is None else digits
+    if not (number.isascii() and number.isdecimal()) or len(number) > 15 or (digits is None and int(number) == 0):
+        raise ValueError(f"must be {_FORM}, got {job[:40]!r}")
+    return AskedCondition(on, int(number)) if digits is None else AskedCondition(on, 0, int(number))

@@ -1,0 +1,136 @@
+"""Conditions on other jobs, as they are submitted: which jobs are meant, and whether they can still come true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from colane.model.dependency import Dependency, DependsOn
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.problem import Problem
+from colane.server.http.problems import RefusedError
+from colane.server.http.sight import Sight
+from colane.server.store.store import FINISHED_JOBS, Store, job_key
+from colane.server.submitting.admission import Admitted
+from colane.server.submitting.asked_conditions import AskedCondition, parse_asked
+from colane.server.views.listing import Wanted, last_ended
+from colane.server.writer.turn import Turn
+
+BACK_MAX: Final = 10_000
+
+
+class Dependencies:
+    """Gives jobs of one request their conditions, in order: the later ones may name the earlier by `@`.
+
+    Args:
+        turn: Of their submission.
+        store: Has the jobs that have ended.
+        sight: What the caller is told of: a job that is hidden does not exist.
+    """
+
+    def __init__(self, turn: Turn, store: Store, sight: Sight) -> None:
+        self._turn = turn
+        self._store = store
+        self._sight = sight
+        self._own: dict[JobId, JobSpec] = {}
+        self._next = turn.next_job_id
+
+    def given(self, jobs: Sequence[Admitted], field: str = "jobs[{}].after") -> list[Admitted]:
+        """Return the jobs, each held for what it waits for.
+
+        Raises:
+            RefusedError: 422, a condition names no job, or can never come true; none of them is taken.
+        """
+        found, problems = list[Admitted](), list[Problem]()
+        for position, job in enumerate(jobs):
+            job_id = JobId(self._next + position)
+            try:
+                found.append(self._held(job))
+            except ValueError as error:
+                problems.append(Problem(field.format(position), str(error)))
+            self._own[job_id] = job.spec
+        if problems:
+            raise RefusedError(422, problems[:20])
+        return found
+
+    def _held(self, job: Admitted) -> Admitted:
+        if not job.spec.after and not job.is_singleton:
+            return job
+        asked, is_singleton = parse_asked(job.spec.after) if job.spec.after else ([], False)
+        wanted = {Dependency(each.on, self._meant(each, job.spec.user)): None for each in asked}
+        if is_singleton or job.is_singleton:
+            wanted |= {Dependency(DependsOn.ANY, each): None for each in self._namesakes(job.spec)}
+        holds = [Hold(HoldKind.AFTER, str(each), None, each) for each in wanted if self._is_open(each)]
+        _demand_possible(wanted)
+        spec = replace(job.spec, after=",".join(map(str, wanted)))
+        return replace(job, spec=spec, holds=(*job.holds, *holds))
+
+    def _meant(self, asked: AskedCondition, user: str) -> int:
+        """The id of the job that is meant."""
+        if asked.back is None:
+            return asked.job
+        if asked.back > BACK_MAX:
+            raise ValueError(f"@~{asked.back} is too far back: give the job's id")
+        ids = sorted(self._ids_of(user), reverse=True)
+        if len(ids) <= asked.back:
+            ended = Wanted(asked.back + 1, ended=True, user=user)
+            ids = sorted({*ids, *(JobId(each["id"]) for each in last_ended(self._store, ended)[0])}, reverse=True)
+        if len(ids) <= asked.back:
+            name = f"@~{asked.back}" if asked.back else "@"
+            raise ValueError(f"{name} is no job: {user or 'this user'} has submitted {len(ids)} that are still known")
+        return ids[asked.back]
+
+    def _ids_of(self, user: str) -> Iterable[JobId]:
+        """Live jobs of a user, those of this turn and this request included."""
+        yield from (job_id for job_id, spec in self._own.items() if spec.user == user)
+        yield from (job_id for job_id, job in self._turn.admitted.items() if job.spec.user == user)
+        yield from (job.id for job in self._turn.read_model.jobs.values() if job.spec.user == user)
+
+    def _namesakes(self, spec: JobSpec) -> Iterable[JobId]:
+        """Jobs of the user with the same name: the last that waits for all before it, and those since."""
+        ids = sorted(self._ids_of(spec.user), reverse=True)
+        for job_id in ids:
+            other = self._spec_of(job_id)
+            if other is not None and other.name == spec.name:
+                yield job_id
+
+    def _spec_of(self, job_id: JobId) -> JobSpec | None:
+        if job_id in self._own:
+            return self._own[job_id]
+        if job_id in self._turn.admitted:
+            return self._turn.admitted[job_id].spec
+        job = self._turn.read_model.jobs.get(job_id)
+        return None if job is None else job.spec
+
+    def _is_open(self, wanted: Dependency) -> bool:
+        """Whether a condition is still to come true.
+
+        Raises:
+            ValueError: There is no such job, or it never can.
+        """
+        job_id = JobId(wanted.job)
+        spec = self._spec_of(job_id)
+        live = self._turn.read_model.jobs.get(job_id)
+        if spec is not None and self._sight.has(spec.user):
+            return live is None or wanted.holds_for(live.state, has_started=_has_started(live)) is None
+        document = self._store.get(FINISHED_JOBS, job_key(job_id)) if spec is None else None
+        if document is None or not self._sight.has(document["job"]["spec"]["user"]):
+            raise ValueError(f"there is no job {job_id}")
+        state = JobState(document["job"]["state"])
+        if wanted.holds_for(state, has_started=True) is False:
+            raise ValueError(f"job {job_id} has ended as {state.value}, so {wanted} can never come true")
+        return False
+
+
+def _has_started(job: Job) -> bool:
+    return job.first_start_s is not None
+
+
+def _demand_possible(wanted: Iterable[Dependency]) -> None:
+    """A job cannot both succeed and fail."""
+    succeed = {each.job for each in wanted if each.on is DependsOn.OK}
+    both = sorted(succeed & {each.job for each in wanted if each.on is DependsOn.FAIL})
+    if both:
+        raise ValueError(f"ok:{both[0]} and fail:{both[0]} can never both come true")

@@ -1,0 +1,49 @@
+"""Jobs in an order, from the shell: what waits for what, until when a shell waits, and with which code it leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Colane, Gate, Up
+
+pytestmark = pytest.mark.live
+
+
+def submitted(live: Colane, *words: str) -> str:
+    said = live("submit", *words)
+    assert said.code == 0, said
+    return said.out.split()[-1]
+
+
+def test_a_pipeline_of_three_runs_in_its_order(live: Colane, gate: Gate) -> None:
+    first = submitted(live, "--", *gate.job)
+    second = submitted(live, "--after", "ok:@", "--", "sh", "-c", "exit 3")
+    third = submitted(live, "--after", f"fail:{second},any:{first}", "--", "echo", "third")
+    never = submitted(live, "--after", f"ok:{second}", "--", "echo", "never")
+    assert f"job {first} has succeeded" in live("why", second).out
+    assert f"after ok:{first}" in live("show", second).out
+    assert live("wait", second, "--timeout", "0.2s").code == 124
+    gate.open()
+    said = live("wait", first, second, third, never)
+    assert said.code == 3
+    assert [line.split(":")[0] for line in said.out.splitlines()] == [
+        f"job {first} succeeded", f"job {second} failed", f"job {third} succeeded", f"job {never} cancelled",
+    ]  # fmt: skip
+    assert f"so ok:{second} never comes true" in said.out
+    assert live("logs", third).out.endswith("third\n")
+    assert live("wait", first, third, "--json").json[1]["state"] == "succeeded"
+
+
+def test_a_held_job_starts_when_it_is_released(live: Colane, shared_up: Up) -> None:
+    job = submitted(live, "--hold", "--", "true")
+    assert shared_up.wait_for(int(job), "queued")["suspended"] is True
+    assert live("release", job).code == 0
+    assert shared_up.wait_for(int(job), "succeeded")["state"] == "succeeded"
+
+
+def test_a_condition_that_is_none_is_named_with_its_option(live: Colane) -> None:
+    said = live("submit", "--after", "ok:99999", "--", "true")
+    assert (said.code, said.err) == (2, "colane: after: there is no job 99999\n")
+    said = live("wait", "99999")
+    assert said.code == 2
+    assert live("wait", "1", "--timeout", "soon").code == 2
