@@ -31,7 +31,7 @@ from colane.server.http.wire_nodes import (
 )
 from colane.server.store.topology_documents import decode_topology
 from tests.other_versions import TOMORROW, newer
-from tests.server.harness import finished, gpu, launched, node, report, world
+from tests.server.harness import SLEEP, finished, gpu, launched, node, report, world
 
 TOPOLOGY = {"links": [[["X", 0, 0]]], "sockets": [0]}
 NODE = node(topology=TOPOLOGY)
@@ -174,6 +174,9 @@ async def test_what_people_ask_is_still_judged_field_by_field() -> None:
         await w.good("POST", "/node", NODE)
         status, detail = await w.refused("POST", "/node/n1/drain", {"resaon": "maintenance"})
         assert (status, detail[0]["field"]) == (422, "resaon")
+        status, detail = await w.refused("POST", "/job", {**SLEEP, "said_by_newer_ones": 1})
+        told = f"is not a known field of this scheduler, Colane {versions.own_version()}"
+        assert (status, detail) == (422, [{"field": "said_by_newer_ones", "message": told}])
 
 
 class TestVersionsAreShown:

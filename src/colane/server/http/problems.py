@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
+from colane.model.versions import own_version
 from colane.server.store.store import StoreError, UnreadableError
 
 GOT_LENGTH_MAX: Final = 60
@@ -104,7 +105,8 @@ def _field(location: Sequence[str | int]) -> str:
 def _message(error: Mapping[str, Any], known_fields: Iterable[str]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"is not a known field; {near_matches(str(error['loc'][-1]), known_fields)}".rstrip("; ")
+        near = near_matches(str(error["loc"][-1]), known_fields).rstrip()
+        return f"is not a known field{f'; {near}' if near else f' of this scheduler, Colane {own_version()}'}"
     if kind in _WHOLE_MESSAGES:
         return _WHOLE_MESSAGES[kind].format(**context)
     if kind == "string_pattern_mismatch" and context["pattern"] in _PATTERNS:
