@@ -126,6 +126,7 @@ async def test_the_environment_is_exactly_as_promised(
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **dict.fromkeys(THREAD_POOLS, "1"),
+        "COLANE_THREADS": "1",
         "COLANE_JOB_ID": "7",
         "COLANE_ATTEMPT": "1",
         "COLANE_NODE": "node-1",

@@ -24,6 +24,7 @@ from colane.server.config import ServiceConfig
 from colane.server.http.app import create_app
 from colane.server.http.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.http.idempotency import KEPT_S, expired
+from colane.server.http.job_tokens import new_key
 from colane.server.http.streams import json_list
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
@@ -190,8 +191,9 @@ class TestRestart:
 
     async def test_everything_is_as_it_was(self, tmp_path: Path) -> None:
         shown = ("/live_jobs", "/jobs", "/node/n1", "/nodes", "/finished_jobs", "/profiles", "/measurements")
+        key = new_key()
         store: Store = SqliteStore(tmp_path / "colane.db")
-        async with world(store) as w:
+        async with world(store, job_key=key) as w:
             await w.good("POST", "/node", node(gpus=2))
             await w.good("PUT", "/profiles", {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5})
             await w.good("POST", "/jobs", [{**SLEEP, "labels": {"n": str(n)}} for n in range(5)])
@@ -202,7 +204,7 @@ class TestRestart:
             launch = await w.good("GET", "/job/3/launch")
         store.close()
         store = SqliteStore(tmp_path / "colane.db")
-        async with world(store) as w:
+        async with world(store, job_key=key) as w:
             after = [await w.good("GET", path) for path in shown]
             assert after[2].pop("last_seen_s") is None
             before[2].pop("last_seen_s")

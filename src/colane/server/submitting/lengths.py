@@ -18,8 +18,8 @@ def kind_of(spec: JobSpec) -> str:
 
 
 def family_of(kind: str) -> str:
-    """Return the family in such a key."""
-    return kind.split("|", 2)[2]
+    """Return the family in such a key, which may be what a damaged store has in its place."""
+    return kind.split("|", 2)[-1]
 
 
 def learnt(job: Job, finished: Mapping[str, Any]) -> int | None:
