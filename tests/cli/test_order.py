@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cli.conftest import Colane, Gate, Up
@@ -39,6 +41,18 @@ def test_a_held_job_starts_when_it_is_released(live: Colane, shared_up: Up) -> N
     assert shared_up.wait_for(int(job), "queued")["suspended"] is True
     assert live("release", job).code == 0
     assert shared_up.wait_for(int(job), "succeeded")["state"] == "succeeded"
+
+
+def test_what_has_happened_to_a_job_is_told_in_order(live: Colane) -> None:
+    job = submitted(live, "--name", "told", "--", "true")
+    assert live("wait", job).code == 0
+    lines = live("events", "--job", job, "--after", "0").out.splitlines()
+    assert [line.split("  ", 1)[1].split(":")[0] for line in lines][0::len(lines) - 1] == [
+        f"job {job} (told) queued", f"job {job} (told) succeeded",
+    ]  # fmt: skip
+    newest = [json.loads(line)["number"] for line in live("events", "--json", "--last", "3").out.splitlines()]
+    assert newest == [newest[0], newest[0] + 1, newest[0] + 2]
+    assert live("events", "--last", "0").out == ""
 
 
 def test_a_condition_that_is_none_is_named_with_its_option(live: Colane) -> None:

@@ -35,6 +35,7 @@ NOUNS: Final = {
     "resume": "jobs.resume",
     "release": "jobs.release",
     "wait": "jobs.wait",
+    "events": "jobs.events",
     "nodes": "nodes.command",
     "drain": "nodes.drain",
     "topo": "nodes.topo",

@@ -1,0 +1,84 @@
+"""`colane events`: what has happened, and what happens, a line each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+
+if TYPE_CHECKING:
+    from colane.client.client import Client, Event
+
+LAST: Final = 20
+UNTOLD: Final = frozenset({"decision"})
+"""Each is a job's own change as well; programs have them with --json."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("events", epilog="Example: [bold]colane events -f --job 7[/bold]")(events)
+
+
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="So many of those before.")] = LAST,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", min=0, show_default="none", help="All behind this number, in place of --last."),
+    ] = None,
+    job: Annotated[
+        list[int] | None, typer.Option("--job", min=1, show_default="all", help="Only of this job; may be repeated.")
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Print what has happened to jobs and nodes, a line each, oldest first; with -f also what happens from now on.
+
+    With --json a line is an object with number, kind and facts: what a program reads to follow the scheduler without
+    asking again and again. It goes on behind the last number it has seen with --after.
+    """
+    wanted = frozenset(job or ())
+    with jobs.client() as scheduler:
+        for event in _chosen(scheduler, follow=follow, last=last, after=after):
+            if wanted and event.body.get("job") not in wanted:
+                continue
+            if as_json:
+                output.say(json.dumps({"number": event.number, "kind": event.kind, **event.body}))
+            elif event.kind not in UNTOLD:
+                output.say(f"{_clock(event.body['at_s'])}  {_text(event)}")
+
+
+def _chosen(scheduler: Client, *, follow: bool, last: int, after: int | None) -> Iterator[Event]:
+    newest = int(scheduler.health()["events"])
+    start = max(0, newest - last) if after is None else after
+    if not follow and start >= newest:
+        return
+    for event in scheduler.events(start):
+        yield event
+        if not follow and event.number >= newest:
+            return
+
+
+def _clock(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _text(event: Event) -> str:
+    body = event.body
+    if event.kind == "job":
+        return f"job {body['job']} ({body['name']}) {body['state']}: {body['sentence']}"
+    if event.kind == "attempt-ended":
+        return f"job {body['job']}: attempt {body['attempt']} on {body['node']} {body['outcome']}"
+    told = ", ".join(f"{name} {_value(value)}" for name, value in body.items() if name != "at_s" and value != "")
+    return f"{event.kind.replace('-', ' ')}: {told}"
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - whatever JSON it is
+    if isinstance(value, list):
+        return " ".join(map(_value, value)) or "none"
+    return json.dumps(value) if isinstance(value, dict) else str(value)
