@@ -192,7 +192,7 @@ def test_a_family_is_forgotten_by_its_name(colane: Command, tmp_path: Path) -> N
     left = json.loads(colane("--list", "--json")[1])["profiles"]
     assert "wrong" not in {profile["key"]["family"] for profile in left}
     code, _, err = colane("forget", "wrong")
-    assert (code, "nothing is known of family wrong" in err) == (1, True)
+    assert (code, "nothing is known of family wrong" in err) == (2, True)
     code, _, err = colane("forget")
     assert code == 2
 

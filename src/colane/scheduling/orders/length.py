@@ -108,29 +108,38 @@ class _Sorted:
 
 
 class ByLength(NodesMatterNot):
-    """Classes that were asked for. The rank of a waiting job must only depend on what it is and what is believed."""
+    """Classes that were asked for. The rank of a waiting job must only depend on what it is and what is believed.
 
-    def __init__(self) -> None:
-        self._classes: dict[ClassKey, _Sorted] = {}
+    Args:
+        by_user: Whether the jobs of each user have lines of their own.
+    """
+
+    def __init__(self, *, by_user: bool = False) -> None:
+        self._by_user = by_user
+        self._classes: dict[tuple[str, ClassKey], _Sorted] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         if old is not None and old.is_waiting and (line := self._line(old)) is not None:
             line.drop(old.id)
             if not line.ranks and not line.new:
-                del self._classes[old.spec.priority, old.need]
+                del self._classes[self._user(old), (old.spec.priority, old.need)]
         if new is not None and new.is_waiting and (line := self._line(new)) is not None:
             line.new[new.id] = None
 
     def _line(self, job: Job) -> _Sorted | None:
-        return self._classes.get((job.spec.priority, job.need)) if job.spec.measurement_group is None else None
+        asked = self._user(job), (job.spec.priority, job.need)
+        return self._classes.get(asked) if job.spec.measurement_group is None else None
 
-    def entries(self, view: ClusterView, key: ClassKey, line: Line, rank: RankOf) -> Iterator[Entry]:
-        """The jobs of a class by rank."""
-        known, gpu_types = self._classes.get(key), len(view.gpu_types(key[1].pool))
+    def _user(self, job: Job) -> str:
+        return job.spec.user if self._by_user else ""
+
+    def entries(self, view: ClusterView, key: ClassKey, line: Line, rank: RankOf, user: str = "") -> Iterator[Entry]:
+        """The jobs of a class by rank; those of a user, where each has its own lines."""
+        known, gpu_types = self._classes.get((user, key)), len(view.gpu_types(key[1].pool))
         if known is None or (known.beliefs, known.gpu_types) != (view.beliefs.version, gpu_types):
             ranks = {job: rank(view.job(job)) for job in line}
             entries = sorted([(rank, job) for job, rank in ranks.items()])
-            known = self._classes[key] = _Sorted(view.beliefs.version, gpu_types, entries, ranks)
+            known = self._classes[user, key] = _Sorted(view.beliefs.version, gpu_types, entries, ranks)
         known.take_in(view, rank)
         return iter(known.entries)
 

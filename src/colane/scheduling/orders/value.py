@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heapify, heappop, heapreplace
 
 from colane.core.cluster.draft import Draft
 from colane.core.reducers.sharing_domains import sharing_domain
-from colane.model.job import Job
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import ShareBetween
-from colane.scheduling.engine.contracts import BoundOrder, Rank, gpu_group
+from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
-from colane.scheduling.engine.walks import each_ranked, priority_of, ranked
+from colane.scheduling.engine.walks import Entry, each_ranked, priority_of, ranked
+from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.orders.length import ByLength, sorted_lines
 
 
@@ -61,16 +63,21 @@ class ByValue:
             Objective.FAIR: self._by_service,
         }[self.objective](draft, pool, expected)
         is_static = self.objective is not Objective.FAIR
-        index = draft.view.derived(ByLeft, self.objective) if is_static else None
         held = self._held(rank)
-        lines = each_ranked(draft, held) if index is None else sorted_lines(draft, index, held)
+        walk: Callable[[Callable[[], Classes]], QueueIterator]
+        if not is_static:
+            walk = ranked(draft, each_ranked(draft, held))
+        elif len(draft.view.derived(Users).lines(pool)) > 1:
+            walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, True), held)
+        else:
+            walk = ranked(draft, sorted_lines(draft, draft.view.derived(ByLeft, self.objective), held))
 
         def left_s(job: Job) -> float:
             known_s = expected.left_s(job)
             return had_s(job, draft.now_s) if known_s is None else known_s
 
         return BoundOrder(
-            walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
+            walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
@@ -158,6 +165,81 @@ BECAUSE = {
 class ByLeft(ByLength):
     """Waiting jobs of classes that were asked for, by what is left of them."""
 
-    def __init__(self, objective: Objective) -> None:
-        super().__init__()
+    def __init__(self, objective: Objective, by_user: bool = False) -> None:
+        super().__init__(by_user=by_user)
         self.objective = objective
+
+
+Head = tuple[Rank, int, JobId, int]
+"""Rank of the next job of a line, GPUs that its user holds, the job, and which line it is."""
+
+
+class AcrossUsers:
+    """Waiting jobs by rank, then by what their users hold, what they take in this very plan included.
+
+    Where nothing tells one job from another, as while the lengths of all are unknown, order of arrival would let one
+    user with thousands of queued jobs keep every other waiting. Jobs of one user keep their order.
+
+    Args:
+        draft: Where decisions are made.
+        pool: The pool; only what is held of it counts.
+        worth: Classes worth looking at.
+        index: Has the lines of each user.
+        rank: Of a waiting job.
+    """
+
+    def __init__(self, draft: Draft, pool: str, worth: Classes, index: ByLength, rank: Callable[[Job], Rank]) -> None:
+        users = draft.view.derived(Users)
+        self._jobs = draft.view.jobs
+        self._left: set[ClassKey] = set()
+        self._key: ClassKey | None = None
+        self._held: dict[str, int] = {}
+        self._lines: list[tuple[str, ClassKey, Iterator[Entry]]] = []
+        heads: list[Head] = []
+        for user, lines in users.lines(pool).items():
+            self._held[user] = users.taken(pool, user)[0]
+            for key, line in lines.items():
+                entries = index.entries(draft.view, key, line, rank, user) if key in worth else iter(())
+                first = next(entries, None)
+                if first is not None:
+                    heads.append((first[0], self._held[user], first[1], len(self._lines)))
+                    self._lines.append((user, key, entries))
+        heapify(heads)
+        self._heads = heads
+
+    def __iter__(self) -> Iterator[Job]:
+        heads = self._heads
+        while heads:
+            rank, held, job, number = heads[0]
+            user, key, entries = self._lines[number]
+            if key in self._left:
+                heappop(heads)
+                continue
+            if self._held[user] > held:  # it has been given GPUs since this was filed
+                heapreplace(heads, (rank, self._held[user], job, number))
+                continue
+            self._key = key
+            yield self._jobs[job]
+            following = None if key in self._left else next(entries, None)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following[0], self._held[user], following[1], number))
+
+    def skip_class(self) -> None:
+        if self._key is not None:
+            self._left.add(self._key)
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        self._held[job.spec.user] += spec.gpus
+
+
+def across_users(
+    draft: Draft, pool: str, index: ByLength, rank: Callable[[Job], Rank]
+) -> Callable[[Callable[[], Classes]], AcrossUsers]:
+    """Makes walks across users."""
+
+    def walk(worth: Callable[[], Classes]) -> AcrossUsers:
+        return AcrossUsers(draft, pool, worth(), index, rank)
+
+    return walk
