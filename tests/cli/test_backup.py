@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import META, NODES, Put, Transaction
 from tests.cli.conftest import Colane, Said, Up, run_colane, start_up
 
 pytestmark = pytest.mark.live
@@ -78,3 +80,22 @@ def test_what_cannot_be_read_is_named(colane: Colane, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE x (y)")
     assert "no store of Colane" in colane("check", str(tmp_path / "other.db")).err
+
+
+def test_what_cannot_be_read_is_gone_on_without(colane: Colane, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    store = SqliteStore(state / "colane.db")
+    store.commit(Transaction([Put(NODES, "n1", {}), Put(META, "whole", {})]))
+    store.close()
+    said = colane("check", "--state", str(state))
+    assert (said.code, "nodes n1 cannot be read" in said.err) == (1, True)
+    assert "not for a copy" in colane("check", "--set-aside", str(state / "colane.db")).err
+    said = colane("check", "--set-aside", "--state", str(state))
+    assert (said.code, "without nodes n1; the store of before is" in said.out, "is whole" in said.out) == (
+        0,
+        True,
+        True,
+    )
+    assert (state / "colane.db.replaced").exists()
+    assert "is whole" in colane("check", "--state", str(state)).out

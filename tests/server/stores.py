@@ -37,7 +37,7 @@ async def populate(store: Store) -> None:
         await w.good("PUT", "/profiles", {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5})
     puts = [
         Put(MEASUREMENTS, f"{job_key(9)}-0000", documents.encode_measurement(MEASURED)),
-        Put(LENGTHS, "kind", {"steps": 500}),
+        Put(LENGTHS, "1||kind", {"steps": 500}),
         Put(USED, "user ann", documents.USED.write(UsedGpus("ann", 60.0, 5.0))),
     ]
     store.commit(Transaction(puts))

@@ -17,6 +17,7 @@ from colane.core.config import CoreConfig
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.store import copies
+from colane.server.store.salvage import set_aside
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
@@ -35,10 +36,10 @@ from colane.server.store.store import (
     UnreadableError,
 )
 from colane.server.store.unreadable import WITHOUT
-from colane.server.writer.board import read_board
+from colane.server.writer.board import COUNTERS, COUNTERS_KEY, read_board
 from colane.server.writer.driver import restore_state
 from tests.disks import fill, small_disk
-from tests.server.harness import SLEEP, finished, launched, report, world
+from tests.server.harness import SLEEP, finished, launched, node, report, world
 from tests.server.stores import populate
 
 __all__ = ["small_disk"]
@@ -177,6 +178,46 @@ def test_a_bit_of_a_record_is_judged_by_what_the_service_may_do_without(
     assert flaws
     if part == "body":
         assert f"{collection} {key} cannot be read" in " ".join(flaws)
+
+
+def as_it_was(whole: Path) -> dict[str, Any]:
+    return believed(placed(whole, whole.read_bytes()))
+
+
+@pytest.mark.parametrize("collection", [*COLLECTIONS, AUDIT])
+async def test_the_rest_can_be_gone_on_with(whole: Path, collection: str) -> None:
+    before = as_it_was(whole)
+    data, key = flipped(whole, collection, "body")
+    path = placed(whole, data)
+    gone = set_aside(path)
+    assert gone is not None
+    assert gone.left_out == (f"{collection} {key}",)
+    assert set_aside(path) is None
+    after = believed(path)
+    assert after.pop("unreadable") == set()
+    assert [line.number for line in after.pop(AUDIT)] == [line.number for line in before.pop(AUDIT)]
+    counters = COUNTERS.read(after[META][COUNTERS_KEY])
+    assert (counters.next_job_id, counters.next_node_order) == (4, 1)
+    for name in COLLECTIONS:
+        with_its_job = name == LAUNCH_SPECS and collection in {SUBMITTED_JOBS, ASSIGNED_JOBS}
+        lost = {key} if name == collection or with_its_job else set()
+        assert before[name].keys() - after[name].keys() == lost - {COUNTERS_KEY}
+    store = SqliteStore(path)
+    async with world(store) as w:
+        await w.good("POST", "/node", node())
+        assert await w.submit() == 4
+    store.close()
+
+
+def test_a_record_that_keeps_others_from_being_found_can_be_gone_on_without(whole: Path) -> None:
+    path = placed(whole, flipped(whole, LAUNCH_SPECS, "key")[0])
+    with pytest.raises(StoreError, match="out of order"):
+        believed(path)
+    path = placed(whole, flipped(whole, LAUNCH_SPECS, "key")[0])
+    gone = set_aside(path)
+    assert gone is not None
+    assert len(gone.left_out) == 1
+    assert believed(path)[LAUNCH_SPECS].keys() == {f"{3:016}"}
 
 
 def test_the_newest_line_of_the_log_tells_how_much_has_happened(whole: Path) -> None:

@@ -302,15 +302,16 @@ class Service:
         job = self.read_model.jobs.get(job_id)
         if job is not None:
             ownership.demand_launch(job, self.sight(caller))
-        try:
-            secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
-        except UnreadableError as error:
-            gone = f"its command cannot be read from the scheduler's store any more ({error}): submit it again"
-            raise RefusedError.because(410, gone) from error
-        if job is None or secret is None:
+        if job is None:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
             raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
+        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
+        if secret is None and job_id not in self.read_model.jobs:  # it has ended meanwhile
+            raise RefusedError.because(404, f"there is no live job {job_id}")
+        if secret is None:
+            gone = "its command cannot be read from the scheduler's store any more: submit it again"
+            raise RefusedError.because(410, gone)
         spec = job.spec
         token = None if caller.role is Role.USER else self.job_tokens.token_of(job)
         return {

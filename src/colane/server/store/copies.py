@@ -71,7 +71,7 @@ def restore(copy: Path, path: Path) -> Path | None:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as made:
             made.execute("DELETE FROM documents WHERE collection = ? AND key = ?", (META, CLUSTER_KEY))
         fresh.chmod(0o600)
-        replaced = _put_aside(path)
+        replaced = put_aside(path)
         fresh.replace(path)
     except (sqlite3.Error, OSError) as error:
         fresh.unlink(missing_ok=True)
@@ -80,16 +80,17 @@ def restore(copy: Path, path: Path) -> Path | None:
 
 
 def _copy(path: Path, to: Path) -> None:
-    with closing(_read_only(path)) as source, closing(sqlite3.connect(to)) as target:
+    with closing(read_only(path)) as source, closing(sqlite3.connect(to)) as target:
         source.backup(target)
         target.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it to be forgotten
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open a store's file without the right to change it."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
-def _put_aside(path: Path) -> Path | None:
+def put_aside(path: Path) -> Path | None:
     """Keep the store of before under a name of its own, whole: what its log holds is written into it first."""
     if not path.exists():
         return None
@@ -127,7 +128,7 @@ def check(path: Path) -> StoreFindings:
     if not path.is_file():
         raise StoreError(f"there is no store at {path}")
     try:
-        with closing(_read_only(path)) as read:
+        with closing(read_only(path)) as read:
             flaw = str(read.execute("PRAGMA integrity_check(1)").fetchone()[0])
             if flaw != "ok":
                 return StoreFindings(0, {}, (f"it is damaged: {flaw.splitlines()[-1]}",))

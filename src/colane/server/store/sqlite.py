@@ -78,6 +78,11 @@ def checksum(*fields: str | bytes | float | None) -> int:
     return crc32(b"\0".join([each if isinstance(each, bytes) else _bytes(each) for each in fields]))
 
 
+def know_checksums(connection: sqlite3.Connection) -> None:
+    """Let a connection compute them, as migrations do."""
+    connection.create_function("checksum", -1, checksum, deterministic=True)
+
+
 def _bytes(field: str | float | None) -> bytes:
     return (field if isinstance(field, str) else repr(field)).encode()
 
@@ -220,7 +225,7 @@ class SqliteStore:
     def _decoded(self, collection: str, key: bytes, body: bytes, known: int) -> tuple[str, Document] | Unreadable:
         """One record and its key, or what is wrong with it, which is noted."""
         is_whole = checksum(collection, key, body) == known
-        record = decoded(collection, key, body) if is_whole else Unreadable(collection, _text(key), ALTERED)
+        record = decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
         if isinstance(record, Unreadable):
             self._note(record)
         return record
@@ -301,7 +306,7 @@ class SqliteStore:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.create_function("checksum", -1, checksum, deterministic=True)
+        know_checksums(connection)
         return connection
 
     def _judge(self) -> None:
@@ -370,7 +375,7 @@ def decoded(collection: str, key: bytes, body: bytes) -> tuple[str, Document] | 
         problem = "it is no JSON object"
     except (ValueError, RecursionError) as error:
         problem = f"it is no JSON: {error}"
-    return Unreadable(collection, _text(key), problem)
+    return Unreadable(collection, shown(key), problem)
 
 
 def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
@@ -382,20 +387,20 @@ def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
     before = (b"", b"")
     for collection, key, body, known in read.execute("SELECT collection, key, body, checksum FROM documents"):
         if checksum(collection, key, body) != known:
-            yield Unreadable(_text(collection), _text(key), ALTERED)
+            yield Unreadable(shown(collection), shown(key), ALTERED)
         if not before < (collection, key):
-            raise StoreError(f"the record {_text(collection)} {_text(key)} is out of order")
+            raise StoreError(f"the record {shown(collection)} {shown(key)} is out of order")
         before = collection, key
     # A text whose type alone was changed has the same bytes, and is found by no comparison any more.
     others = "typeof(collection) || typeof(key) || typeof(body) != 'texttexttext'"
     for collection, key in read.execute(f"SELECT collection, key FROM documents WHERE {others}"):  # noqa: S608
-        yield Unreadable(_text(collection), _text(key), ALTERED)
+        yield Unreadable(shown(collection), shown(key), ALTERED)
     for number, at_s, kind, body, known in read.execute("SELECT number, at_s, kind, body, checksum FROM audit"):
         if checksum(number, at_s, kind, body) != known:
             yield Unreadable(AUDIT, str(number), ALTERED)
 
 
-def _text(data: bytes | str | None) -> str:
+def shown(data: bytes | str | None) -> str:
     """A text that may have been altered, as it can be shown."""
     text = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
     return "".join(sign if sign.isprintable() else "?" for sign in text)[:200]

@@ -70,7 +70,7 @@ def judge(store: Store) -> None:
     if vital:
         raise StoreError(
             f"{named(vital)}. Without that jobs would be ended or ids given twice, so nothing is started: "
-            "put a copy of the store back (colane restore)"
+            "put a copy of the store back (colane restore), or go on without (colane check --set-aside)"
         )
 
 
