@@ -152,3 +152,12 @@ async def test_of_a_job_of_an_older_colane_too_little_is_kept() -> None:
             status, said = await ann.ask("GET", "/job/1/request")
             assert (status, "submit it anew" in said["detail"]) == (409, True)
             await w.good("POST", "/finished_job", finished(1))
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_what_is_submitted_again_waits_for_no_job_of_then(state: str) -> None:
+    async with world() as w:
+        await come_to(w, state, **REQUEST)
+        last = await w.submit(user="ann", after="any:1", if_never="hold", command=["true"])
+        _, request = await (await guest(w, "t", user="ann")).ask("GET", f"/job/{last}/request")
+        assert request == {"command": ["true"], "workdir": "/srv"}

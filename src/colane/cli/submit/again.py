@@ -21,7 +21,8 @@ def again(job: jobs.JobArgument, wait: Wait = False, as_json: output.Json = Fals
     """Submit a job of yours again, live or ended, as a new job: its command, directory and options.
 
     It runs in the directory of the first, with this shell's environment and virtual environment as they are now, as
-    with submit: a job's environment is not kept beyond its end. Variables that a job file had set are not set.
+    with submit: a job's environment is not kept beyond its end. Variables that a job file had set are not set, and it
+    waits for no other job (--after).
 
     A command with a secret among its words is not kept whole either, and is not submitted again once its job has
     ended. The new job's id is the last word printed.

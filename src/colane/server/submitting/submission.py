@@ -19,6 +19,8 @@ ASKED: Final = "request"
 """In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
 
 _IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
+_OF_ONE_TIME: Final = frozenset({"after", "if_never"})
+"""They name jobs of then: what is submitted again waits for no other job."""
 
 
 def asked(request: JobRequest) -> Body:
@@ -62,4 +64,5 @@ def to_submit_again(kept: Mapping[str, Any] | None) -> Body:
         fix = "submit it anew, with the secret in the environment"
         raise RefusedError.because(409, f"its command held a secret ({names}), not kept beyond its end: {fix}")
     command = {} if "model_name" in said else {"command": list(kept["command"])}
-    return {**said, **command, "workdir": kept["workdir"]}
+    options = {name: value for name, value in said.items() if name not in _OF_ONE_TIME}
+    return {**options, **command, "workdir": kept["workdir"]}
