@@ -36,6 +36,25 @@ async def test_a_job_of_a_new_cluster_runs_though_one_of_its_number_has_ended_he
     assert (tmp_path / "state" / "former" / "2-1").is_dir()
 
 
+async def test_another_cluster_that_knows_this_node_is_followed_though_less_has_happened_on_it(
+    fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+) -> None:
+    """A copy of the store that was put back: the node is in it, and its generation is that of then."""
+    fake.cluster_id = "first"
+    fake.want(1, "sleep", "600", env=mark)
+    async with running(tmp_path / "state", fake) as agent:
+        await agent.until(lambda: fake.launched(1))
+        for _ in range(50):  # much happens after the copy
+            fake.want(2, "true", env=mark)
+        await agent.until(lambda: (2, 1) in fake.ends)
+        lost, nodes = FakeScheduler(), fake.nodes
+        fake.__dict__.update({**lost.__dict__, "nodes": nodes, "cluster_id": "second"})
+        fake.want(3, "true", env=mark)
+        await agent.until(lambda: {(1, 1), (3, 1)} <= fake.ends.keys())
+        assert (fake.ends[1, 1]["cluster_id"], fake.ends[3, 1]["cluster_id"]) == ("first", "second")
+        assert fake.registrations == 0
+
+
 async def test_a_scheduler_that_is_older_than_the_one_followed_is_not_obeyed(
     fake: FakeScheduler, tmp_path: Path, mark: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

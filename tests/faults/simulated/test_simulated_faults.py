@@ -113,7 +113,7 @@ def test_a_machine_that_takes_jobs_of_another_cluster_for_its_own_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CrashingStore, "be_of_another_cluster", lambda _: None)
-    monkeypatch.setattr(VirtualDisk, "note_events", lambda *_: None)
+    monkeypatch.setattr(VirtualDisk, "note", lambda *_: None)
     for seed in range(TRIED_MAX):
         problems, _ = survive("fifo", seed, _folder(tmp_path, seed))
         if problems:

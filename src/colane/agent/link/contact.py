@@ -67,7 +67,10 @@ class Contact:
             log.warning("the scheduler answers again")
         self._reachable = True
         self._note_version(node.get("scheduler_version") or "")
-        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node), told_by(node))
+        cluster_id = node.get("cluster_id") or ""
+        if cluster_id not in {"", self._state.cluster_id}:  # its generations are not those of the cluster before
+            self.followed = -1
+        desired = self._membership.follow(cluster_id, read_desired(node), told_by(node))
         if desired is None:
             return None
         left = self._left_over()
