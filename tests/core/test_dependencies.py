@@ -146,9 +146,6 @@ def test_a_start_that_is_put_off_comes_at_its_time() -> None:
     assert core.step([], 50.0).decisions
 
 
-Edges = list[list[int]]
-
-
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[list[tuple[str, int]]], list[int]]:
     """For each job what it waits for among earlier ones, and with which code it ends."""

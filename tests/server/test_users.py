@@ -58,6 +58,7 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "cancel": ("DELETE", "/job/1", None),
     "suspend": ("POST", "/job/1/suspend", {}),
     "resume": ("POST", "/job/1/resume", {}),
+    "requeue": ("POST", "/job/1/requeue", {}),
     "log": ("GET", "/job/1/log", None),
     "follow": ("GET", "/job/1/log?follow=true", None),
     "launch": ("GET", "/job/1/launch", None),

@@ -34,6 +34,7 @@ NOUNS: Final = {
     "suspend": "jobs.suspend",
     "resume": "jobs.resume",
     "release": "jobs.release",
+    "requeue": "jobs.requeue",
     "wait": "jobs.wait",
     "events": "jobs.events",
     "nodes": "nodes.command",

@@ -122,6 +122,10 @@ class Client:
         """Cancel a job."""
         self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
 
+    def requeue(self, job_id: int, by: str | None = None) -> None:
+        """Take a running job off its GPUs; it is queued again, and goes on from what it has saved."""
+        self._change("POST", f"/job/{job_id}/requeue", {}, _without_none(by=by))
+
     def suspend(self, job_id: int, by: str | None = None, *, to_host: bool = False) -> None:
         """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""
         self._change("POST", f"/job/{job_id}/suspend", {"to_host": True} if to_host else {}, _without_none(by=by))

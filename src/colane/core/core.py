@@ -37,6 +37,7 @@ from colane.core.events import (
     ProfilesForgotten,
     Progressed,
     RejectedPlan,
+    RequeueRequested,
     ResumeRequested,
     Submitted,
     SuspendRequested,
@@ -77,6 +78,7 @@ Handler = Callable[[Step, Any], None]
 HANDLERS: dict[type, Handler] = {
     Submitted: reports.submitted,
     CancelRequested: reports.cancel_requested,
+    RequeueRequested: reports.requeue_requested,
     SuspendRequested: suspension.suspend_requested,
     ResumeRequested: suspension.resume_requested,
     NodeRegistered: reports.node_registered,

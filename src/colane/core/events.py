@@ -38,6 +38,13 @@ class CancelRequested(NamedTuple):
     by: str
 
 
+class RequeueRequested(NamedTuple):
+    """Its owner (or `by`) wants a job that runs to leave its GPUs, after saving its state, and to wait its turn anew."""
+
+    job: JobId
+    by: str
+
+
 class SuspendRequested(NamedTuple):
     """Its owner (or `by`) wants the job not to go on for a while."""
 
@@ -196,6 +203,7 @@ class Tick:
 Event = (
     Submitted
     | CancelRequested
+    | RequeueRequested
     | SuspendRequested
     | ResumeRequested
     | GroupsSeen

@@ -91,6 +91,7 @@ class Why(StrEnum):
     RESUMED = "resumed"
     BEGIN_REACHED = "begin-reached"
     AFTER_MET = "after-met"
+    REQUEUED = "requeued"
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
@@ -325,6 +326,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
+        Why.REQUEUED: "taken off its GPUs by {by}; it waits anew, and goes on from what it has saved",
         Why.AFTER_NEVER: "DependencyNeverSatisfied: job {other} has ended as {state}, so {condition} never comes true",
         Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",

@@ -217,6 +217,16 @@ class Service:
 
         return prepare
 
+    def requeue(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
+        """Return the change that takes a running job off its GPUs, to wait anew."""
+
+        def prepare(turn: Turn) -> Body:
+            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "requeue")
+            changes.requeue(turn, job_id, by)
+            return {"id": job_id}
+
+        return prepare
+
     def suspend(self, job_id: JobId, caller: Caller, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
         """Return the change that suspends a live job."""
 

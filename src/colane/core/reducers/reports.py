@@ -19,6 +19,7 @@ from colane.core.events import (
     ProfileDeclared,
     ProfilesForgotten,
     Progressed,
+    RequeueRequested,
     Submitted,
     Tick,
 )
@@ -41,10 +42,10 @@ from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.model.constraints import Constraints
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId, JobState, Leaving
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import StateChange
+from colane.model.story import LEAVING, StateChange
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)
 EXITED: Final = Reason(Why.EXITED)
@@ -88,6 +89,15 @@ def cancel_requested(step: Step, event: CancelRequested) -> None:
         step.put(ending_as(job, JobState.CANCELLED))
     else:
         step.stop(job, JobState.CANCELLED, reason)
+
+
+def requeue_requested(step: Step, event: RequeueRequested) -> None:
+    """A job that runs saves its state, if it has said how, and waits anew; nothing for one that waits or leaves."""
+    job = step.state.jobs.get(event.job)
+    if job is None:
+        step.stale.append((event, "no such live job"))
+    elif job.state is not JobState.QUEUED and job.state not in LEAVING:
+        checkpointing.part(step, job, Reason(Why.REQUEUED, {"by": event.by}), Leaving(JobState.QUEUED))
 
 
 def node_registered(step: Step, event: NodeRegistered) -> None:

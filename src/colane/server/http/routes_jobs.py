@@ -150,6 +150,20 @@ async def cancel(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
+@router.post("/job/{number}/requeue")
+async def requeue(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
+) -> JSONResponse:
+    """Take a running job off its GPUs, once it has saved its state if it has said how; it is queued again."""
+    prepare = service.requeue(JobId(number), caller, _said(caller, by))
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
 class SuspendBody(WireModel):
     """How a job is suspended."""
 

@@ -18,6 +18,7 @@ from colane.core.events import (
     ProfileDeclared,
     ProfilesForgotten,
     Progressed,
+    RequeueRequested,
     ResumeRequested,
     Submitted,
     SuspendRequested,
@@ -77,6 +78,20 @@ def cancel(turn: Turn, job_id: JobId, by: str) -> None:
     if job_id not in turn.read_model.jobs:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     turn.events.append(CancelRequested(job_id, by))
+
+
+def requeue(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask that a job which runs leaves its GPUs and waits anew; the caller has made sure that it has not ended.
+
+    Raises:
+        RefusedError: 404, there is no such live job; 409, it waits, or is measured.
+    """
+    job = turn.read_model.jobs.get(job_id)
+    if job is None:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    if job.state is JobState.QUEUED or job.spec.measurement_group is not None:
+        raise RefusedError.because(409, f"job {job_id} is {job.state}: only a job that runs can be queued again")
+    turn.events.append(RequeueRequested(job_id, by))
 
 
 def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE) -> None:
