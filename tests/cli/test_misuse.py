@@ -29,7 +29,7 @@ def lines(text: str) -> list[str]:
         (["ps", "--limit", "some"], "--limit: must be all, or a number of jobs from 1 to 10000, got 'some'"),
         (["ps", "--limit", "0"], "--limit: must be all, or a number of jobs"),
         (["top"], "No such command 'top'; see colane ps and colane nodes"),
-        (["requeue", "7"], "colane again JOB"),
+        (["restart", "7"], "colane again JOB"),
         (["squeue"], "see colane ps"),
         (["glossary", "quux"], "'quux' is not in it"),
         (["sumbit"], "did you mean submit? (see colane --help)"),

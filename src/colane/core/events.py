@@ -39,7 +39,7 @@ class CancelRequested(NamedTuple):
 
 
 class RequeueRequested(NamedTuple):
-    """Its owner (or `by`) wants a job that runs to leave its GPUs, after saving its state, and to wait its turn anew."""
+    """Its owner (or `by`) wants a job that runs to leave its GPUs, its state saved, and to wait anew."""
 
     job: JobId
     by: str

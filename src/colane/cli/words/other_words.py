@@ -18,10 +18,7 @@ MEANT: Final = (
     ("info describe get scontrol", "see colane show JOB and colane why JOB"),
     ("hold pause", "use colane suspend JOB; submit --hold for one that is not to start yet"),
     ("unpause continue", "use colane resume JOB"),
-    (
-        "restart retry resubmit rerun",
-        "colane again JOB, or colane requeue JOB for one that runs; submit --retries N does so for failures",
-    ),
+    ("restart retry resubmit rerun", "colane again JOB, or colane requeue JOB; --retries N does so for failures"),
     ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
     ("help", "see colane --help"),
     ("version", "see colane --version"),
