@@ -247,8 +247,8 @@ def test_a_job_uses_colane_with_a_token_of_its_own(live: Colane, shared_up: Up) 
     assert (ended["user"], ended["name"]) == (_user(), "inner")
     said_id, said_file = live("logs", str(inner)).out.split()
     assert (said_id, f"/{inner}-1/own/token" in said_file) == (str(inner), True)
-    with pytest.raises(Refused, match="its attempt has ended"):
-        Client(shared_up.url, token).queued()
+    with Client(shared_up.url, token) as as_job, pytest.raises(Refused, match="its attempt has ended"):
+        as_job.queued()
     kept = [path for path in shared_up.state.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
     assert [path.name for path in kept if not path.name.startswith("log")] == [], "it printed it itself"
 
