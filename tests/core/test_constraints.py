@@ -13,7 +13,7 @@ from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, Constraints, under
 from colane.model.job import Job, JobId, JobSpec
 
-PLAIN = JobSpec(name="a", family="a", gpus=2, sizes=(1, 2, 4), cores=3, preemptible=True)
+PLAIN = JobSpec(name="a", family="a", gpus=2, sizes=(1, 2, 4), cores=3, preemptible=True, steps_total=7)
 SIGNAL = CheckpointContract("SIGUSR1", 9.0)
 
 
@@ -31,6 +31,7 @@ SIGNAL = CheckpointContract("SIGUSR1", 9.0)
         (Constraints(cores=5), {"cores": 5}),
         (Constraints(sharing_domain="user ann"), {"sharing_domain": "user ann"}),
         (Constraints(gpu_memory_bytes=9), {"gpu_memory_bytes": 9}),
+        (Constraints(steps_total_doubted=True), {"steps_total": None}),
     ],
 )
 def test_constraints_change_what_a_job_needs(constraints: Constraints, changed: dict[str, object]) -> None:
@@ -52,7 +53,7 @@ def test_who_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
 CONSTRAINED = {
     "share", "preemptible", "checkpoint", "sizes", "gpus_min", "gpus_max", "cores", "sharing_domain", "need", "part",
     "at",
-    "can_run_on", "gpu_memory_bytes",
+    "can_run_on", "gpu_memory_bytes", "steps_total",
 }  # fmt: skip
 """What may be another than was declared."""
 

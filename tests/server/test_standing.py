@@ -89,12 +89,12 @@ async def test_who_goes_before_whom_by_time_left(
 async def test_steps_that_a_script_announces_reach_the_agent_for_the_turns() -> None:
     async with world(policy="salus-srtf") as w:
         await w.good("POST", "/node", node())
-        await w.submit(**SMALL, steps_total=7)
+        await w.submit(**SMALL, steps_total=3000)
         await w.submit(**SMALL)
         await w.submit(**SMALL)
         await run(w, LONG, LONG, SILENT)
         told = (await w.good("GET", "/node/n1"))["jobs"]
-        assert [job["steps_total"] for job in told] == [7, 1500, None]
+        assert [job["steps_total"] for job in told] == [3000, 1500, None]
 
 
 STEPS: dict[str, Any] = {"steps": 50, "step_mean_s": 0.07, "step_median_s": 0.06}

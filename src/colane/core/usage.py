@@ -18,12 +18,24 @@ HALF_LIFE_S: Final = 7 * 24 * 3600.0
 """Of use, where the policy names none."""
 
 
+TRUTHS_MIN: Final = 5
+"""So many jobs in a row must keep to their totals before those of a user are believed again: one is made in no time."""
+
+
 class UsedGpus(NamedTuple):
-    """GPU seconds of a user, as they counted at `at_s`."""
+    """GPU seconds of a user, as they counted at `at_s`.
+
+    Attributes:
+        user: The user.
+        gpu_s: The seconds.
+        at_s: When they counted so much.
+        truths_owed: Jobs in a row that must keep to their declared totals of steps before these are believed again.
+    """
 
     user: str
     gpu_s: float
     at_s: float
+    truths_owed: int = 0
 
 
 def held_s(job: Job, now_s: float) -> float:
@@ -62,9 +74,20 @@ class UsageBook:
         known = self.used.get(user)
         return 0.0 if known is None else known.gpu_s * _left(now_s - known.at_s, self.half_life_s)
 
+    def truths_owed(self, user: str) -> int:
+        """How many jobs in a row must tell the truth before a user's totals of steps are believed; 0 where they are."""
+        known = self.used.get(user)
+        return 0 if known is None else known.truths_owed
+
+    def owe_truths(self, user: str, truths: int, now_s: float) -> None:
+        """So many from now on."""
+        self.used[user] = self.charged[user] = UsedGpus(user, self.of(user, now_s), now_s, truths)
+
     def charge(self, job: Job, now_s: float) -> None:
         """A job leaves the GPUs it has held."""
         more_gpu_s = counted_gpu_s(job, now_s, self.half_life_s)
         if more_gpu_s > 0:
             user = job.spec.user
-            self.used[user] = self.charged[user] = UsedGpus(user, self.of(user, now_s) + more_gpu_s, now_s)
+            self.used[user] = self.charged[user] = UsedGpus(
+                user, self.of(user, now_s) + more_gpu_s, now_s, self.truths_owed(user)
+            )

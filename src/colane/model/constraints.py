@@ -23,6 +23,7 @@ class Constraints(NamedTuple):
         cores: Cores it is to start with, where these are tuned, in place of those declared.
         sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
         gpu_memory_bytes: What it was seen to need of a GPU, where that is more than was declared.
+        steps_total_doubted: Its declared total of steps is not believed: it has gone past it, or its owner's jobs have.
     """
 
     isolated: bool = False
@@ -32,6 +33,7 @@ class Constraints(NamedTuple):
     cores: int | None = None
     sharing_domain: str = ""
     gpu_memory_bytes: int | None = None
+    steps_total_doubted: bool = False
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -55,4 +57,5 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         cores=spec.cores if constraints.cores is None else constraints.cores,
         sharing_domain=constraints.sharing_domain,
         gpu_memory_bytes=spec.gpu_memory_bytes if held_bytes is None else held_bytes,
+        steps_total=None if constraints.steps_total_doubted else spec.steps_total,
     )

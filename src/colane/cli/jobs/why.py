@@ -21,6 +21,10 @@ NAMED_MAX: Final = 10
 LAST_LINES: Final = 5
 LAST_BYTES: Final = 4096
 """Of the end of a failed job's log."""
+DOUBTED: Final = (
+    "its declared total of steps is not believed, and it counts as a job of unknown length: it has made more steps "
+    "than that, or other jobs of its owner have; five jobs in a row that keep to theirs mend it"
+)
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 """How a job's log says colours to a terminal."""
 
@@ -48,6 +52,8 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         return
     for line in _sentences(job, state, reason):
         output.say(line)
+    if asked.get("constraints", {}).get("steps_total_doubted"):
+        output.say(f"  {DOUBTED}")
     live = [other for other in others.values() if other is not None]
     names = dict(zip((other["id"] for other in live), jobs.names_apart([*live, asked]), strict=False))
     for other in named:

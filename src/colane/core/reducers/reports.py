@@ -40,6 +40,7 @@ from colane.core.reducers.memory import attempt_ended, learn_memory
 from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
+from colane.core.usage import TRUTHS_MIN
 from colane.model.constraints import Constraints
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Leaving
@@ -56,7 +57,9 @@ def submitted(step: Step, event: Submitted) -> None:
     story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
     spec, config = event.spec, step.config
     cores = None if config.tuning is None else start_cores_of(step.state, spec)
-    constraints = Constraints(cores=cores, sharing_domain=sharing_domain(spec, config.share_between))
+    doubted = spec.steps_total is not None and step.state.usage.truths_owed(spec.user) > 0
+    domain = sharing_domain(spec, config.share_between)
+    constraints = Constraints(cores=cores, sharing_domain=domain, steps_total_doubted=doubted)
     holds = event.holds
     step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds))
     job = step.state.jobs[event.job]
@@ -170,6 +173,7 @@ def progressed(step: Step, event: Progressed) -> None:
     job = checkpointing.told(step, job, event.progress)
     job = reforming.told(step, job, event.progress)
     job, grown = learn_memory(step, job, event.progress)
+    job = _past_total(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
@@ -195,6 +199,9 @@ def ended(step: Step, event: Ended) -> None:
         start_s = max(event.start_s, job.submit_s)
         job = job.of_run(job.run._replace(start_s=start_s))
         job.first_start_s = job.first_start_s or start_s
+    if event.progress is not None and event.node in ("", job.placement.node if job.placement is not None else ""):
+        job = _past_total(step, job, event.progress)
+        _kept_to_total(step, job, event)
     black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
@@ -206,6 +213,47 @@ def ended(step: Step, event: Ended) -> None:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
     if grown is not None:
         step.grown.append(grown)
+
+
+FALSE_TOTAL_RATIO: Final = 1.1
+"""A total is false where so many times as many steps are made: some scripts count a few more than they train for."""
+
+
+def _past_total(step: Step, job: Job, progress: Progress) -> Job:
+    """A job that goes on past its declared total is of unknown length, and a false total costs its owner the credit.
+
+    Else who claims one step left would go first every time. The totals of the owner's other jobs are not believed
+    either, until `TRUTHS_MIN` jobs in a row have kept to theirs.
+    """
+    declared, usage = job.spec, step.state.usage
+    total = declared.steps_total
+    if total is None or progress.steps <= total:
+        return job
+    if job.spec.user and progress.steps > total * FALSE_TOTAL_RATIO and usage.truths_owed(job.spec.user) < TRUTHS_MIN:
+        is_news = not usage.truths_owed(job.spec.user)
+        usage.owe_truths(job.spec.user, TRUTHS_MIN, step.now_s)
+        for other in list(step.state.jobs.values()) if is_news else ():
+            if other.spec.user == declared.user and other.is_waiting and other.effective.steps_total is not None:
+                step.put(_doubted(other))
+    if job.constraints.steps_total_doubted:
+        return job
+    job = _doubted(job)
+    step.put(job)
+    return job
+
+
+def _doubted(job: Job) -> Job:
+    return job.under(job.constraints._replace(steps_total_doubted=True))
+
+
+def _kept_to_total(step: Step, job: Job, event: Ended) -> None:
+    """A job whose owner's totals are doubted has ended by itself within its own."""
+    declared, usage, progress = job.spec, step.state.usage, event.progress
+    total, user = declared.steps_total, declared.user
+    owed = usage.truths_owed(user)
+    has_ended = event.outcome == "exited" and event.exit.code == 0 and job.state is not JobState.STOPPING
+    if owed and has_ended and total is not None and progress is not None and 0 < progress.steps <= total:
+        usage.owe_truths(user, owed - 1, step.now_s)
 
 
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:

@@ -24,7 +24,7 @@ def is_complete(job: Job, progress: Progress | None, code: int | None) -> bool:
     """Whether it has left with 0 after all of its steps, as far as it is known how many they are."""
     if code != 0 or progress is None:
         return False
-    total = job.spec.steps_total or progress.steps_total
+    total = job.effective.steps_total or progress.steps_total
     return total is not None and progress.steps >= total
 
 

@@ -54,7 +54,7 @@ class Expected:
         left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.effective)
         if left is None or total_s is None:
             return None
-        return _Length(left, total_s, min(job.spec.steps_total or inf, job.spec.steps_limit or inf))
+        return _Length(left, total_s, min(job.effective.steps_total or inf, job.spec.steps_limit or inf))
 
     def _part_done(self, job: Job, steps: float) -> float | None:
         """Part of its steps it has made by now; None where they were not counted."""

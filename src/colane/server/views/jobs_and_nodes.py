@@ -232,7 +232,7 @@ def node_view(
         "jobs": [
             {
                 **_desired(job, place, name, nodes),
-                "steps_total": totals.get(job.id, job.spec.steps_total),
+                "steps_total": totals.get(job.id, job.effective.steps_total),
                 "flush": _flushes(place, name, memory.tight),
                 "memory": memory.booked.get(job.id),
             }

@@ -174,6 +174,8 @@ def _remaining_s(job: Job, sample: Progress | None) -> float | None:
 
 def steps_total(job: Job, sample: Progress | None) -> int | None:
     """Steps until a job is done, as its owner or its own script says; None where neither does."""
+    if job.constraints.steps_total_doubted:
+        return None
     if job.spec.steps_total is not None or sample is None:
         return job.spec.steps_total
     return sample.steps_total
