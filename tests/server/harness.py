@@ -199,3 +199,8 @@ def finished(job: int, attempt: int = 1, **fields: Any) -> dict[str, Any]:
         "exit_code": 0,
         **fields,
     }
+
+
+def without_own(job: dict[str, Any]) -> dict[str, Any]:
+    """A job without what it alone is asked for."""
+    return {name: value for name, value in job.items() if name not in {"attempts", "command", "workdir"}}

@@ -8,7 +8,7 @@ from typing import Any
 from colane.report.parsing import parse_records
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, Document
-from tests.server.harness import World, finished, launched, node, report, world
+from tests.server.harness import World, finished, launched, node, report, without_own, world
 
 
 def ids(listed: dict[str, Any]) -> list[int]:
@@ -20,11 +20,6 @@ async def end(w: World, *jobs: int) -> None:
     for job in jobs:
         await w.good("POST", "/node/n1/report", report(launched(job)))
         await w.good("POST", "/finished_job", finished(job))
-
-
-def without_own(job: dict[str, Any]) -> dict[str, Any]:
-    """A job without what it alone is asked for."""
-    return {name: value for name, value in job.items() if name not in {"attempts", "command", "workdir"}}
 
 
 async def test_what_is_shown_and_what_is_left_out() -> None:
