@@ -110,7 +110,7 @@ class Laws:
 
     def __init__(self, cluster: FaultyCluster) -> None:
         self._cluster = cluster
-        self._starts: dict[tuple[str, str, Key], int] = defaultdict(int)
+        self._starts: dict[tuple[str, int, Key], int] = defaultdict(int)
         self.acknowledged: set[int] = set()
         self.owners: dict[int, Caller] = {}
 
@@ -120,7 +120,11 @@ class Laws:
 
     def started(self, machine: Machine, key: Key) -> None:
         """A process has begun."""
-        start = machine.name, machine.disk.cluster_id, key
+        start = (
+            machine.name,
+            machine.disk.joins,
+            key,
+        )  # of the same copy put back twice, it may join the same cluster again
         self._starts[start] += 1
         self._demand(self._starts[start] == 1, f"attempt {key} was started twice on {machine.name}")
         self.look()

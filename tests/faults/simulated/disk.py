@@ -78,6 +78,7 @@ class VirtualDisk:
     agent_id: str
     root: Path
     cluster_id: str = ""
+    joins: int = 0
     heard: KnownHistory = field(default_factory=KnownHistory)
     attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
     delivered: set[Key] = field(default_factory=set)
@@ -90,6 +91,7 @@ class VirtualDisk:
     def join(self, cluster_id: str) -> None:
         """See `StateDir.join`."""
         self.cluster_id, self.heard = cluster_id, KnownHistory()
+        self.joins += 1
         self.delivered.clear()
 
     def note(self, told: KnownHistory) -> None:
