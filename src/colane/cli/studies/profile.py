@@ -112,7 +112,9 @@ def profile(
     bandwidth are kept as its profile. Sets run together on one device; delta is what that brings. Jobs with many
     steps measure best. Options stand before the jobs. [bold]colane profile forget FAMILY[/bold] forgets what is known.
     """
-    if words and words[0] == FORGET and len(words) == len(FORGET_WORDS):
+    if words and words[0] == FORGET:
+        if len(words) != len(FORGET_WORDS):
+            raise MisuseError("profile forget: name one family, as colane profile --list has it; ./forget is a program")
         _forget(words[1], as_json=as_json)
         return
     _check(ctx.params)
