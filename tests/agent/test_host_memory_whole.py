@@ -69,8 +69,8 @@ class Link:
     async def launch_info(self, job_id: int) -> Any:
         return await self._w.good("GET", f"/job/{job_id}/launch")
 
-    async def finished(self, finished: Any) -> None:
-        await self._w.good("POST", "/finished_job", finished)
+    async def finished(self, finished: Any) -> Any:
+        return await self._w.good("POST", "/finished_job", finished)
 
 
 async def until(agent: Running, look: Callable[[], Awaitable[Any]], what: str) -> None:

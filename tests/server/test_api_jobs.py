@@ -237,7 +237,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
         paths = set((await w.good("GET", "/openapi.json"))["paths"])
         promised = {
             "/jobs", "/job", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
-                "/job/{number}/request",
+            "/job/{number}/request", "/job/{number}/requeue",
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",

@@ -30,6 +30,8 @@ TIMINGS = ("decision_s", "wall_s")
 SAMPLE = ("simulate", "--world", "factors")
 """Whatever tables the environment names."""
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fewest_running.py"
+
 
 def summary(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
@@ -233,12 +235,16 @@ def test_misuse_is_one_line_that_names_the_fix(
     assert expected in said
 
 
-def test_who_waits_for_ever_is_named_with_the_reason(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = ["-t", str(data / "B" / "calibrated_trace_100.csv"), "-c", "v100-36", "--tables", str(data)]
-    assert app.run(["simulate", *trace, "-p", "fifo", "-p", "colocate"]) == 0
+def test_who_waits_for_ever_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a policy that only lets jobs join others the first of them never starts."""
+    example = EXAMPLE.read_text()
+    own, trace = tmp_path / "own.py", tmp_path / "trace.csv"
+    own.write_text(example.replace("(Free(), BesideLightest())", "(BesideLightest(),)"))
+    trace.write_text("id,submit_s,duration_s,gpus\n1,0,100,1\n2,1,100,1\n")
+    assert app.run(["simulate", "-t", str(trace), "-c", "v100-36", "-p", "fifo", "-p", f"{own}:FewestRunning"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "67 jobs never ended: nothing was left to happen that could start more. The first is 33: Resources:" in said
-    assert "needs 16.6 GB of GPU memory, at most 16 GB left" in said
+    assert "2 jobs never ended: nothing was left to happen that could start more. The first is 1: Resources:" in said
+    assert "at most 16 GB left" in said
     assert "Policies finished different numbers of jobs" in said
 
 

@@ -61,8 +61,9 @@ class QuotaKeeper:
         """
         job = turn.read_model.jobs.get(job_id)
         if job is not None and job.holds and not (job.is_held(HoldKind.USER) or job.is_held(HoldKind.BEGIN)):
-            text = f"job {job_id} is not held by its owner: {hold_reason(job).sentence()}"
-            if not job.is_held(HoldKind.AFTER):
+            if job.is_held(HoldKind.AFTER):
+                text = f"job {job_id} is not held by its owner: {hold_reason(job).sentence()}"
+            else:
                 text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
             raise RefusedError.because(409, text)
         changes.resume(turn, job_id, by, begin)
