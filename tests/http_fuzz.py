@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -23,8 +23,17 @@ WORDS = ("1", "0", "-1", "99999999999999999999", "n1", "..", "%00", "%2e%2e", "a
 class RequestMaker:
     """Draws requests around known paths and bodies."""
 
-    def __init__(self, random: Random, paths: Sequence[str], bodies: Sequence[Any], tokens: Sequence[str]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        paths: Sequence[str],
+        bodies: Sequence[Any],
+        tokens: Sequence[str],
+        methods: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """Of a path whose methods are given, each second request has one of these."""
         self._random, self._paths, self._bodies, self._tokens = random, paths, bodies, tokens
+        self._methods = methods or {}
 
     def draw(self) -> tuple[bytes, bool]:
         """One message, sometimes no request at all; and whether it must be answered."""
@@ -54,13 +63,14 @@ class RequestMaker:
         names |= {"Authorization": token} if token else {}
         names |= {"Idempotency-Key": pick.choice(WORDS[:6])} if pick.random() < 0.1 else {}
         names |= {"X-Long": "y" * 70_000} if pick.random() < 0.005 else {}
-        begin = f"{pick.choice(METHODS)} {self._path()} HTTP/1.1"
+        path = pick.choice(self._paths)
+        known = self._methods.get(path, METHODS)
+        begin = f"{pick.choice(known if pick.random() < 0.5 else METHODS)} {self._path(path)} HTTP/1.1"
         lines = [begin, *(f"{name}: {text}" for name, text in names.items()), "", ""]
         return "\r\n".join(lines).encode("latin-1", errors="replace") + body, is_sound
 
-    def _path(self) -> str:
+    def _path(self, path: str) -> str:
         pick = self._random
-        path = pick.choice(self._paths)
         while "{" in path:
             head, _, tail = path.partition("{")
             word = pick.choice(WORDS) if pick.random() < 0.7 else str(pick.randrange(1, 9))

@@ -58,19 +58,21 @@ def of_others(attacked: Scheduler) -> dict[str, Any]:
     whole = {**jobs, **rest, "tokens": tokens}
     for one in whole["/nodes"]:
         one["jobs"] = [job["id"] for job in one["jobs"] if job["id"] <= len(jobs)]
-        one.pop("last_seen_s"), one.pop("generation")
+        one.pop("last_seen_s"), one.pop("generation"), one.pop("events")  # they move with all jobs
     return whole
 
 
 def test_a_scheduler(attacked: Scheduler) -> None:
-    paths = [path for path in attacked.http.get("/openapi.json").json()["paths"] if path != "/events"]
+    described = attacked.http.get("/openapi.json").json()["paths"]
+    paths = [path for path in described if path != "/events"]
+    methods = {path: [method.upper() for method in described[path]] for path in paths}
     tokens = ("", "Bearer bob's", "Bearer bob's", "Bearer bob's", "Bearer wrong", "Basic YTpi", "\x7f")
-    maker = RequestMaker(Random(SEED), [*paths, "/", "/docs", "//jobs", "/jobs/"], BODIES, tokens)
+    maker = RequestMaker(Random(SEED), [*paths, "/", "/docs", "//jobs", "/jobs/"], BODIES, tokens, methods)
     before = of_others(attacked)
     seen = assault(attacked.url, maker)
     assert of_others(attacked) == before
     assert attacked.http.get("/health").json()["status"] == "ok"
-    assert seen[200] > MESSAGES // 100, "the senders know what they send"
+    assert seen[200] > MESSAGES // 50, "the senders know what they send"
     assert seen[422] > MESSAGES // 100
 
 

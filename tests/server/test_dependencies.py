@@ -105,6 +105,14 @@ async def test_a_singleton_waits_for_all_before_it_of_its_name() -> None:
         assert (await w.state(second), await w.state(third)) == ("assigned", "queued")
 
 
+async def test_a_singleton_of_too_many_namesakes_is_refused() -> None:
+    async with world() as w:
+        same = [{**SLEEP, "user": "ann", "name": "train"}] * 1_001
+        await w.good("POST", "/jobs", same)
+        status, said = await w.refused("POST", "/job", {**same[0], "singleton": True})
+        assert (status, said[0]["message"]) == (422, "would wait for 1001 jobs named 'train', and may for 1000")
+
+
 async def test_a_job_of_which_the_user_is_not_told_does_not_exist() -> None:
     async with world(see="own") as w:
         await w.good("POST", "/node", node())

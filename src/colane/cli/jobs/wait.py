@@ -14,7 +14,7 @@ from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.suspend import JobsArgument
-from colane.model.quantities import parse_duration_s
+from colane.settings.readers import some_time_s
 
 TIMED_OUT = 124
 """Exit code of `timeout`, which scripts know."""
@@ -62,12 +62,9 @@ def wait(
 
 def _duration_s(text: str) -> float:
     try:
-        found_s = parse_duration_s(text)
+        return some_time_s(text)
     except ValueError as error:
         raise MisuseError(f"--timeout: {error}") from error
-    if found_s == 0:
-        raise MisuseError("--timeout: must be more than 0")
-    return found_s
 
 
 @contextmanager

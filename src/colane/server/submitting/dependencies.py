@@ -8,13 +8,13 @@ from typing import Final
 
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.job import JobId, JobSpec, JobState
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store.store import FINISHED_JOBS, Store, job_key
 from colane.server.submitting.admission import Admitted
-from colane.server.submitting.asked_conditions import AskedCondition, parse_asked
+from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
 from colane.server.views.listing import Wanted, last_ended
 from colane.server.writer.turn import Turn
 
@@ -62,6 +62,10 @@ class Dependencies:
         wanted = {Dependency(each.on, self._meant(each, job.spec.user)): None for each in asked}
         if is_singleton or job.is_singleton:
             wanted |= {Dependency(DependsOn.ANY, each): None for each in self._namesakes(job.spec)}
+            if len(wanted) > CONDITIONS_MAX:
+                raise ValueError(
+                    f"would wait for {len(wanted)} jobs named {job.spec.name!r}, and may for {CONDITIONS_MAX}"
+                )
         holds = [Hold(HoldKind.AFTER, str(each), None, each) for each in wanted if self._is_open(each)]
         _demand_possible(wanted)
         spec = replace(job.spec, after=",".join(map(str, wanted)))
@@ -89,7 +93,7 @@ class Dependencies:
         yield from (job.id for job in self._turn.read_model.jobs.values() if job.spec.user == user)
 
     def _namesakes(self, spec: JobSpec) -> Iterable[JobId]:
-        """Jobs of the user with the same name: the last that waits for all before it, and those since."""
+        """Live jobs of the user with the same name: all, as one of them may be cancelled while it waits for others."""
         ids = sorted(self._ids_of(spec.user), reverse=True)
         for job_id in ids:
             other = self._spec_of(job_id)
@@ -114,7 +118,7 @@ class Dependencies:
         spec = self._spec_of(job_id)
         live = self._turn.read_model.jobs.get(job_id)
         if spec is not None and self._sight.has(spec.user):
-            return live is None or wanted.holds_for(live.state, has_started=_has_started(live)) is None
+            return live is None or wanted.holds_for(live.state, has_started=live.first_start_s is not None) is None
         document = self._store.get(FINISHED_JOBS, job_key(job_id)) if spec is None else None
         if document is None or not self._sight.has(document["job"]["spec"]["user"]):
             raise ValueError(f"there is no job {job_id}")
@@ -122,10 +126,6 @@ class Dependencies:
         if wanted.holds_for(state, has_started=True) is False:
             raise ValueError(f"job {job_id} has ended as {state.value}, so {wanted} can never come true")
         return False
-
-
-def _has_started(job: Job) -> bool:
-    return job.first_start_s is not None
 
 
 def _demand_possible(wanted: Iterable[Dependency]) -> None:
