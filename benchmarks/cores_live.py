@@ -70,8 +70,13 @@ class Live:
     def submit(self, request: dict[str, Any], **env: str) -> int:
         """Start a job; wait until it runs, and trains if it has a GPU."""
         number = self.client.submit({**request, "env": {**os.environ, **env}})
-        ready = "steps" if request.get("gpus", 1) else "start_s"
-        self.until(lambda: self.client.job(number)[ready], f"job {number} begins")
+        trains = request.get("gpus", 1)
+
+        def has_begun() -> object:
+            job = self.client.job(number)
+            return job["steps"] if trains else job["start_s"]
+
+        self.until(has_begun, f"job {number} begins")
         return number
 
     def until(self, is_so: Callable[[], Any], what: str) -> None:
@@ -84,8 +89,8 @@ class Live:
 
     def point(self, number: int) -> Point:
         """Its last step."""
-        progress = self.client.job(number)["progress"] or {}
-        return Point(progress.get("last_step_s") or 0.0, progress.get("steps") or 0)
+        sample = self.client.job(number)["progress"]
+        return Point(sample["last_step_s"] or 0.0, sample["steps"]) if sample else Point(0.0, 0)
 
     def speed(self, number: int, over_s: float) -> float:
         """Steps per second over the next while, by the job's own clock."""

@@ -27,8 +27,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from colane.api.jobs import JobObject
 from colane.cli.service.terminal import interruptible
 from colane.cli.studies.export import export_jobs
+from colane.cli.studies.overhead import run_of
 from colane.engines.local import LocalConfig, LocalEngine
 from colane.simulate.ledger import Ledger
 from colane.simulate.request import Request, WorldKind, inputs, load
@@ -111,7 +113,7 @@ def _stolen_percent(before: Any) -> float:  # noqa: ANN401 - psutil names no typ
     return float(100 * spent["steal"] / max(sum(spent.values()), 1e-9))
 
 
-def _write_jobs(ran: list[dict[str, Any]], ledger: Ledger, path: Path) -> None:
+def _write_jobs(ran: list[JobObject], ledger: Ledger, path: Path) -> None:
     """One line a job, live and simulated: seconds since the first was submitted, and the GPUs it last ran on."""
     first_s = min(job["submit_s"] for job in ran)
     ordered = sorted(ran, key=lambda job: (job["submit_s"], job["id"]))
@@ -123,7 +125,7 @@ def _write_jobs(ran: list[dict[str, Any]], ledger: Ledger, path: Path) -> None:
                          "simulated_start_s", "simulated_end_s", "simulated_gpus", "simulated_attempts"))  # fmt: skip
         for number, job in enumerate(ordered, 1):
             at = places[number]
-            live = job["start_s"] - first_s, job["end_s"] - first_s, " ".join(job["gpus"]), job["attempt"]
+            live = run_of(job)[0] - first_s, run_of(job)[1] - first_s, " ".join(job["gpus"]), job["attempt"]
             ours = rows.start_s[at], rows.end_s[at], " ".join(map(str, rows.gpus[at])), rows.attempts[at]
             writer.writerow((job["family"].split()[0], job["steps"], *live, *ours))
 
@@ -138,13 +140,13 @@ def _batch(steps: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _outcome(jobs: list[dict[str, Any]]) -> Outcome:
+def _outcome(jobs: list[JobObject]) -> Outcome:
     failed = [job for job in jobs if job["state"] != "succeeded"]
     if failed:
         raise SystemExit(f"{len(failed)} jobs did not succeed: {failed[0]['name']}: {failed[0]['reason']}")
     first_s = min(job["submit_s"] for job in jobs)
-    jct_s = statistics.fmean(job["end_s"] - job["submit_s"] for job in jobs)
-    return Outcome(max(job["end_s"] for job in jobs) - first_s, jct_s)
+    jct_s = statistics.fmean(run_of(job)[1] - job["submit_s"] for job in jobs)
+    return Outcome(max(run_of(job)[1] for job in jobs) - first_s, jct_s)
 
 
 def _line(name: str, done: Round) -> str:

@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from colane.api.jobs import StoryLineObject
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.reallocate import POLICY, until
@@ -139,7 +141,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
             return _found(client.job(trainer.id)["story"], trainer.first_steps())
 
 
-def _found(story: list[dict[str, Any]], firsts: list[FirstStep]) -> dict[str, list[float]]:
+def _found(story: list[StoryLineObject], firsts: list[FirstStep]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"fewer": [], "free": [], "more": []}
     for change in story:
         if change["state"] == "checkpointing":

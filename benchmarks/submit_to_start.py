@@ -30,7 +30,10 @@ def one(client: Client) -> float:
     job = client.submit({"command": ["true"], "workdir": "/", "family": "true"})
     for _ in client.follow_log(job):
         pass  # ends with the job, and asks nothing meanwhile
-    return float(client.job(job)["first_start_s"]) - asked_s
+    started_s = client.job(job)["first_start_s"]
+    if started_s is None:
+        raise SystemExit(f"job {job} has not started")
+    return started_s - asked_s
 
 
 def main() -> int:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from colane.api.jobs import JobObject
+
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:  # so that the script can be run by its path as well
     sys.path.insert(0, str(ROOT))
@@ -345,7 +347,7 @@ def _submit(run: Run, scheduler: Client, command: Sequence[str], **fields: Any) 
     return scheduler.submit({**_common(run), "command": list(command), **fields})
 
 
-def _ended(scheduler: Client, job: int) -> Object:
+def _ended(scheduler: Client, job: int) -> JobObject:
     found = _until(lambda: each if (each := scheduler.job(job))["state"] in ENDED_STATES else None)
     return found or scheduler.job(job)
 

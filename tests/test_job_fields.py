@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from colane.api.job_request import JobRequest
+from colane.api.jobs import DeclaredObject, NeedsObject
 from colane.cli.app import make_app
 from colane.cli.jobs.show import _said
 from colane.cli.studies.export import _declared
@@ -20,7 +22,6 @@ from colane.model.field_values import Amount, Flag, Number, OneOf, SomeOf, Text,
 from colane.model.job import Job, JobId
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
 from colane.model.job_spec import JobSpec, NeedClass
-from colane.server.submitting.job_request import JobRequest
 from colane.server.views.jobs_and_nodes import job_view
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import Options
@@ -148,13 +149,19 @@ SPEC = JobSpec(**{name: BY_NAME[name].in_job(value) for name, value in SPOKEN.it
 
 @ROWS
 def test_each_stands_in_the_job_object_where_its_row_says(field: JobField) -> None:
-    view = job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")
+    view: Any = job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")
     if field.shelf is not Shelf.NONE:
         body = view if field.shelf is Shelf.JOB else view["needs"]
         assert body[field.name] == (1 if field.name == "gpus" else _as_json(getattr(SPEC, field.name)))
     elif field.name != "model_name":
         assert field.name not in view
         assert field.name not in view["needs"]
+
+
+def test_the_types_of_the_api_have_the_fields_that_rows_place_there() -> None:
+    placed = {shelf: {field.name for field in JOB_FIELDS if field.in_spec and field.shelf is shelf} for shelf in Shelf}
+    assert set(DeclaredObject.__annotations__) == placed[Shelf.JOB]
+    assert set(NeedsObject.__annotations__) == placed[Shelf.NEEDS] | {"sizes", "batch_per_gpu"}
 
 
 def _as_json(value: Any) -> Any:

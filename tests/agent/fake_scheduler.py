@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from colane.agent.launch.users import own_account
+from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
-from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 Object = dict[str, Any]
 Key = tuple[int, int]

@@ -15,7 +15,7 @@ from colane.adaptor import wire
 from colane.adaptor.writer import IDENTITY, RESTORED_WORD, RING_OFFSET
 from colane.agent.measuring.telemetry import AttemptMeter, progress_json
 from colane.agent.running.jobdir import LaunchFacts
-from colane.server.http.wire_nodes import ReportBody
+from colane.api.wire_nodes import ReportBody
 
 PLACED = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
 NONE_CAME = 2**22 - 1

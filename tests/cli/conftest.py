@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from colane.agent.measuring import processes
+from colane.api.jobs import JobObject
 from colane.cli.app import run
 from colane.client.client import Client
 from colane.client.locate import TOKEN_FILE, read_token
@@ -68,7 +69,7 @@ class Up:
     def client(self) -> Client:
         return Client(self.url, self.env["COLANE_TOKEN"])
 
-    def wait_for(self, job_id: int, *states: str) -> dict[str, Any]:
+    def wait_for(self, job_id: int, *states: str) -> JobObject:
         """Wait for the event of a job's state."""
         with self.client as client:
             for event in client.events(0):

@@ -61,14 +61,14 @@ def test_a_hog_is_held_back_the_training_job_recovers_and_the_hog_is_let_go_with
     hog = [sys.executable, "-m", "colane.workloads", "stream", "--threads", "2", "--seconds", mark]
     with watched_up.client as client:
         train = client.submit({"command": [sys.executable, "-c", DISTURBED, mark], "gpus": 1, "env": env})
-        until(lambda: (client.job(train)["progress"] or {}).get("steps", 0) > 100, "steps undisturbed")
+        until(lambda: client.job(train)["steps"] > 100, "steps undisturbed")
         number = client.submit({"command": hog, "gpus": 0, "env": env})
         held = until(lambda: client.job(number)["throttle"], "the hog is held back")
         pids = [pid for pid in watched_up.processes() if _is_stream(pid, mark)]
         until(lambda: _allowed(pids) == {frozenset(held["cores"])}, "its threads are on fewer cores")
         told = client.why(number)
-        steps = client.job(train)["progress"]["steps"]
-        until(lambda: client.job(train)["progress"]["steps"] > steps + 30, "steps beside the hog held back")
+        steps = client.job(train)["steps"]
+        until(lambda: client.job(train)["steps"] > steps + 30, "steps beside the hog held back")
         lines = [line.split() for line in client.log(train, 0).data.decode().splitlines()]
         client.cancel(train)
         until(lambda: client.job(number)["throttle"] is None, "the hog is let go")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
 from colane.cli.jobs.ps import table
 from colane.cli.submit import scripts
 from colane.cli.submit.command import _tell_category
@@ -56,7 +57,7 @@ def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> 
     with tuned_up.client as client:
         number = client.submit({**request, "env": dict(os.environ), "category": "cv"})
 
-        def settled() -> dict[str, Any] | None:
+        def settled() -> JobObject | None:
             job = client.job(number)
             return job if job["cores_useful"] is not None and "tries" not in (job["reason"] or "tries") else None
 
@@ -107,14 +108,14 @@ def _runs(pid: int, useful: str) -> bool:
 
 
 def test_ps_shows_cores_asked_granted_and_useful(capsys: pytest.CaptureFixture[str]) -> None:
-    job = {
+    job: Any = {
         "id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None, "why": "",
         "state": "running", "lanes": [0], "booked_cores": [0, 1], "needs": {"cores": 5},
         "constraints": {"cores": 2}, "progress": None,
         "cores_useful": None, "steps": 0, "steps_total": None, "start_s": 0.0, "family": "f",
         "steps_total_learned": None,
     }  # fmt: skip
-    table([{**job, "cores_useful": 2}, job])
+    table([job | {"cores_useful": 2}, job])
     out = capsys.readouterr().out
     assert "CORES" in out
     assert "5/2/2" in out

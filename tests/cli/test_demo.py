@@ -7,6 +7,7 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,17 +76,18 @@ def test_a_tiny_mixed_demo_says_what_each_mechanism_brought(
 def test_the_mixed_batch_has_one_urgent_job_in_the_middle(tmp_path: Path) -> None:
     plan = make_mixed_plan("cpu:1", tmp_path)
     phase = plan.phases[0]
-    longest = {"name": demo_mixed.LOADING, "steps": 249, "steps_total": 500, "end_s": None}
+    longest: Any = {"name": demo_mixed.LOADING, "steps": 249, "steps_total": 500, "end_s": None}
     assert not plan.arrivals(phase, [longest])
-    (urgent,) = plan.arrivals(phase, [{**longest, "steps": 250}])
+    (urgent,) = plan.arrivals(phase, [longest | {"steps": 250}])
     assert urgent["name"] == demo_mixed.URGENT
     assert urgent["priority"] > 0
-    assert not plan.arrivals(phase, [{**longest, "steps": 251}, urgent])
-    assert plan.arrivals(phase, [{**longest, "steps": None, "end_s": 5.0}])
-    small = {"name": "small-1", "steps": 249, "steps_total": 250, "end_s": None}
-    without = {"name": "cpu-only", "steps": 0, "steps_total": None, "end_s": 5.0}
-    assert not plan.arrivals(phase, [{**longest, "steps": 200}, small, without])
-    assert plan.arrivals(phase, [{**longest, "steps": 200}, {**small, "steps": 250}, without])
+    submitted: Any = urgent
+    assert not plan.arrivals(phase, [longest | {"steps": 251}, submitted])
+    assert plan.arrivals(phase, [longest | {"steps": None, "end_s": 5.0}])
+    small: Any = {"name": "small-1", "steps": 249, "steps_total": 250, "end_s": None}
+    without: Any = {"name": "cpu-only", "steps": 0, "steps_total": None, "end_s": 5.0}
+    assert not plan.arrivals(phase, [longest | {"steps": 200}, small, without])
+    assert plan.arrivals(phase, [longest | {"steps": 200}, small | {"steps": 250}, without])
 
 
 def test_an_elastic_job_has_as_many_sizes_as_there_are_devices(tmp_path: Path) -> None:

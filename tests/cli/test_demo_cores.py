@@ -31,7 +31,7 @@ class Scheduler:
         return [{"id": 7, **self.looks.pop(0)}, {"id": 8}]
 
 
-def look(steps: int, at_s: float, cores: list[int], *told: tuple[str, str], **more: Any) -> dict[str, Any]:
+def look(steps: int, at_s: float, cores: list[int], *told: tuple[str, str], **more: Any) -> Any:
     story = [{"why": why, "sentence": sentence} for why, sentence in told]
     progress = {"steps": steps, "last_step_s": at_s}
     return {"state": "running", "throttle": None, "booked_cores": cores, "progress": progress, "story": story, **more}

@@ -118,7 +118,7 @@ def test_a_job_with_the_three_lines_keeps_its_size_while_its_disk_refuses_its_st
         said = colane("submit", *family, *options, "--", sys.executable, "-c", BY_LINES, *words)
         assert said.code == 0, said
 
-    def whys(job: int) -> list[str]:
+    def whys(job: int) -> list[str | None]:
         with up.client as client:
             return [line["why"] for line in client.job(job)["story"]]
 
@@ -143,6 +143,7 @@ def test_a_job_with_the_three_lines_keeps_its_size_while_its_disk_refuses_its_st
     (tmp_path / "enough-1").touch()
     ended = up.wait_for(1, "succeeded", "failed")
     assert ended["state"] == "succeeded"
+    assert ended["needs"]["checkpoint"] is not None
     assert (ended["needs"]["checkpoint"]["lead_s"], ended["needs"]["preemptible"]) == (10.0, True)
     assert [number for number, _ in notes(1)] == list(range(1, len(notes(1)) + 1)), "each step once"
     assert ended["steps_kept"] > 30

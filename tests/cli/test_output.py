@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -61,22 +62,22 @@ def test_core_ranges(cores: list[int], text: str) -> None:
         ({"state": "cancelled"}, 1),
     ],
 )
-def test_exit_codes(job: dict[str, object], code: int) -> None:
+def test_exit_codes(job: Any, code: int) -> None:
     assert jobs.exit_code_of(job) == code
 
 
 def test_eta_is_of_running_jobs_only() -> None:
-    job = {"state": "running", "steps": 40, "steps_total": 100, "progress": {"step_mean_s": 0.5}}
+    job: Any = {"state": "running", "steps": 40, "steps_total": 100, "progress": {"step_mean_s": 0.5}}
     assert jobs.eta_s(job) == pytest.approx(30)
-    assert jobs.eta_s({**job, "state": "succeeded"}) is None
-    assert jobs.eta_s({**job, "progress": None}) is None
-    assert jobs.eta_s({**job, "steps": 200}) == 0
+    assert jobs.eta_s(job | {"state": "succeeded"}) is None
+    assert jobs.eta_s(job | {"progress": None}) is None
+    assert jobs.eta_s(job | {"steps": 200}) == 0
 
 
 def test_the_live_screen_draws_bars() -> None:
     file = io.StringIO()
     screen = LiveScreen(Console(file=file, force_terminal=True, width=110))
-    batch = [
+    batch: Any = [
         {
             "id": 1, "name": "vgg19-1", "state": "running-protected", "gpus": ["here/0"], "steps": 30,
             "steps_total": 60, "submit_s": 0.0, "first_start_s": 1.0, "end_s": None,
@@ -127,4 +128,5 @@ def test_what_can_be_printed_stays_as_it_is() -> None:
 def test_scripts_of_one_name_are_shown_with_their_directories(
     named: list[tuple[str, str | None]], shown: list[str]
 ) -> None:
-    assert jobs.names_apart([{"name": name, "family": family} for name, family in named]) == shown
+    found: Any = [{"name": name, "family": family} for name, family in named]
+    assert jobs.names_apart(found) == shown

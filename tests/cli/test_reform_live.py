@@ -7,11 +7,12 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from colane.agent.supervisor.shim_system import children as direct_children
+from colane.api.jobs import JobObject
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
 from tests.cli.test_torchrun_live import alone
@@ -136,7 +137,7 @@ class Scene:
     def world(self, job: int) -> int:
         return self.notes(job)[-1].world if self.notes(job) else 0
 
-    def show(self, job: int) -> dict[str, Any]:
+    def show(self, job: int) -> JobObject:
         with self.up.client as client:
             return client.job(job)
 
@@ -149,7 +150,7 @@ class Scene:
         self.submit(2)
         until(lambda: self.world(2) == 1 and self.world(1) == 1, "each has one device", LONG_S)
 
-    def ends(self, job: int) -> dict[str, Any]:
+    def ends(self, job: int) -> JobObject:
         self.path("enough", job).touch()
         ended = self.up.wait_for(job, "succeeded", "failed")
         assert ended["state"] == "succeeded", self._colane("logs", str(job)).out[-3000:]

@@ -33,7 +33,7 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
-def sharing(**fields: Any) -> dict[str, Any]:
+def sharing(**fields: Any) -> Any:
     known = {"mates": [2], "others": [], "share_asked_ratio": 0.5, "slowdown_predicted": 2.0, "slowdown_measured": 2.14}
     sample = {"turn": "waiting", "turn_share_ratio": 0.481}
     return {"sharing": {**known, **fields}, "progress": sample, "why": "stepping", "state": "running", "lanes": [0]}
@@ -46,22 +46,23 @@ def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.slowdown_text(sharing()) == "2.14 (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_measured=None)) == "- (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_predicted=None)) == "2.14"
-    assert jobs.slowdown_text({"sharing": None, "progress": None}) == ""
+    alone: Any = {"sharing": None, "progress": None}
+    assert jobs.slowdown_text(alone) == ""
 
 
 def test_the_time_left_counts_the_waiting_for_turns() -> None:
     steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None}
-    alone = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}
+    alone: Any = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}
     assert jobs.eta_s(alone) == pytest.approx(20.0)
     sample = {"step_mean_s": 0.1, "turn": "waiting", "turn_share_ratio": 0.25}
-    assert jobs.eta_s({**sharing(), "progress": sample, **steps}) == pytest.approx(80.0)
-    assert jobs.eta_s({**sharing(mates=[]), "progress": sample, **steps}) == pytest.approx(20.0)
-    assert jobs.eta_s({**sharing(), "progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
+    assert jobs.eta_s(sharing() | {"progress": sample, **steps}) == pytest.approx(80.0)
+    assert jobs.eta_s(sharing(mates=[]) | {"progress": sample, **steps}) == pytest.approx(20.0)
+    assert jobs.eta_s(sharing() | {"progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
 
 
 def test_the_guards_word_is_shown_as_long_as_it_is_true() -> None:
-    assert jobs.is_slow({**sharing(), "why": "slow-together"})
-    assert not jobs.is_slow({**sharing(slowdown_measured=1.9), "why": "slow-together"})
+    assert jobs.is_slow(sharing() | {"why": "slow-together"})
+    assert not jobs.is_slow(sharing(slowdown_measured=1.9) | {"why": "slow-together"})
     assert not jobs.is_slow(sharing())
 
 
@@ -81,9 +82,9 @@ def test_a_device_names_its_lanes_where_jobs_share_it() -> None:
 
 def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     plain = {"id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None}
-    table([{**sharing(), **plain}])
+    table([sharing() | plain])
     assert "LANE" not in capsys.readouterr().out
-    table([{**sharing(share_asked_ratio=None), **plain, "sharing": sharing()["sharing"]}, {**sharing(), **plain}])
+    table([sharing(share_asked_ratio=None) | plain | {"sharing": sharing()["sharing"]}, sharing() | plain])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
     assert "waiting  48 % (50 %)  2.14 (2.00)" in lines[1]
@@ -92,13 +93,13 @@ def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: 
 def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
     note = "shares a lane and has reached no step boundary for 600 s: it runs beside its lane, without turns"
     sample = {"turn": "ungated", "turn_share_ratio": 0.0, "turn_wait_s": 0.0, "turn_service_s": 0.0, "note": note}
-    fields = dict(show._progress({**sharing(), "progress": sample, "steps": 0}))
+    fields = dict(show._progress(sharing() | {"progress": sample, "steps": 0}))
     assert fields["note"] == note
     assert fields["turn"].startswith("ungated; 0 % of the time it wanted the lane")
 
 
 def test_how_long_turns_last_and_what_passing_them_on_takes_is_shown() -> None:
-    sample = {"turn": "running", "turn_share_ratio": 0.5, "turn_wait_s": 1.0, "turn_service_s": 1.0}
+    sample: Any = {"turn": "running", "turn_share_ratio": 0.5, "turn_wait_s": 1.0, "turn_service_s": 1.0}
     chosen = {"turn_quantum_s": 0.0198, "turn_handoff_s": 0.0002}
     assert show._turn(sample | chosen).endswith("; turns of 19.8 ms, passed on in 0.2 ms")
     assert show._turn(sample | chosen | {"turn_quantum_s": 0.0}).endswith("; turns of one step, passed on in 0.2 ms")
@@ -120,19 +121,26 @@ def test_the_guard_is_on_unless_it_is_switched_off() -> None:
 
 
 def test_memory_on_the_host_is_shown() -> None:
-    assert place({"node": "n", "gpus": ["n/0"], "booked_cores": [], "on_host_bytes": None}) == "n/0"
-    assert place({"node": "n", "gpus": ["n/0"], "booked_cores": [1], "on_host_bytes": 3 * 10**10}) == (
+    here: Any = {"node": "n", "gpus": ["n/0"], "booked_cores": [], "on_host_bytes": None}
+    assert place(here) == "n/0"
+    assert place(here | {"booked_cores": [1], "on_host_bytes": 3 * 10**10}) == (
         "n/0, cores 1, 30 GB of its GPU memory on the host"
     )
 
 
 def test_what_became_of_memory_that_was_to_be_moved_is_said() -> None:
-    paused = {"state": "paused", "suspended": True, "suspended_via": "host", "on_host_bytes": None, "gpus": ["n/0"]}
+    paused: Any = {
+        "state": "paused",
+        "suspended": True,
+        "suspended_via": "host",
+        "on_host_bytes": None,
+        "gpus": ["n/0"],
+    }
     assert state_text(paused) == "paused, its GPU memory is being moved to the host"
-    assert state_text({**paused, "on_host_bytes": 30 * 10**9}) == "paused, 30 GB of GPU memory on the host"
-    back = {**paused, "on_host_bytes": 30 * 10**9, "suspended": False}
+    assert state_text(paused | {"on_host_bytes": 30 * 10**9}) == "paused, 30 GB of GPU memory on the host"
+    back = paused | {"on_host_bytes": 30 * 10**9, "suspended": False}
     assert state_text(back) == "paused, 30 GB of GPU memory on the host; waits for n/0"
-    assert state_text({**paused, "suspended_via": "lane"}) == "paused"
+    assert state_text(paused | {"suspended_via": "lane"}) == "paused"
 
 
 class Told:
@@ -184,7 +192,8 @@ def test_a_job_is_suspended_at_a_step_and_goes_on_where_it_was(live: Colane, sha
 
     def turn() -> str:
         with shared_up.client as client:
-            return str((client.job(number)["progress"] or {}).get("turn"))
+            sample = client.job(number)["progress"]
+            return sample["turn"] if sample else ""
 
     until(lambda: steps() > 10, "the first steps")
     host = live("suspend", "--to-host", str(number))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from colane.agent.running.logs import read_log
+from colane.api.jobs import JobObject
 from colane.cli.service import terminal
 from colane.client.errors import SchedulerError
 from colane.engines import local
@@ -156,7 +157,10 @@ def test_every_order_of_the_scheduler_lets_a_script_save(make_up: MakeUp, tmp_pa
     for log, signal_name in zip(logs, ["SIGUSR1", "SIGTERM"] * 2, strict=True):
         assert f"saved at {signal_name}" in log
     assert "colane: reached its time limit of 20 s\ncolane: SIGUSR1 asks it to save its state within 60 s" in logs[2]
-    assert ends[2]["end_s"] - ends[2]["start_s"] < 20.0, "it was asked its lead before, at most half of its time"
+    start_s, end_s = ends[2]["start_s"], ends[2]["end_s"]
+    assert start_s is not None
+    assert end_s is not None
+    assert end_s - start_s < 20.0, "it was asked its lead before, at most half of its time"
 
 
 @pytest.mark.parametrize("who", ["server", "agent"])
@@ -199,17 +203,17 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _answer(up: Up) -> dict[str, Any]:
+def _answer(up: Up) -> JobObject:
     """What the scheduler says of job 1, as soon as it answers."""
 
-    def ask() -> dict[str, Any] | None:
+    def ask() -> JobObject | None:
         try:
             with up.client as client:
                 return client.job(1)
         except SchedulerError:
             return None
 
-    found: dict[str, Any] = until(ask, "an answer")
+    found: JobObject = until(ask, "an answer")
     return found
 
 

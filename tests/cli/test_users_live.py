@@ -82,7 +82,7 @@ def test_steps_of_another_users_job_are_seen(up: Up) -> None:
     code = "from _colane_adaptor.reporter import attach\nsteps = attach(total_steps=3)\nfor _ in range(3): steps.step()"
     job = other(up, lambda client: submit(client, str(PYTHON), "-c", code))
     ended = up.wait_for(job, "succeeded", "failed")
-    assert (ended["state"], ended["progress"]["steps"]) == ("succeeded", 3)
+    assert (ended["state"], ended["steps"]) == ("succeeded", 3)
 
 
 def test_what_is_not_ones_own(up: Up) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
 from colane.client.client import Client
 from colane.client.knowledge import (
     decode_measurement,
@@ -58,7 +59,7 @@ def subject(family: str, step_s: float = 0.01, steps: int = 1_000_000, code: str
 def test_alone_then_together(client: Client) -> None:
     seen: list[str] = []
 
-    def tell(doing: str, jobs: Sequence[dict[str, Any]]) -> None:
+    def tell(doing: str, jobs: Sequence[JobObject]) -> None:
         seen.append(doing)
         assert jobs
 

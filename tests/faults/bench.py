@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
+from colane.api.jobs import JobObject
 
 from .cluster import WAIT_MAX_S, Cluster
 
@@ -35,11 +36,11 @@ class FaultBench:
         job = {"command": ["sh", "-c", first, *rest], "workdir": "/", **fields}
         return [int(each) for each in self.cluster.client().submit_batch([job] * count)]
 
-    def live(self) -> dict[int, dict[str, Any]]:
+    def live(self) -> dict[int, JobObject]:
         """All jobs that have not ended."""
         return {int(job["id"]): job for job in self.cluster.client().live_jobs()}
 
-    def records(self) -> dict[int, dict[str, Any]]:
+    def records(self) -> dict[int, JobObject]:
         """All jobs that have ended; none is there twice."""
         ended = list(self.cluster.client().finished_jobs())
         records = {int(record["id"]): record for record in ended}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
 from tests.faults.cluster import WAIT_MAX_S, Cluster
 from tests.needs import needs
 
@@ -40,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-def run(cluster: Cluster, tmp_path: Path, gpus: int, fail_rank: int, **more: Any) -> dict[str, Any]:
+def run(cluster: Cluster, tmp_path: Path, gpus: int, fail_rank: int, **more: Any) -> JobObject:
     client = cluster.client()
     env = {"PATH": os.environ["PATH"], "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(DDP_JOB), str(tmp_path), str(fail_rank)]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
 from tests.examples import FUZZ
 
 from .cluster import WAIT_MAX_S, Cluster
@@ -44,7 +45,7 @@ def job(pipe: Path, random: Random) -> dict[str, Any]:
     return {"name": "tiny", "command": ["sh", "-c", SCRIPT, "tiny", str(pipe), length_s, code], "workdir": "/"}
 
 
-def ended(cluster: Cluster, count: int) -> list[dict[str, Any]]:
+def ended(cluster: Cluster, count: int) -> list[JobObject]:
     """All finished jobs, once there are that many."""
     client = cluster.client()
     deadline = time.monotonic() + WAIT_MAX_S

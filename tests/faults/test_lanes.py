@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
+
 from .cluster import TOKEN, WAIT_MAX_S, Cluster
 
 JOB = str(Path(__file__).parents[1] / "agent" / "turn_job.py")
@@ -71,7 +73,7 @@ def goes_on(cluster: Cluster, jobs: list[int]) -> None:
     until(lambda: all(steps(cluster, job) >= goal[job] for job in jobs), cluster, f"jobs {jobs} go on")
 
 
-def live(cluster: Cluster) -> dict[int, dict[str, Any]]:
+def live(cluster: Cluster) -> dict[int, JobObject]:
     return {job["id"]: job for job in cluster.client().live_jobs()}
 
 
@@ -89,7 +91,7 @@ def test_a_shared_lane_survives_every_kill(cluster: Cluster) -> None:
     cluster.client().declare_profile(PROFILE)
     jobs = [submit(cluster) for _ in range(3)]
     goes_on(cluster, jobs)
-    until(lambda: all((job["progress"] or {}).get("turn") for job in live(cluster).values()), cluster, "turns")
+    until(lambda: all(job["progress"] and job["progress"]["turn"] for job in live(cluster).values()), cluster, "turns")
     seen = live(cluster)
     assert {(tuple(job["gpus"]), tuple(job["lanes"])) for job in seen.values()} == {(("node-1/0",), (0,))}
     assert "of the time it wanted the lane, since its co-runners changed" in show(cluster, jobs[0])

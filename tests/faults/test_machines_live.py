@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.jobs import JobObject
 from colane.client.client import Client
 from colane.client.errors import Refused
 from tests.disks import fill
@@ -73,7 +74,7 @@ def count(wired: Wired, lines: int) -> int:
         return submit(client, "count", COUNTING, wired.pipe, lines)
 
 
-def ended(wired: Wired, job: int) -> dict[str, Any]:
+def ended(wired: Wired, job: int) -> JobObject:
     with wired.client() as client:
         wired.until(lambda: client.job(job)["end_s"] is not None, f"job {job} ends")
         return client.job(job)

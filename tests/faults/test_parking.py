@@ -12,11 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from colane.agent.measuring import processes
+from colane.api.jobs import JobObject
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster
@@ -50,7 +50,7 @@ class ParkingBench(FaultBench):
         self.totals |= dict.fromkeys(jobs, total)
         return jobs
 
-    def live(self) -> dict[int, dict[str, Any]]:
+    def live(self) -> dict[int, JobObject]:
         live = super().live()
         self.parked |= {number for number, job in live.items() if job["state"] == "paused"}
         return live

@@ -13,12 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
+from colane.api.jobs import JobObject
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster
@@ -75,7 +75,7 @@ class ResizingBench(FaultBench):
         self.restart(victim.split(" and "))
         self.killed[victim] += 1
 
-    def is_resized(self, job: dict[str, Any]) -> bool:
+    def is_resized(self, job: JobObject) -> bool:
         """Whether a job is on its way to another size or to the queue, and this has hardly been disturbed yet."""
         began_s = 0.0
         for line in job["story"]:
@@ -85,10 +85,10 @@ class ResizingBench(FaultBench):
                 began_s = float(line["at_s"])
         return began_s > 0.0 and job["state"] in PASSING and self.struck[began_s] < STRIKES_MAX
 
-    def look(self) -> list[dict[str, Any]]:
+    def look(self) -> list[JobObject]:
         live = self.live()
         self.fill(len(live))
-        self.ways.update(line["why"] for job in live.values() for line in job["story"])
+        self.ways.update(line["why"] or "" for job in live.values() for line in job["story"])
         return list(live.values())
 
     def _kill(self, job: int, is_supervisor: bool) -> bool:
@@ -143,7 +143,7 @@ def test_kills_during_resizes(bench: ResizingBench) -> None:
     for job, record in records.items():
         assert record["state"] == "succeeded", (record["reason"], bench.cluster.logs())
         check(list(bench.noted(job).values()))
-        sizes.update(line["why"] for line in record["story"])
+        sizes.update(line["why"] or "" for line in record["story"])
     bench.all_is_free()
     assert set(sizes) >= BOTH_WAYS
     print(f"kills {dict(bench.killed)} while {dict(bench.moments)}; {len(records)} jobs: {dict(sizes)}")  # noqa: T201

@@ -20,6 +20,7 @@ from colane.server.http.door import GateRules
 from colane.server.service import Service
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Store, StoreWriter, Transaction
+from tests.server.answers import AnswerJudge
 
 DEADLINE_S = 60.0
 GB = 10**9
@@ -155,7 +156,10 @@ async def world(
     app = create_app(service, rules or rules_of(service))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=OPERATOR) as http:
+    judged: dict[str, list[Callable[..., Any]]] = {"response": [AnswerJudge(app)]}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", headers=OPERATOR, event_hooks=judged
+    ) as http:
         try:
             yield World(service, app, http, reached)
         finally:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from colane.api.job_request import JobRequest
 from colane.model.hardware import Gpu, Node
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.submitting.admission import Admitted, admit, admit_all
 from colane.server.submitting.hardware import Hardware
-from colane.server.submitting.job_request import JobRequest
 
 GB = 10**9
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from colane.api.wire_nodes import NodeBody, ReportBody
 from colane.core.events import NodeLost
 from colane.model.hardware import Drain
-from colane.server.http.wire_nodes import NodeBody, ReportBody
 from colane.server.nodes import draining
 from colane.server.store.memory import MemoryStore
 from colane.server.writer import changes

@@ -89,7 +89,7 @@ async def test_what_a_job_says_itself_counts() -> None:
         assert (job["steps_total"], job["steps_total_learned"]) == (7, None)
 
 
-def shown(steps: int, **fields: Any) -> dict[str, Any]:
+def shown(steps: int, **fields: Any) -> Any:
     progress = {"step_mean_s": 0.5}
     return {"state": "running", "steps": steps, "steps_total": None, "progress": progress, **fields}
 

@@ -12,15 +12,7 @@ from unittest.mock import Mock
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from colane.cli.app import run
-from colane.cli.jobs import objects
-from colane.client.client import Client
-from colane.client.knowledge import decode_profile
-from colane.core.reducers import failing, out_of_turns
-from colane.model import versions
-from colane.model.profile import Value, ValueSource
-from colane.model.topology import LinkKind
-from colane.server.http.wire_nodes import (
+from colane.api.wire_nodes import (
     FinishedBody,
     GpuBody,
     JobReport,
@@ -29,6 +21,14 @@ from colane.server.http.wire_nodes import (
     ReportBody,
     TopologyBody,
 )
+from colane.cli.app import run
+from colane.cli.jobs import objects
+from colane.client.client import Client
+from colane.client.knowledge import decode_profile
+from colane.core.reducers import failing, out_of_turns
+from colane.model import versions
+from colane.model.profile import Value, ValueSource
+from colane.model.topology import LinkKind
 from colane.server.store.topology_documents import decode_topology
 from tests.other_versions import TOMORROW, newer
 from tests.server.harness import SLEEP, finished, gpu, launched, node, report, world

@@ -106,7 +106,7 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
-    ran = FakeScheduler().finished_jobs()[:2]
+    ran: Any = FakeScheduler().finished_jobs()[:2]
     assert [overhead_s(item) for item in ran] == [pytest.approx(12 - 10), pytest.approx(8 - 5)]
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from colane.api.jobs import JobObject, ListingAnswer, WhyAnswer
+
 TIMEOUT_S: Final = 60.0
 """Ten thousand jobs in one request take a few seconds."""
 
@@ -91,32 +93,35 @@ class Client:
         """Submit jobs, all or none, and return their ids in order."""
         return list(self._change("POST", "/jobs", list(jobs))["ids"])
 
-    def queued(self) -> list[Object]:
+    def queued(self) -> list[JobObject]:
         """Return all queued jobs in order."""
         return list(self._get("/jobs"))
 
-    def live_jobs(self) -> list[Object]:
+    def live_jobs(self) -> list[JobObject]:
         """Return all jobs that have not ended, with progress."""
         return list(self._get("/live_jobs"))
 
     def listing(
         self, limit: int, *, ended: bool = False, user: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Object:
+    ) -> ListingAnswer:
         """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`."""
         label = [f"{name}={value}" for name, value in (labels or {}).items()]
-        return dict(self._get("/listing", limit=limit, ended=ended, label=label, **_without_none(user=user)))
+        listed: ListingAnswer = self._get("/listing", limit=limit, ended=ended, label=label, **_without_none(user=user))
+        return listed
 
-    def job(self, job_id: int) -> Object:
+    def job(self, job_id: int) -> JobObject:
         """Return a job, live or ended."""
-        return dict(self._get(f"/job/{job_id}"))
+        job: JobObject = self._get(f"/job/{job_id}")
+        return job
 
     def request(self, job_id: int) -> Object:
         """Return the request by which a job like this one of the caller's is submitted, without an environment."""
         return dict(self._get(f"/job/{job_id}/request"))
 
-    def why(self, job_id: int) -> Object:
-        """Return why a job is where it is: `sentence`, `why`, `facts`, `jobs`."""
-        return dict(self._get(f"/job/{job_id}/why"))
+    def why(self, job_id: int) -> WhyAnswer:
+        """Return why a job is where it is."""
+        reason: WhyAnswer = self._get(f"/job/{job_id}/why")
+        return reason
 
     def cancel(self, job_id: int, by: str | None = None) -> None:
         """Cancel a job."""
@@ -167,7 +172,7 @@ class Client:
         with self._stream(f"/job/{job_id}/log", params) as answer:
             yield from answer.iter_bytes()
 
-    def finished_jobs(self, after: int = 0, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
+    def finished_jobs(self, after: int = 0, labels: Mapping[str, str] | None = None) -> Iterator[JobObject]:
         """Yield the records of finished jobs with ids above `after` that carry all labels, in order of id."""
         label = [f"{name}={value}" for name, value in (labels or {}).items()]
         while page := list(self._get("/finished_jobs", after=after, limit=PAGE_JOBS, label=label)):

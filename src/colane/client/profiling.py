@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, NoReturn
 
+from colane.api.jobs import JobObject, JobRequestObject
 from colane.client.client import Client
 from colane.client.errors import Refused
 from colane.client.knowledge import read_measurements, read_profiles
@@ -24,8 +25,6 @@ from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import ENDED
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.words import count
-
-Object = dict[str, Any]
 
 BY: Final = "colane profile"
 
@@ -127,7 +126,7 @@ class Rules:
     look_every_s: float = 0.5
 
 
-Tell = Callable[[str, Sequence[Object]], None]
+Tell = Callable[[str, Sequence[JobObject]], None]
 """Called at every look with what is being done and the jobs as they stand."""
 
 
@@ -151,22 +150,22 @@ class Profiler:
         for _ in range(ATTEMPTS):
             job = self._run_alone(subject, limit, mps=mps)
             found = self._learnt(subject, job, before.get(subject.key)) or found
-            if found and (found.profile.occupancy or _progress(job).get("occupancy_ratio") is None):
+            if found and (found.profile.occupancy or _occupancy_ratio(job) is None):
                 return found
             if job["why"] != "steps-reached":
                 break
-            limit = self.rules.steps + _steps_within(2 * self.rules.reports_s, _progress(job).get("step_mean_s"))
+            limit = self.rules.steps + _steps_within(2 * self.rules.reports_s, _step_mean_s(job))
         return found or self._refuse_unlearnt(subject, job)
 
-    def _learnt(self, subject: Subject, job: Object, known: Profile | None) -> AloneRun | None:
+    def _learnt(self, subject: Subject, job: JobObject, known: Profile | None) -> AloneRun | None:
         """What a run taught; None where the step time is what it was before."""
         profile = read_profiles(self.client).get(subject.key)
         if profile is None or profile.step_s is None or (known is not None and profile.step_s == known.step_s):
             return None
-        sampled_s = _progress(job).get("step_mean_s")
+        sampled_s = _step_mean_s(job)
         return AloneRun(profile=profile, sampled_step_s=sampled_s, steps=job["steps"], job=job["id"])
 
-    def _refuse_unlearnt(self, subject: Subject, job: Object) -> NoReturn:
+    def _refuse_unlearnt(self, subject: Subject, job: JobObject) -> NoReturn:
         if job["why"] == "steps-reached":
             raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
         raise ProfileError(
@@ -207,7 +206,7 @@ class Profiler:
             raise ProfileError(f"{name}: {_why_no_set(ended)}")
         return SetRun(measurement=found[-1], jobs=tuple(ids), notes=self._mps_notes(found[-1], mps=mps))
 
-    def _run_alone(self, subject: Subject, limit: int, *, mps: bool) -> Object:
+    def _run_alone(self, subject: Subject, limit: int, *, mps: bool) -> JobObject:
         only = {"measurement_group": None, "measurement_group_size": 1, "share": False}
         request = _request(subject, {**only, "steps_limit": limit, "mps": mps}, limit)
         with self._submitted([request]) as ids:
@@ -228,7 +227,7 @@ class Profiler:
         return step_s
 
     @contextmanager
-    def _submitted(self, requests: Sequence[Object]) -> Iterator[list[int]]:
+    def _submitted(self, requests: Sequence[JobRequestObject]) -> Iterator[list[int]]:
         """Submit jobs and see to it that none outlives the block."""
         self._refuse_late(" + ".join(request["name"] for request in requests))
         ids = self.client.submit_batch(requests)
@@ -239,8 +238,8 @@ class Profiler:
             raise
 
     def _follow(
-        self, doing: str, ids: Sequence[int], enough: Callable[[Sequence[Object]], bool] = lambda _: False
-    ) -> list[Object]:
+        self, doing: str, ids: Sequence[int], enough: Callable[[Sequence[JobObject]], bool] = lambda _: False
+    ) -> list[JobObject]:
         """Look at jobs until all have ended, or one of a set has, or it is enough."""
         while True:
             jobs = [self.client.job(job_id) for job_id in ids]
@@ -256,7 +255,7 @@ class Profiler:
         if self.rules.deadline_s is not None and time.time() > self.rules.deadline_s:
             raise OutOfTimeError(f"{doing}: its time is used up")
 
-    def _refuse_stepless(self, job: Object) -> None:
+    def _refuse_stepless(self, job: JobObject) -> None:
         if job["start_s"] is None or job["steps"] or job["state"] in ENDED_STATES:
             return
         waited_s = time.time() - job["start_s"]
@@ -283,7 +282,7 @@ class _Enough:
         self._steps = steps
         self._base: list[int] | None = None
 
-    def __call__(self, jobs: Sequence[Object]) -> bool:
+    def __call__(self, jobs: Sequence[JobObject]) -> bool:
         if any(job["state"] in ENDED_STATES for job in jobs):
             return True
         steps = [job["steps"] for job in jobs]
@@ -316,7 +315,7 @@ def gpu_type_of(nodes: Iterable[Mapping[str, Any]], wanted: str | None, pool: st
     return str(kinds[0])
 
 
-def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> Object:
+def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> JobRequestObject:
     """The subject's request made a profile run; a built-in job gets steps enough to be stopped in the middle."""
     request = {**subject.request, **changes, "retries": 0}
     if "model_name" in request:
@@ -339,15 +338,21 @@ def _steps_within(seconds: float, step_s: float | None) -> int:
     return math.ceil(seconds / step_s) if step_s else 0
 
 
-def _progress(job: Object) -> Object:
-    return job["progress"] or {}
+def _occupancy_ratio(job: JobObject) -> float | None:
+    sample = job["progress"]
+    return sample.get("occupancy_ratio") if sample else None
 
 
-def _ending(job: Object) -> str:
+def _step_mean_s(job: JobObject) -> float | None:
+    sample = job["progress"]
+    return sample.get("step_mean_s") if sample else None
+
+
+def _ending(job: JobObject) -> str:
     return f"job {job['id']} ended as {job['state']}: {job['reason']} (colane logs {job['id']})"
 
 
-def _why_no_set(ended: Sequence[Object]) -> str:
+def _why_no_set(ended: Sequence[JobObject]) -> str:
     failed = next((job for job in ended if job["state"] not in ("succeeded", "cancelled")), None)
     if failed is not None:
         return _ending(failed)

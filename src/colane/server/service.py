@@ -12,6 +12,9 @@ from typing import Final
 
 import httpx
 
+from colane.api.job_request import JobRequest
+from colane.api.jobs import JobIdAnswer, JobObject, WhyAnswer
+from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
@@ -22,11 +25,10 @@ from colane.server.http.idempotency import expired
 from colane.server.http.job_tokens import JobTokens
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight, no_job
-from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
-from colane.server.store.attempts import ATTEMPTS, shown_attempts
+from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
 from colane.server.store.documents import Body
 from colane.server.store.identity import History, new_cluster_id
 from colane.server.store.ledger import explain
@@ -46,7 +48,6 @@ from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names
 from colane.server.submitting import submission
 from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
-from colane.server.submitting.job_request import JobRequest
 from colane.server.submitting.lengths import kind_of
 from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
@@ -191,11 +192,11 @@ class Service:
 
         return prepare
 
-    def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], Body]:
+    def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that judges and appends one job; problems name its fields alone."""
         prepare = self.submit([request], caller)
 
-        def prepare_one(turn: Turn) -> Body:
+        def prepare_one(turn: Turn) -> JobIdAnswer:
             try:
                 return {"id": prepare(turn)[0]}
             except RefusedError as refused:
@@ -204,10 +205,10 @@ class Service:
 
         return prepare_one
 
-    def cancel(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
+    def cancel(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that cancels a job, whatever it does; a cancelled one stays so."""
 
-        def prepare(turn: Turn) -> Body:
+        def prepare(turn: Turn) -> JobIdAnswer:
             ended = ownership.judge(self.store, turn, job_id, self.sight(caller), "cancel")
             if ended is None:
                 changes.cancel(turn, job_id, by)
@@ -217,30 +218,30 @@ class Service:
 
         return prepare
 
-    def requeue(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
+    def requeue(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that takes a running job off its GPUs, to wait anew."""
 
-        def prepare(turn: Turn) -> Body:
+        def prepare(turn: Turn) -> JobIdAnswer:
             ownership.demand_live(self.store, turn, job_id, self.sight(caller), "requeue")
             changes.requeue(turn, job_id, by)
             return {"id": job_id}
 
         return prepare
 
-    def suspend(self, job_id: JobId, caller: Caller, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
+    def suspend(self, job_id: JobId, caller: Caller, by: str, via: SuspendVia) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that suspends a live job."""
 
-        def prepare(turn: Turn) -> Body:
+        def prepare(turn: Turn) -> JobIdAnswer:
             ownership.demand_live(self.store, turn, job_id, self.sight(caller), "suspend")
             changes.suspend(turn, self.driver.core.state, job_id, by, via)
             return {"id": job_id}
 
         return prepare
 
-    def resume(self, job_id: JobId, caller: Caller, by: str, at: str | None = None) -> Callable[[Turn], Body]:
+    def resume(self, job_id: JobId, caller: Caller, by: str, at: str | None = None) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that lets a live job go on; one that waits not before a time, where one is given."""
 
-        def prepare(turn: Turn) -> Body:
+        def prepare(turn: Turn) -> JobIdAnswer:
             ownership.demand_live(self.store, turn, job_id, self.sight(caller), "resume")
             begin = None if at is None else begin_hold(at, turn.now_s, "at")
             self.driver.keeper.resume(turn, job_id, by, begin)
@@ -248,7 +249,7 @@ class Service:
 
         return prepare
 
-    async def job(self, job_id: JobId, caller: Caller) -> Body:
+    async def job(self, job_id: JobId, caller: Caller) -> JobObject:
         """Return a job, live or ended.
 
         Raises:
@@ -258,15 +259,16 @@ class Service:
         if live is None:
             return await self._shown(job_id, caller)
         self.sight(caller).demand_sight(job_id, live.spec.user)
-        attempts = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
-        shown = {**view_of(self.driver, live), "attempts": attempts}
+        shown = view_of(self.driver, live)
+        shown["attempts"] = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
         if caller.owns(live.spec.user):
-            shown |= submission.view(await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id)))
+            kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
+            shown["command"], shown["workdir"] = submission.view(kept)
         return shown
 
     def live_jobs(
         self, caller: Caller, state: JobState | None = None, after: int = 0, limit: int | None = None
-    ) -> Iterator[Body]:
+    ) -> Iterator[JobObject]:
         """Return live jobs in order of id, of one state or all, a page or all; rendered as they are asked for."""
         sight = self.sight(caller)
         read_model, progress = self.read_model, dict(self.driver.progress)
@@ -283,7 +285,7 @@ class Service:
             for job, length in zip(jobs, lengths, strict=True)
         )
 
-    async def why(self, job_id: JobId, caller: Caller) -> Body:
+    async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:
         """Return why a job is where it is.
 
         Raises:
@@ -381,12 +383,14 @@ class Service:
             why=one.why,
         )
 
-    async def _shown(self, job_id: JobId, caller: Caller) -> Body:
+    async def _shown(self, job_id: JobId, caller: Caller) -> JobObject:
         ended, job = await self._ended(job_id)
         self.sight(caller).demand_sight(job_id, job.spec.user)
-        told = submission.view(ended.get("submitted")) if caller.owns(job.spec.user) else {}
-        attempts = [one._asdict() for one in ATTEMPTS.read(ended.get("attempts", ()))]
-        return {**finished_view(ended), "attempts": attempts, **told}
+        shown = finished_view(ended)
+        shown["attempts"] = attempt_objects(ATTEMPTS.read(ended.get("attempts", ())))
+        if caller.owns(job.spec.user):
+            shown["command"], shown["workdir"] = submission.view(ended.get("submitted"))
+        return shown
 
     async def _ended(self, job_id: JobId) -> tuple[Document, Job]:
         try:

@@ -14,16 +14,16 @@ from unittest.mock import patch
 
 from colane.agent.link import contact
 from colane.agent.reconcile import Key
+from colane.api.jobs import JobIdAnswer
+from colane.api.wire import ProfileBody
+from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
 from colane.scheduling.registry import NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Caller, Role
-from colane.server.http.wire import ProfileBody
-from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.service import Service
-from colane.server.store.documents import Body
 from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWriter, Transaction, job_key
@@ -446,7 +446,7 @@ def _declared(_service: Service, body: ProfileBody) -> Callable[[Turn], None]:
     return partial(changes.declare, body=body)
 
 
-def _resumed(service: Service, job: JobId) -> Callable[[Turn], Body]:
+def _resumed(service: Service, job: JobId) -> Callable[[Turn], JobIdAnswer]:
     return service.resume(job, OPERATOR, "operator")
 
 

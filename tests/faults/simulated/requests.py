@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from colane.server.submitting.job_request import JobRequest
+from colane.api.job_request import JobRequest
 from tests.faults.simulated.machine import LEAD_S
 
 FAMILIES: Final = ("a", "b", "c")

@@ -16,7 +16,7 @@ from colane.cli.service.command import node_name
 from colane.engines.local import LocalConfig
 
 if TYPE_CHECKING:
-    from colane.cli.jobs.objects import Object
+    from colane.api.jobs import JobObject, JobRequestObject, ProgressObject
     from colane.engines.local import LocalEngine
     from colane.report.core_plots import CoreSample
 
@@ -60,25 +60,26 @@ class Watching(DemoWatch):
     def tells(self) -> frozenset[str]:
         return TOLD
 
-    def submit(self, name: str, request: Object, **env: str) -> int:
+    def submit(self, name: str, request: JobRequestObject, **env: str) -> int:
         """Start a job."""
         self.seen[name] = []
         return super().submit(name, request, **env)
 
-    def note(self, number: int, job: Object, now_s: float) -> None:
+    def note(self, number: int, job: JobObject, now_s: float) -> None:
         from colane.report.core_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
 
         cores = job["throttle"]["cores"] if job["throttle"] else job["booked_cores"]
         runs = job["state"] in {"launching", "running", "running-protected"}
         count = (len(cores) or len(os.sched_getaffinity(0))) if runs else 0
-        self.seen[self.names[number]].append(CoreSample(now_s, count, self._speed(number, job["progress"] or {})))
+        self.seen[self.names[number]].append(CoreSample(now_s, count, self._speed(number, job["progress"])))
 
-    def _speed(self, number: int, progress: Object) -> float | None:
+    def _speed(self, number: int, progress: ProgressObject | None) -> float | None:
         """Steps a second over the last while, by the job's own clock."""
-        if not progress.get("steps") or not progress.get("last_step_s"):
+        last_step_s = progress["last_step_s"] if progress else None
+        if not progress or not progress["steps"] or not last_step_s:
             return None
         points = self._steps.setdefault(number, [])
-        points.append((progress["last_step_s"], progress["steps"]))
+        points.append((last_step_s, progress["steps"]))
         while len(points) > 2 and points[-1][0] - points[1][0] >= SPEED_OVER_S:
             points.pop(0)
         span_s = points[-1][0] - points[0][0]
@@ -113,7 +114,7 @@ def act(stack: LocalEngine) -> Watching:
         return watching
 
 
-def training(*, workers: int, side: int) -> Object:
+def training(*, workers: int, side: int) -> JobRequestObject:
     """A built-in model, small enough for a core; the hints of paper D make it start with one.
 
     With data workers it waits for its data (`ROTATIONS`).
@@ -129,7 +130,7 @@ def training(*, workers: int, side: int) -> Object:
 def _tune(stack: LocalEngine, watching: Watching, number: int) -> None:
     """Until its cores are found, and a little longer."""
 
-    def found(live: dict[int, Object]) -> bool:
+    def found(live: dict[int, JobObject]) -> bool:
         return number not in live or has_settled(live[number])
 
     watching.until(stack, lambda live: number not in live or live[number]["steps"] > 0, START_MAX_S)
@@ -138,7 +139,7 @@ def _tune(stack: LocalEngine, watching: Watching, number: int) -> None:
     watching.until(stack, lambda _: False, AFTER_S)
 
 
-def has_settled(job: Object) -> bool:
+def has_settled(job: JobObject) -> bool:
     """Whether the search for its cores has ended: the last word on them is no further try."""
     said = [line for line in job["story"] if line["why"] in {"cores-changed", "cores-kept"}]
     return bool(said) and "; tries" not in said[-1]["sentence"]
@@ -157,7 +158,7 @@ def _contend(stack: LocalEngine, watching: Watching, training_job: int) -> None:
     watching.client.cancel(hog)
 
 
-def _is_held(live: dict[int, Object], hog: int) -> bool:
+def _is_held(live: dict[int, JobObject], hog: int) -> bool:
     return hog in live and live[hog]["throttle"] is not None
 
 

@@ -21,7 +21,7 @@ from colane.model.words import count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from colane.cli.jobs.objects import Object
+    from colane.api.jobs import JobObject, JobRequestObject
     from colane.engines.local import LocalEngine
     from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 
@@ -54,20 +54,20 @@ class SizeWatch(DemoWatch):
 
     seen: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     steps: dict[str, list[tuple[int, float, int, int]]] = field(default_factory=dict)
-    ended: dict[str, Object] = field(default_factory=dict)
+    ended: dict[str, JobObject] = field(default_factory=dict)
 
     @property
     def tells(self) -> frozenset[str]:
         return TOLD
 
-    def note(self, number: int, job: Object, now_s: float) -> None:
-        name, progress = self.names[number], job["progress"] or {}
+    def note(self, number: int, job: JobObject, now_s: float) -> None:
+        name, sample = self.names[number], job["progress"]
         self.seen.setdefault(name, []).append((now_s, len(job["gpus"])))
-        if progress.get("steps") and progress.get("last_step_s"):
-            look = progress["steps"], progress["last_step_s"], job["attempt"], len(job["gpus"])
+        if sample and sample["steps"] and sample["last_step_s"]:
+            look = sample["steps"], sample["last_step_s"], job["attempt"], len(job["gpus"])
             self.steps.setdefault(name, []).append(look)
 
-    def have_ended(self, live: dict[int, Object]) -> bool:
+    def have_ended(self, live: dict[int, JobObject]) -> bool:
         """Whether all jobs have, and succeeded or not."""
         for number, name in self.names.items():
             if number not in live and name not in self.ended:
@@ -122,7 +122,7 @@ def act(stack: LocalEngine, folder: Path) -> tuple[SizeWatch, dict[str, Throughp
         return watch, _curves(watch.steps_s(), client.profiles(), devices), devices
 
 
-def request(name: str, folder: Path, devices: int) -> Object:
+def request(name: str, folder: Path, devices: int) -> JobRequestObject:
     """A job of the demo."""
     words = _words(name, "--state", str(folder / f"{name}.state"), "--losses", str(folder / f"{name}.losses"))
     return {"command": words, "gpus": f"1..{devices}", "family": FAMILIES[name], "workdir": str(folder)}
@@ -136,7 +136,7 @@ def _words(name: str, *more: str, sample_ms: float | None = None) -> list[str]:
     return [sys.executable, "-m", "colane.workloads", "data-parallel", *options, *more]
 
 
-def _steps(live: dict[int, Object], number: int) -> float:
+def _steps(live: dict[int, JobObject], number: int) -> float:
     """Steps of a job; of one that has ended more than is ever waited for."""
     return live[number]["steps"] if number in live else float("inf")
 
@@ -204,13 +204,13 @@ def publish(
 
 
 def _summary(watch: SizeWatch, name: str, losses: Sequence[LossPoint], alone: Sequence[float]) -> dict[str, Any]:
-    job = watch.ended.get(name, {})
+    job = watch.ended.get(name)
     apart = max([abs(p.loss - own) / abs(own) for p, own in zip(losses, alone, strict=False)], default=0.0)
     each_once = [point.step for point in losses] == list(range(1, JOBS[name][1] + 1))
     return {
-        "state": job.get("state", "unfinished"),
+        "state": job["state"] if job else "unfinished",
         "devices": _sizes(losses),
-        "attempts": job.get("attempt", 0),
+        "attempts": job["attempt"] if job else 0,
         "steps": len(losses),
         "loss_apart_ratio": apart,
         "is_unbroken": bool(each_once and apart < LOSS_APART_MAX),

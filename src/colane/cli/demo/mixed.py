@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from colane.api.jobs import JobObject, JobRequestObject
 from colane.cli.demo.plan import CPU_BATCH, CPU_WIDTH, GPUS_MAX, LABEL, PAPER_BATCH, DemoPhase, job_env
 from colane.cli.errors import MisuseError
-from colane.cli.jobs.objects import Object
 from colane.cli.service.command import node_name
 from colane.devices import DeviceSpecError, discover
 from colane.engines.local import LocalConfig
@@ -78,7 +79,7 @@ class MixedPlan:
     phases: tuple[DemoPhase, ...] = (FIFO, OURS)
     title: str = "Colane demo: a mixed batch"
 
-    def jobs(self, phase: DemoPhase) -> list[Object]:
+    def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """Return what is submitted at once."""
         labels = {"labels": {LABEL: phase.name}}
         small = [self._small(f"small-{place}", model) for place, model in enumerate(("vgg11", "resnet18", "vgg11"), 1)]
@@ -90,12 +91,12 @@ class MixedPlan:
         made = [small[0], loading, *small[1:], self._elastic(phase), self._without_device()]
         return [{**job, **labels} for job in made]
 
-    def arrivals(self, phase: DemoPhase, batch: Sequence[Object]) -> list[Object]:
+    def arrivals(self, phase: DemoPhase, batch: Sequence[JobObject]) -> list[JobRequestObject]:
         """Return what is submitted now: the urgent job, in the middle."""
         names = {job["name"]: job for job in batch}
         longest, counted = names[LOADING], [job for job in batch if job.get("steps_total")]
-        made, total = sum(job["steps"] or 0 for job in counted), sum(job["steps_total"] for job in counted)
-        is_half_done = (longest["steps"] or 0) >= URGENT_AFTER * longest["steps_total"]
+        made, total = sum(job["steps"] or 0 for job in counted), sum(job["steps_total"] or 0 for job in counted)
+        is_half_done = (longest["steps"] or 0) >= URGENT_AFTER * (longest["steps_total"] or inf)
         if URGENT in names or not (is_half_done or made >= URGENT_AFTER_ALL * total or longest["end_s"]):
             return []
         return [{**self._small(URGENT, "vgg11"), "priority": 10, "labels": {LABEL: phase.name}}]
@@ -110,15 +111,15 @@ class MixedPlan:
     def _steps(self, steps: int) -> int:
         return max(1, round(steps * self.scale))
 
-    def _small(self, name: str, model: str) -> Object:
+    def _small(self, name: str, model: str) -> JobRequestObject:
         return {**self.common, "name": name, "family": model, "model_name": model, "iters": self._steps(SMALL_ITERS)}
 
-    def _elastic(self, phase: DemoPhase) -> Object:
+    def _elastic(self, phase: DemoPhase) -> JobRequestObject:
         sizes = {"gpus": list(range(1, self.device_count + 1))} if self.device_count > 1 else {}
         saves = {"checkpoint_dir": str(self.states / phase.name), "preemptible": True}
         return {**self._small("elastic", "resnet18"), "family": "elastic", **saves, **sizes}
 
-    def _without_device(self) -> Object:
+    def _without_device(self) -> JobRequestObject:
         command = [sys.executable, "-m", "colane.workloads", "stream", "--threads", "1", "--seconds", str(CPU_SECONDS)]
         shared = {name: self.common[name] for name in ("workdir", "env")}
         return {**shared, "name": "cpu-only", "command": command, "gpus": 0}
@@ -186,27 +187,29 @@ class MixedWatcher:
         """Count from now."""
         self._began_s, self._looks = time.time(), {}
 
-    def look(self, batch: Sequence[Object]) -> None:
+    def look(self, batch: Sequence[JobObject]) -> None:
         """Note where each job is that has a process."""
         for job in batch:
             if job["state"] in RUNS:
                 before = self._looks.setdefault(job["name"], [])
                 before.append(self._look(job, before[-1] if before else None))
 
-    def _look(self, job: Object, last: JobLook | None) -> JobLook:
+    def _look(self, job: JobObject, last: JobLook | None) -> JobLook:
         is_parked = job["state"] == "paused"
         devices, lanes = tuple(job["gpus"]), tuple(job["lanes"])
         if is_parked and not devices and last is not None:
             devices, lanes = last.devices, last.lanes
-        cores = (job["throttle"] or {}).get("cores") or job["booked_cores"]
-        progress = job["progress"] or {}
+        throttle, progress = job["throttle"], job["progress"]
+        cores = (throttle["cores"] if throttle else None) or job["booked_cores"]
         count = len(cores) or self._plan.cores
         return JobLook(
-            time.time() - self._began_s, devices, lanes, count, is_parked, progress.get("steps") or 0,
-            progress.get("last_step_s"),
+            time.time() - self._began_s, devices, lanes, count, is_parked, job["steps"],
+            progress["last_step_s"] if progress else None,
         )  # fmt: skip
 
-    def run(self, phase: DemoPhase, node: Object, ended: Sequence[Object], sets: Sequence[SetMeasurement]) -> MixedRun:
+    def run(
+        self, phase: DemoPhase, node: dict[str, Any], ended: Sequence[JobObject], sets: Sequence[SetMeasurement]
+    ) -> MixedRun:
         """Return what was seen."""
         devices = tuple(f"{node['name']}/{gpu['index']}" for gpu in node["gpus"])
         deltas = {" + ".join(sorted(key.family for key in one.keys)): one.delta for one in sets}
@@ -216,12 +219,13 @@ class MixedWatcher:
             name=phase.name, devices=devices, cores=self._plan.cores, jobs=jobs, others_ratio=others, deltas=deltas
         )
 
-    def _job(self, job: Object) -> MixedJob:
+    def _job(self, job: JobObject) -> MixedJob:
         name, first_s = job["name"], job["first_start_s"]
         told = [line for line in job["story"] if line["why"] in {"cores-changed", "cores-kept"}]
         return MixedJob(
             name=name, role=ROLES.get(name, MixedRole.SHARING), submit_s=job["submit_s"] - self._began_s,
-            start_s=None if first_s is None else first_s - self._began_s, end_s=job["end_s"] - self._began_s,
+            start_s=None if first_s is None else first_s - self._began_s,
+            end_s=(job["end_s"] or time.time()) - self._began_s,
             looks=tuple(self._looks.get(name, ())), cores_told=told[-1]["sentence"] if told else "",
             held_back=sum(line["why"] == "throttled" for line in job["story"]),
         )  # fmt: skip
@@ -230,7 +234,7 @@ class MixedWatcher:
 RUNS: Final = frozenset({"launching", "running", "running-protected", "paused", "checkpointing", "stopping"})
 
 
-def _others_ratio(ended: Sequence[Object]) -> float | None:
+def _others_ratio(ended: Sequence[JobObject]) -> float | None:
     """Mean part of the devices that others used, over the jobs that know it."""
-    known = [ratio for job in ended if (ratio := (job["progress"] or {}).get("others_ratio")) is not None]
+    known = [ratio for job in ended if (sample := job["progress"]) and (ratio := sample["others_ratio"]) is not None]
     return sum(known) / len(known) if known else None

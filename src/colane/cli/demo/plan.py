@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from colane.api.jobs import JobObject, JobRequestObject
 from colane.cli.errors import MisuseError
-from colane.cli.jobs.objects import Object
 from colane.cli.service.command import node_name
 from colane.devices import DeviceSpecError, discover
 from colane.engines.local import LocalConfig
@@ -79,13 +79,13 @@ class DemoPlan:
 
     phases: tuple[DemoPhase, ...]
     devices: str | None
-    job: dict[str, Any]
+    job: JobRequestObject
     env: dict[str, str]
     title: str
     words: tuple[str, ...]
     agent_env: dict[str, str] = field(default_factory=dict)
 
-    def jobs(self, phase: DemoPhase) -> list[Object]:
+    def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """Return the batch of a phase."""
         common = {
             **self.job,
@@ -97,7 +97,7 @@ class DemoPlan:
         names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
         return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
 
-    def arrivals(self, _phase: DemoPhase, _batch: Sequence[Object]) -> list[Object]:
+    def arrivals(self, _phase: DemoPhase, _batch: Sequence[JobObject]) -> list[JobRequestObject]:
         """Return what is submitted while the batch runs: nothing."""
         return []
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from colane.api.jobs import JobObject, JobRequestObject
 from colane.cli import output
 from colane.cli.demo.mixed import MixedPlan, MixedWatcher
 from colane.cli.demo.plan import LABEL, DemoPhase
-from colane.cli.jobs.objects import Object
 from colane.engines.local import LocalConfig, LocalEngine
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ class BatchPlan(Protocol):
     def words(self) -> tuple[str, ...]:
         """What is about to happen, line by line."""
 
-    def jobs(self, phase: DemoPhase) -> list[Object]:
+    def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
         """What is submitted at once."""
 
-    def arrivals(self, phase: DemoPhase, batch: Sequence[Object]) -> list[Object]:
+    def arrivals(self, phase: DemoPhase, batch: Sequence[JobObject]) -> list[JobRequestObject]:
         """What is submitted now, while the batch runs; never twice."""
 
     def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
         """What is started for a phase."""
 
 
-AtEnd = Callable[[LocalEngine, DemoPhase, Sequence[Object]], None]
+AtEnd = Callable[[LocalEngine, DemoPhase, Sequence[JobObject]], None]
 """What is done once all jobs of a phase have ended, while its scheduler still answers."""
 
 
@@ -56,7 +56,7 @@ def run_paper(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tup
     """Run paper A's batch, and return the report and how many jobs failed."""
     made: list[Report] = []
 
-    def at_end(stack: LocalEngine, phase: DemoPhase, _ended: Sequence[Object]) -> None:
+    def at_end(stack: LocalEngine, phase: DemoPhase, _ended: Sequence[JobObject]) -> None:
         if phase == plan.phases[-1]:
             screen.say("drawing the report")
             made.append(_report(stack, plan, out))
@@ -73,7 +73,7 @@ def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tu
     runs: list[MixedRun] = []
     made: list[Report] = []
 
-    def at_end(stack: LocalEngine, phase: DemoPhase, ended: Sequence[Object]) -> None:
+    def at_end(stack: LocalEngine, phase: DemoPhase, ended: Sequence[JobObject]) -> None:
         with stack.client() as scheduler:
             runs.append(watcher.run(phase, stack.node(), ended, read_measurements(scheduler)))
         if phase == plan.phases[-1]:
@@ -104,14 +104,14 @@ def run_batch(
 
 def _run_phase(
     stack: LocalEngine, plan: BatchPlan, phase: DemoPhase, screen: Screen, watcher: MixedWatcher | None
-) -> list[Object]:
+) -> list[JobObject]:
     """Submit the batch, show it until every job has ended, and return the ended jobs."""
     with stack.client() as scheduler, screen.phase(phase):
         screen.devices(stack.node())
         if watcher is not None:
             watcher.begin()
         ids = scheduler.submit_batch(plan.jobs(phase))
-        ended: dict[int, Object] = {}
+        ended: dict[int, JobObject] = {}
         while len(ended) < len(ids):
             batch = _batch(scheduler, ids, ended)
             if watcher is not None:
@@ -125,14 +125,14 @@ def _run_phase(
         return [ended[each] for each in ids]
 
 
-def _batch(scheduler: Client, ids: Sequence[int], ended: dict[int, Object]) -> list[Object]:
+def _batch(scheduler: Client, ids: Sequence[int], ended: dict[int, JobObject]) -> list[JobObject]:
     """All jobs as they are now; those that have ended are kept."""
     live = {job["id"]: job for job in scheduler.live_jobs()}
     ended |= {each: scheduler.job(each) for each in ids if each not in live and each not in ended}
     return [ended.get(each) or live[each] for each in ids]
 
 
-def _tell_failures(stack: LocalEngine, ended: Sequence[Object]) -> int:
+def _tell_failures(stack: LocalEngine, ended: Sequence[JobObject]) -> int:
     """Print the end of each failed job's log; the logs themselves go with the state directory."""
     failed = [job for job in ended if job["state"] != "succeeded"]
     with stack.client() as scheduler:
@@ -143,7 +143,7 @@ def _tell_failures(stack: LocalEngine, ended: Sequence[Object]) -> int:
     return len(failed)
 
 
-def _last_lines(scheduler: Client, job: Object) -> list[str]:
+def _last_lines(scheduler: Client, job: JobObject) -> list[str]:
     if not job["attempt"]:
         return []
     text = scheduler.log(job["id"], -(2**14)).data.decode(errors="replace")

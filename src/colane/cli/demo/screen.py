@@ -16,10 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from colane.api.jobs import JobObject
 from colane.cli import output
 from colane.cli.demo.plan import DemoPhase
 from colane.cli.jobs import objects as jobs
-from colane.cli.jobs.objects import Object
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Screen(ABC):
         for line in plan.words:
             self.say(line)
 
-    def devices(self, node: Object) -> None:
+    def devices(self, node: dict[str, Any]) -> None:
         """Name the devices that have come up."""
         named = ", ".join(f"{node['name']}/{gpu['index']}" for gpu in node["gpus"])
         self.say(f"scheduler and agent are up with {named}; the batch is submitted")
@@ -67,7 +67,7 @@ class Screen(ABC):
         """Print a line."""
 
     @abstractmethod
-    def show(self, batch: Sequence[Object]) -> None:
+    def show(self, batch: Sequence[JobObject]) -> None:
         """Show where the jobs are."""
 
 
@@ -98,7 +98,7 @@ class PlainScreen(Screen):
             self.say(self._heading)
             yield
 
-    def show(self, batch: Sequence[Object]) -> None:
+    def show(self, batch: Sequence[JobObject]) -> None:
         """Print what has changed."""
         for job in batch:
             state = job["state"].removesuffix("-protected")
@@ -129,12 +129,12 @@ class LiveScreen(Screen):
                 yield
             self._live = None
 
-    def show(self, batch: Sequence[Object]) -> None:
+    def show(self, batch: Sequence[JobObject]) -> None:
         """Draw the bars."""
         if self._live is not None:
             self._live.update(self._table(batch), refresh=True)
 
-    def _table(self, batch: Sequence[Object]) -> Table:
+    def _table(self, batch: Sequence[JobObject]) -> Table:
         title = f"{self._heading} - {self.elapsed}"
         table = Table(box=SIMPLE_HEAD, title=title, title_style="bold", title_justify="left", pad_edge=False)
         for heading in ("job", "state", "on", ""):
@@ -148,7 +148,7 @@ class LiveScreen(Screen):
         table.add_row("all", f"{done} of {len(batch)} done", "", self._overall(batch))
         return table
 
-    def _row(self, job: Object) -> list[Any]:
+    def _row(self, job: JobObject) -> list[Any]:
         rate = jobs.steps_per_s(job)
         state = job["state"].removesuffix("-protected")
         return [
@@ -162,7 +162,7 @@ class LiveScreen(Screen):
             output.duration(jobs.spent_s(job)),
         ]
 
-    def _overall(self, batch: Sequence[Object]) -> ProgressBar:
+    def _overall(self, batch: Sequence[JobObject]) -> ProgressBar:
         steps, total = (sum(job[name] or 0 for job in batch) for name in ("steps", "steps_total"))
         return self._bar(steps, total or 1, ended=all(map(jobs.has_ended, batch)))
 
@@ -172,12 +172,13 @@ class LiveScreen(Screen):
         return ProgressBar(total=total, completed=steps, width=width, complete_style="cyan", finished_style=finished)
 
 
-def _made(job: Object) -> str:
+def _made(job: JobObject) -> str:
     """What a job that has ended has made, as far as it says so."""
     steps = jobs.progress_text(job) if jobs.has_ended(job) else ""
     return ", ".join(["", count(steps, "step"), *filter(None, [_loss(job)])]) if steps else ""
 
 
-def _loss(job: Object) -> str:
-    loss = (job.get("progress") or {}).get("loss")
+def _loss(job: JobObject) -> str:
+    sample = job.get("progress")
+    loss = sample.get("loss") if sample else None
     return "" if loss is None else f"loss {loss:.3f}"

@@ -13,7 +13,7 @@ from colane.cli import output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from colane.cli.jobs.objects import Object
+    from colane.api.jobs import JobObject, JobRequestObject
     from colane.client.client import Client
     from colane.engines.local import LocalEngine
 
@@ -43,17 +43,17 @@ class DemoWatch(ABC):
         """Reasons of changes that are told."""
 
     @abstractmethod
-    def note(self, number: int, job: Object, now_s: float) -> None:
+    def note(self, number: int, job: JobObject, now_s: float) -> None:
         """Keep what a look at a live job shows."""
 
-    def submit(self, name: str, request: Object, **env: str) -> int:
+    def submit(self, name: str, request: JobRequestObject, **env: str) -> int:
         """Start a job."""
         whole = {**request, "name": name, "env": {**os.environ, **env}}
         number = self.client.submit(whole)
         self.names[number] = name
         return number
 
-    def look(self) -> dict[int, Object]:
+    def look(self) -> dict[int, JobObject]:
         """Look at all live jobs, and tell what was decided about them since."""
         live = {job["id"]: job for job in self.client.live_jobs() if job["id"] in self.names}
         for number, job in live.items():
@@ -62,7 +62,7 @@ class DemoWatch(ABC):
             self._tell(number, job, now_s)
         return live
 
-    def _tell(self, number: int, job: Object, now_s: float) -> None:
+    def _tell(self, number: int, job: JobObject, now_s: float) -> None:
         """Say what its story has more; a move of several states for one reason once."""
         for line in job["story"][self._told.get(number, 0) :]:
             sentence = line["sentence"]
@@ -71,7 +71,7 @@ class DemoWatch(ABC):
                 self._last[number] = sentence
         self._told[number] = len(job["story"])
 
-    def until(self, stack: LocalEngine, is_done: Callable[[dict[int, Object]], bool], max_s: float) -> bool:
+    def until(self, stack: LocalEngine, is_done: Callable[[dict[int, JobObject]], bool], max_s: float) -> bool:
         """Look until something is so, for so long at most; whether it came to be."""
         deadline_s = time.monotonic() + max_s
         while time.monotonic() < deadline_s:

@@ -53,7 +53,8 @@ def logs(
         found = scheduler.job(job)
         if attempt is not None and attempt > found["attempt"]:
             raise MisuseError(f"--attempt: job {job} has had {count(found['attempt'], 'attempt')}, got {attempt}")
-        known = [one["number"] for one in found.get("attempts") or ()] or [found["attempt"] or None]
+        told: list[int | None] = [one["number"] for one in found.get("attempts") or ()]
+        known = told or [found["attempt"] or None]
         begin = Begin(attempt, 0)
         if lines is not None:
             begin = begin_of_last(partial(_read, scheduler, job), known if attempt is None else [attempt], lines)

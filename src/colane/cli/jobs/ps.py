@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +15,7 @@ from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject, LeftOutObject
     from colane.client.client import Client
 
 LIMIT: Final = 100
@@ -117,7 +118,7 @@ def _limit(text: str) -> int | None:
     return int(text)
 
 
-def _left_out(counts: dict[str, Any]) -> str:
+def _left_out(counts: LeftOutObject) -> str:
     """Say which jobs are not shown; empty when all are."""
     said = [f"{counts['running']} more that run"] if counts["running"] else []
     said += [f"{counts['queued']} more that wait"] if counts["queued"] else []
@@ -125,7 +126,7 @@ def _left_out(counts: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _whole(scheduler: Client, labels: dict[str, str], user: str | None, *, everything: bool) -> list[jobs.Object]:
+def _whole(scheduler: Client, labels: dict[str, str], user: str | None, *, everything: bool) -> list[JobObject]:
     """Return all jobs of those asked for."""
     known = _all(scheduler, labels, everything=everything)
     found = [job for job in known if jobs.carries(job, labels) and user in (None, job["user"])]
@@ -139,7 +140,7 @@ def _nothing(*, everything: bool, filtered: bool) -> str:
     return f"no job{such} is known" if everything else f"no job{such} waits or runs; ended ones: colane ps --all"
 
 
-def table(found: list[jobs.Object]) -> None:
+def table(found: list[JobObject]) -> None:
     """Print jobs; of the columns of sharing only those with something to show."""
     extra = [_sharing(job) for job in found]
     kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
@@ -150,12 +151,12 @@ def table(found: list[jobs.Object]) -> None:
     output.print_table(columns, rows)
 
 
-def _sharing(job: dict[str, Any]) -> list[str]:
+def _sharing(job: JobObject) -> list[str]:
     """Return lane, turn, share got of asked, slowdown seen of predicted, cores, age of its state; empty where none."""
     return [*_lanes(job), _cores(job), jobs.saved_text(job)]
 
 
-def _cores(job: dict[str, Any]) -> str:
+def _cores(job: JobObject) -> str:
     """Return cores asked, granted and useful of a job that runs and whose cores are tuned."""
     asked = job.get("needs", {}).get("cores")
     if job.get("constraints", {}).get("cores") is None or not job["booked_cores"]:
@@ -164,18 +165,18 @@ def _cores(job: dict[str, Any]) -> str:
     return f"{asked}/{len(job['booked_cores'])}/{output.UNKNOWN if useful is None else useful}"
 
 
-def _lanes(job: dict[str, Any]) -> list[str]:
-    sharing, sample = job.get("sharing"), job.get("progress") or {}
+def _lanes(job: JobObject) -> list[str]:
+    sharing, sample = job.get("sharing"), job.get("progress")
     if sharing is None:
         return [""] * (len(SHARING) - 2)
     lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
-    turn = sample.get("turn") or ""
+    turn = (sample.get("turn") if sample else None) or ""
     if job["state"] == "paused":
         return [lanes, turn, "", ""]
     return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
 
 
-def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[jobs.Object]:
+def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[JobObject]:
     """Yield ended jobs before live ones, so that the newest stand last; one that ends meanwhile comes once."""
     live = scheduler.live_jobs()
     if everything:
@@ -184,7 +185,7 @@ def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iter
     yield from live
 
 
-def _ask_why(scheduler: Client, found: list[jobs.Object]) -> None:
+def _ask_why(scheduler: Client, found: list[JobObject]) -> None:
     """Put the present reasons of the first waiting jobs into them: what the list brings is from their last move."""
     waiting = [job for job in found if job["state"] == "queued"]
     for job in waiting[:WHY_MAX]:
@@ -193,11 +194,11 @@ def _ask_why(scheduler: Client, found: list[jobs.Object]) -> None:
             job["why"], job["reason"] = reason["why"], reason["sentence"]
 
 
-def _object(job: jobs.Object) -> jobs.Object:
+def _object(job: JobObject) -> dict[str, object]:
     return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
 
 
-def _row(job: dict[str, Any], name: str) -> list[str]:
+def _row(job: JobObject, name: str) -> list[str]:
     rate = jobs.steps_per_s(job)
     return [
         str(job["id"]),
@@ -213,7 +214,7 @@ def _row(job: dict[str, Any], name: str) -> list[str]:
     ]
 
 
-def _short_reason(job: dict[str, Any]) -> str:
+def _short_reason(job: JobObject) -> str:
     """Return the code of a waiting or ended job's reason, or that it makes no steps; one that runs well needs none."""
     if job.get("stalled"):
         return jobs.stalled_text(job)

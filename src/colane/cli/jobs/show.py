@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from colane.model.secrets import HIDDEN
 from colane.model.sizes import describe_sizes
 from colane.model.time_spent import BUCKETS
 from colane.model.words import count, fill, percent, plural
+
+if TYPE_CHECKING:
+    from colane.api.jobs import JobObject, NeedsObject, ProgressObject, StoryLineObject, TimeSpentObject, WhyAnswer
 
 SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
 """Where a job's time goes, in the order of its life."""
@@ -49,7 +52,7 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     )
 
 
-def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield "job", f"{job['id']} ({job['name']})"
     yield "state", job["state"]
     yield "reason", reason["sentence"]
@@ -74,16 +77,16 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield from _progress(job)
 
 
-def _command(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _command(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield what it runs and where, which its owner and operators are told."""
-    if job.get("command"):
-        words = (word if HIDDEN in word and " " not in word else shlex.quote(word) for word in job["command"])
-        yield "command", " ".join(words)
-    if job.get("workdir"):
-        yield "directory", job["workdir"]
+    command, workdir = job.get("command"), job.get("workdir")
+    if command:
+        yield "command", " ".join(word if HIDDEN in word and " " not in word else shlex.quote(word) for word in command)
+    if workdir:
+        yield "directory", workdir
 
 
-def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _sharing(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield the jobs it shares its GPUs with, and what that costs it."""
     sharing = job.get("sharing")
     if sharing is None:
@@ -100,7 +103,7 @@ def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "slowdown", seen + ("" if predicted is None else f", predicted {predicted:.2f}")
 
 
-def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rate(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield how fast it is believed to go, where that is not simply as fast as alone."""
     rate = job.get("rate")
     if rate is not None and rate["source"] != "given":
@@ -108,7 +111,7 @@ def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "expected speed", f"{said} ({rate['sentence']})"
 
 
-def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _cores(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield cores asked, granted and found to be of use, and its category, of a job whose cores are tuned."""
     needs = job["needs"]
     if job.get("constraints", {}).get("cores") is None:
@@ -119,7 +122,7 @@ def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "category", needs["category"] + (" (a default start)" if needs["category"] == "unknown" else "")
 
 
-def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _checkpoint(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield how it is asked to save its state, and what it has saved."""
     contract = job.get("constraints", {}).get("checkpoint") or job["needs"].get("checkpoint")
     if contract is None:
@@ -131,44 +134,63 @@ def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "checkpoint", "; ".join(filter(None, [f"saved {age} ago" if age else "none known yet", known, left + failed]))
 
 
-def _time_spent(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _time_spent(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield where its time has gone, if it has had GPUs."""
     told = job.get("time_spent")
     if told is None or job["first_start_s"] is None:
         return
-    spent, now = dict(told), BUCKETS.get(job["state"])
+    spent = dict(zip(SPENT, _seconds(told), strict=True))
+    now = {state.value: bucket for state, bucket in BUCKETS.items()}.get(job["state"])
     if now is not None:
-        spent[now] += max(0.0, time.time() - job["story"][-1]["at_s"])
-    parts = [f"{output.duration(spent[f'{name}_s'])} {name}" for name in SPENT if spent[f"{name}_s"] > 0]
+        spent[now.removesuffix("_s")] += max(0.0, time.time() - job["story"][-1]["at_s"])
+    parts = [f"{output.duration(seconds)} {name}" for name, seconds in spent.items() if seconds > 0]
     lost = f"; {output.duration(job['lost_s'])} of the running was lost" if job.get("lost_s") else ""
     yield "time", ", ".join(parts) + lost
+
+
+def _seconds(told: TimeSpentObject) -> tuple[float, ...]:
+    """In the order of `SPENT`."""
+    return (
+        told["queueing_s"],
+        told["launching_s"],
+        told["running_s"],
+        told["paused_s"],
+        told["checkpointing_s"],
+        told["untold_s"],
+    )
 
 
 def _names(ids: list[int]) -> str:
     return f"{plural(len(ids), 'job')} {', '.join(map(str, ids))}"
 
 
-def _labels(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _labels(job: JobObject) -> Iterator[tuple[str, str]]:
     if job["labels"]:
         yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
 
 
-def _ending(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _ending(job: JobObject) -> Iterator[tuple[str, str]]:
     if job.get("exit_code") is not None:
         yield "exit code", str(job["exit_code"])
     if job.get("signal"):
         yield "signal", str(job["signal"])
-    if job.get("detail"):
-        yield "detail", job["detail"]
+    if detail := job.get("detail"):
+        yield "detail", detail
 
 
-def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    done, sample = jobs.progress_text(job), job["progress"] or {}
-    if sample.get("note"):
+def _progress(job: JobObject) -> Iterator[tuple[str, str]]:
+    done, sample = jobs.progress_text(job), job["progress"]
+    if sample and sample.get("note"):
         yield "note", sample["note"]
-    if not done:
+    if done:
+        yield from _steps(job, done)
+    if sample:
+        yield from _measured(sample) if done else ()
         yield from _turns(sample)
-        return
+
+
+def _steps(job: JobObject, done: str) -> Iterator[tuple[str, str]]:
+    """Yield how far it is, how fast, and how long it will take."""
     rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
     yield "steps", done
     stalled = jobs.stalled_text(job, is_whole=True)
@@ -176,30 +198,35 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if left:
         guess = f" (as many steps as the last {job['family']} took)" if jobs.is_guessed(job) else ""
         yield "time left", left + guess
+
+
+def _measured(sample: ProgressObject) -> Iterator[tuple[str, str]]:
+    """Yield what was measured of it besides its steps."""
     if sample.get("loss") is not None:
         yield "loss", output.number(sample["loss"], 4)
     if sample.get("peak_bytes") is not None:
         peak, between = output.size(sample["peak_bytes"]), output.size(sample["persistent_bytes"])
         by = f" (by {sample['memory_by']})" if sample.get("memory_by") else ""
         yield "memory", f"{peak} at peak, {between} between steps{by}"
-    if sample.get("occupancy_ratio") is not None:
-        yield "occupancy", f"{percent(sample['occupancy_ratio'])} of its device (by {sample['occupancy_by']})"
-    yield from _turns(sample)
+    if (occupancy_ratio := sample.get("occupancy_ratio")) is not None:
+        yield "occupancy", f"{percent(occupancy_ratio)} of its device (by {sample['occupancy_by']})"
 
 
-def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _turns(sample: ProgressObject) -> Iterator[tuple[str, str]]:
     if sample.get("turn"):
         yield "turn", _turn(sample)
 
 
-def _turn(sample: dict[str, Any]) -> str:
+def _turn(sample: ProgressObject) -> str:
     """How it stands in its lane: now, and what it has had."""
-    had = f"{percent(sample['turn_share_ratio'])} of the time it wanted the lane, since its co-runners changed"
+    ratio = sample["turn_share_ratio"]
+    share = output.UNKNOWN if ratio is None else percent(ratio)
+    had = f"{share} of the time it wanted the lane, since its co-runners changed"
     waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
     return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
 
 
-def _passing_on(sample: dict[str, Any]) -> str:
+def _passing_on(sample: ProgressObject) -> str:
     """How long turns last, and what passing them on takes."""
     lasts_s, handoff_s = sample.get("turn_quantum_s"), sample.get("turn_handoff_s")
     if lasts_s is None or handoff_s is None:
@@ -208,12 +235,12 @@ def _passing_on(sample: dict[str, Any]) -> str:
     return f"; {lasts}, passed on in {handoff_s * 1e3:.2g} ms"
 
 
-def _needs(needs: dict[str, Any]) -> str:
+def _needs(needs: NeedsObject) -> str:
     kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
     return ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
 
 
-def _said(values: dict[str, Any], shelf: Shelf) -> Iterator[tuple[str, str]]:
+def _said(values: Mapping[str, Any], shelf: Shelf) -> Iterator[tuple[str, str]]:
     """Yield names and phrases of what was declared; what is as ever, or unknown to an older scheduler, is not said."""
     for field in JOB_FIELDS:
         value = values.get(field.name)
@@ -229,7 +256,7 @@ def _amount(takes: Values, value: Any) -> Any:  # noqa: ANN401 - JSON
     return output.size(value) + ("/s" if takes.unit is BYTES_PER_S else "")
 
 
-def _gpus(needs: dict[str, Any]) -> str:
+def _gpus(needs: NeedsObject) -> str:
     """How many GPUs: none, one number, or the sizes it can run on."""
     sizes = needs.get("sizes")
     if sizes:
@@ -237,7 +264,7 @@ def _gpus(needs: dict[str, Any]) -> str:
     return count(needs["gpus"], "GPU") if needs["gpus"] else "no GPU"
 
 
-def place(job: dict[str, Any]) -> str:
+def place(job: JobObject) -> str:
     """Return where a job runs, or its memory lies."""
     if job["node"] is None:
         return output.UNKNOWN
@@ -253,6 +280,6 @@ def _when(at_s: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
-def _move(move: dict[str, Any], submit_s: float) -> list[str]:
+def _move(move: StoryLineObject, submit_s: float) -> list[str]:
     clock = time.strftime("%H:%M:%S", time.localtime(move["at_s"]))
     return [clock, f"+{output.duration(move['at_s'] - submit_s)}", move["state"], move["sentence"]]

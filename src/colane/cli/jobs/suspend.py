@@ -14,6 +14,7 @@ from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
     from colane.client.client import Client
 
 JobsArgument = Annotated[
@@ -81,7 +82,7 @@ def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool)
         raise MisuseError(f"there is no job {', '.join(unknown)}")
 
 
-def state_text(job: jobs.Object) -> str:
+def state_text(job: JobObject) -> str:
     """Return a job's state; what is not to be seen by that of a suspended one is said."""
     state, size_bytes = str(job["state"]), job.get("on_host_bytes")
     if job["suspended"] and state == "queued":
@@ -92,13 +93,13 @@ def state_text(job: jobs.Object) -> str:
     return f"{state}, its GPU memory is being moved to the host" if _is_moving(job) else state
 
 
-def _is_moving(job: jobs.Object) -> bool:
+def _is_moving(job: JobObject) -> bool:
     """Whether it is not known yet what becomes of its GPU memory."""
     asked = job["state"] == "paused" and job["suspended"] and job.get("suspended_via") == "host"
     return asked and job.get("on_host_bytes") is None
 
 
-def _settled(scheduler: Client, job_id: int, deadline_s: float) -> jobs.Object:
+def _settled(scheduler: Client, job_id: int, deadline_s: float) -> JobObject:
     """Return a job once its memory has been moved, or cannot be, or that takes long."""
     job = scheduler.job(job_id)
     while _is_moving(job) and time.monotonic() < deadline_s:

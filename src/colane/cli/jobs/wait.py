@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.suspend import JobsArgument
 from colane.settings.readers import some_time_s
+
+if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
 
 TIMED_OUT = 124
 """Exit code of `timeout`, which scripts know."""
@@ -43,7 +46,7 @@ def wait(
     """
     max_s = None if timeout is None else _duration_s(timeout)
     ids = list(dict.fromkeys(job))
-    ended: dict[int, jobs.Object] = {}
+    ended: dict[int, JobObject] = {}
     with jobs.client() as scheduler, suppress(_WaitedEnough), _no_longer_than(max_s):
         for each in jobs.until_ended(scheduler, ids):
             ended[each["id"]] = each

@@ -13,6 +13,7 @@ from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject, WhyAnswer
     from colane.client.client import Client
 
 FAILED: Final = frozenset({"failed", "out-of-memory"})
@@ -64,7 +65,7 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         output.say(f"  | {line}")
 
 
-def _sentences(job: int, state: str, reason: jobs.Object) -> Iterator[str]:
+def _sentences(job: int, state: str, reason: WhyAnswer) -> Iterator[str]:
     """Yield first how it stands now, and then what brought it there."""
     now = reason.get("now") or []
     yield f"job {job} is {state}: {now[0] if now else reason['sentence']}"
@@ -73,7 +74,7 @@ def _sentences(job: int, state: str, reason: jobs.Object) -> Iterator[str]:
         yield f"  last change: {reason['sentence']}"
 
 
-def _live(scheduler: Client, job: int) -> jobs.Object | None:
+def _live(scheduler: Client, job: int) -> JobObject | None:
     """Return a job that has not ended."""
     try:
         found = scheduler.job(job)
@@ -93,7 +94,7 @@ def _last_lines(scheduler: Client, job: int) -> list[str]:
     return [line for line in lines if line][-LAST_LINES:]
 
 
-def _describe(job_id: int, job: jobs.Object | None, name: str) -> str:
+def _describe(job_id: int, job: JobObject | None, name: str) -> str:
     if job is None:
         return f"job {job_id} has ended meanwhile"
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""

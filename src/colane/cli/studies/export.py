@@ -12,10 +12,11 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FailureError
 from colane.cli.jobs import objects as jobs
-from colane.cli.studies.overhead import DeviceUse, device_uses, fit, overhead_s, run_overheads
+from colane.cli.studies.overhead import DeviceUse, device_uses, fit, overhead_s, run_of, run_overheads
 from colane.model.words import count
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
     from colane.client.client import Client
     from colane.traces.tables.measured import MeasuredTable
     from colane.traces.workload import TraceJob, Workload
@@ -78,11 +79,11 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     there = device_uses(ran, _gpu_types(nodes))
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
-    ran = _with_co_runners(ran, there)
+    alone = frozenset(item["id"] for item in ran if _shared_ratio(item, there) <= ALONE_RATIO_MAX)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        colane_csv.write(_workload(ran, table, _gpu_types(nodes)), made.trace)
+        colane_csv.write(_workload(ran, table, _gpu_types(nodes), alone), made.trace)
         measured.write(table, made.measured)
         import yaml  # noqa: PLC0415 - commands import what they need
 
@@ -95,52 +96,49 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
 ALONE_RATIO_MAX = 0.01
 """Jobs that follow one another overlap by the time an end takes to be reported: so short an overlap counts as none."""
 
-COMPANY = "shared_ratio"
-"""Part of its run in which a job had co-runners on its GPUs."""
 
-
-def _with_co_runners(
-    items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]
-) -> list[dict[str, Any]]:
-    """Records with the share of time each job had co-runners."""
-    return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
-
-
-def _shared_ratio(item: Mapping[str, Any], there: Mapping[str, Sequence[DeviceUse]]) -> float:
-    start_s, end_s = item["start_s"], item["end_s"]
+def _shared_ratio(item: JobObject, there: Mapping[str, Sequence[DeviceUse]]) -> float:
+    """Part of its run in which a job had co-runners on its GPUs."""
+    start_s, end_s = run_of(item)
     others = (use for gpu in item["gpus"] for use in there[gpu] if use.job != item["id"])
     overlap_s = sum(max(0.0, min(end_s, use.end_s) - max(start_s, use.start_s)) for use in others)
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
-
-
-def _is_alone(item: Mapping[str, Any]) -> bool:
-    return bool(item[COMPANY] <= ALONE_RATIO_MAX)
 
 
 def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
 
-def _workload(items: Sequence[Mapping[str, Any]], table: MeasuredTable, types: Mapping[str, str]) -> Workload:
+def _workload(
+    items: Sequence[JobObject], table: MeasuredTable, types: Mapping[str, str], alone: frozenset[int]
+) -> Workload:
     from colane.traces.workload import Workload  # noqa: PLC0415 - imported late
 
     ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
     first_s = ordered[0]["submit_s"]
-    made = tuple(_job(number, item, first_s, table, types) for number, item in enumerate(ordered, 1))
+    made = tuple(
+        _job(number, item, first_s, table, types, is_alone=item["id"] in alone)
+        for number, item in enumerate(ordered, 1)
+    )
     return Workload(name="export", jobs=made)
 
 
 def _job(
-    number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
+    number: int,
+    item: JobObject,
+    first_s: float,
+    table: MeasuredTable,
+    types: Mapping[str, str],
+    *,
+    is_alone: bool,
 ) -> TraceJob:
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
     from colane.traces.tables.measured import OVERHEAD, RAN_ON  # noqa: PLC0415
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
     gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
-    alone = item["state"] == "succeeded" and _is_alone(item)
     steps = item["steps"] or None
-    own_s = _own_overhead_s(item, gpu_type, table)
+    own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
     spec = JobSpec(
         name=f"job-{item['id']}",
         family=item["family"],
@@ -149,30 +147,32 @@ def _job(
         sizes=tuple(item["needs"].get("sizes") or ()),
         **{**dict(_declared(item)), "steps_total": steps},
     )
-    run_s = max(0.0, float(item["end_s"] - item["start_s"]) - own_s)
+    is_whole = is_alone and item["state"] == "succeeded"
+    start_s, end_s = run_of(item)
+    run_s = max(0.0, end_s - start_s - own_s)
     return TraceJob(
         id=JobId(number),
         submit_s=item["submit_s"] - first_s,
         spec=spec,
-        duration_s=run_s if alone else _kind_s(item, steps, gpu_type, table) or run_s,
+        duration_s=run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
         held_s=_held_s(item),
     )
 
 
-def _declared(item: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
     """What its owner declared, as far as a trace carries it; a record of an older service lacks the newer fields."""
     from colane.model.job_fields import JOB_FIELDS, Shelf  # noqa: PLC0415 - imported late
 
     for field in JOB_FIELDS:
-        body = item if field.shelf is Shelf.JOB else item["needs"]
+        body: Mapping[str, Any] = item if field.shelf is Shelf.JOB else item["needs"]
         if field.column and field.name in body:
             yield field.name, field.in_job(body[field.name])
 
 
-def _held_s(item: Mapping[str, Any]) -> float:
+def _held_s(item: JobObject) -> float:
     """From its submission to when it was last let go before it first started; 0 where it was never held."""
-    first_s = item.get("first_start_s", item["start_s"])
+    first_s = item.get("first_start_s") or run_of(item)[0]
     let_go = [
         line["at_s"] for line in item.get("story", ())
         if line["why"] in LET_GO and line["state"] == "queued" and line["at_s"] <= first_s
@@ -184,7 +184,7 @@ LET_GO = frozenset({"resumed", "begin-reached", "after-met"})
 """Reasons with which a job that waits is let go by its owner, or by its time to begin."""
 
 
-def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
+def _own_overhead_s(item: JobObject, gpu_type: str, table: MeasuredTable, *, is_alone: bool) -> float:
     """As the run itself shows it, none of one without steps: all of its run is work.
 
     On cpu devices co-runners slow launching too, so there that of runs alone.
@@ -194,10 +194,10 @@ def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable
     found_s = overhead_s(item)
     if found_s is None:
         return 0.0
-    return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
+    return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not is_alone else found_s
 
 
-def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
+def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
     """Its steps at the measured speed of its kind alone; None where that is not known."""
     from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from colane.model.hardware import CPU_DEVICE_TYPE
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
     from colane.model.profile import ProfileKey
     from colane.traces.tables.measured import MeasuredTable, Overhead
-
-Record = Mapping[str, Any]
-"""A finished job as the scheduler tells it."""
 
 
 class DeviceUse(NamedTuple):
@@ -42,36 +40,47 @@ class RunOverhead(NamedTuple):
     slowdown: float
 
 
-def overhead_s(item: Record) -> float | None:
+def overhead_s(item: JobObject) -> float | None:
     """Time a run took besides its steps, before the first began and after the last ended; None without steps."""
-    progress = item["progress"] or {}
-    first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
+    sample = item["progress"]
+    if sample is None:
+        return None
+    first_s, last_s, steps = sample.get("first_step_s"), sample.get("last_step_s"), sample.get("steps") or 0
     if first_s is None or last_s is None or steps < 2:
         return None
     stepping_s = (last_s - first_s) * steps / (steps - 1)
-    return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
+    start_s, end_s = run_of(item)
+    return max(0.0, end_s - start_s - stepping_s)
 
 
-def device_uses(items: Sequence[Record], gpu_types: Mapping[str, str]) -> dict[str, list[DeviceUse]]:
+def run_of(item: JobObject) -> tuple[float, float]:
+    """When a run that has ended began and ended; of one that has both, as all here have."""
+    start_s, end_s = item["start_s"], item["end_s"]
+    if start_s is None or end_s is None:
+        raise ValueError(f"job {item['id']} has not run and ended")
+    return start_s, end_s
+
+
+def device_uses(items: Sequence[JobObject], gpu_types: Mapping[str, str]) -> dict[str, list[DeviceUse]]:
     """Which jobs were on each GPU, and when."""
     found: dict[str, list[DeviceUse]] = {}
     for item in items:
         for gpu in item["gpus"]:
-            use = DeviceUse(item["start_s"], item["end_s"], item["id"], _key(item, gpu_types.get(gpu, "")))
+            use = DeviceUse(*run_of(item), item["id"], _key(item, gpu_types.get(gpu, "")))
             found.setdefault(gpu, []).append(use)
     return found
 
 
 def run_overheads(
-    items: Sequence[Record], there: Mapping[str, Sequence[DeviceUse]], table: MeasuredTable
+    items: Sequence[JobObject], there: Mapping[str, Sequence[DeviceUse]], table: MeasuredTable
 ) -> Iterator[RunOverhead]:
     """Of the runs that made steps, by the speeds this table has."""
     for item in items:
-        found_s = overhead_s(item)
-        if found_s is None:
+        found_s, sample = overhead_s(item), item["progress"]
+        if found_s is None or sample is None:
             continue
         own = [(mine, there[gpu]) for gpu in item["gpus"] for mine in there[gpu] if mine.job == item["id"]]
-        until_s = item["progress"]["first_step_s"]
+        until_s = sample["first_step_s"] or 0.0
         slowed = [_slowdown(m, until_s, all_, table) for m, all_ in own if m.key.gpu_type == CPU_DEVICE_TYPE]
         yield RunOverhead(found_s, max(slowed, default=1.0))
 
@@ -98,7 +107,7 @@ SPREAD_MIN = 0.01
 """Sum of squares below which the slowdowns count as equal."""
 
 
-def _key(item: Record, gpu_type: str) -> ProfileKey:
+def _key(item: JobObject, gpu_type: str) -> ProfileKey:
     from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
 
     return ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type)

@@ -8,16 +8,18 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from colane.cli.errors import MisuseError
-from colane.cli.jobs import objects as jobs
 from colane.cli.submit.command import shell_environment
 from colane.cli.submit.jobfile import SUFFIXES, merged, read_job_file
 from colane.client.client import Client
 from colane.client.profiling import ProfileError, Subject, gpu_type_of
 from colane.model.profile import ProfileKey
 from colane.model.sizes import check_sizes, parse_sizes
+
+if TYPE_CHECKING:
+    from colane.api.jobs import JobRequestObject
 
 BATCH_PLACE: Final = "{batch_size}"
 """Stands in a command for each of the batch sizes."""
@@ -69,14 +71,14 @@ def parse_batch_sizes(text: str | None) -> list[int]:
     return list(dict.fromkeys(sizes))
 
 
-def _requests(asked: Asked) -> list[jobs.Object]:
+def _requests(asked: Asked) -> list[JobRequestObject]:
     found = _named(asked) if asked.several else _described(asked)
     whole = [merged(job, asked.options, _shell(job | dict(asked.options))) for job in found]
     sized = [at for job in whole for at in _at_gpus(job, several=asked.several)]
     return [at for job in sized for at in _at_sizes(job, asked.batch_sizes)]
 
 
-def _at_gpus(job: jobs.Object, *, several: bool) -> list[jobs.Object]:
+def _at_gpus(job: JobRequestObject, *, several: bool) -> list[JobRequestObject]:
     """The job at each number of GPUs that it names."""
     given = job.get("gpus", 1)
     try:
@@ -90,7 +92,7 @@ def _at_gpus(job: jobs.Object, *, several: bool) -> list[jobs.Object]:
     return [job | {"gpus": gpus} for gpus in sizes]
 
 
-def _named(asked: Asked) -> list[jobs.Object]:
+def _named(asked: Asked) -> list[JobRequestObject]:
     """Return the jobs that the words name, each a file or MODEL[:BATCH]."""
     words = [part for word in asked.words for part in word.split(",") if part]
     if any(word.startswith("-") for word in words):
@@ -99,7 +101,7 @@ def _named(asked: Asked) -> list[jobs.Object]:
     return [job for word in words for job in (_from_file(word) if word.endswith(SUFFIXES) else [_from_word(word)])]
 
 
-def _described(asked: Asked) -> list[jobs.Object]:
+def _described(asked: Asked) -> list[JobRequestObject]:
     """Return the one job that options or a command describe, or those of a file."""
     words = list(asked.words)
     if words and "model_name" in asked.options:
@@ -111,22 +113,22 @@ def _described(asked: Asked) -> list[jobs.Object]:
     return [{"command": words} if words else {}]
 
 
-def _from_file(word: str) -> list[jobs.Object]:
+def _from_file(word: str) -> list[JobRequestObject]:
     path = Path(word)
     if not path.is_file():
         raise MisuseError(f"{word}: there is no such file")
     return read_job_file(path).jobs
 
 
-def _from_word(word: str) -> jobs.Object:
+def _from_word(word: str) -> JobRequestObject:
     match = _MODEL_WORD.fullmatch(word)
     if match is None:
         raise MisuseError(f"{word!r}: name a built-in model with its batch size (resnet18:64) or a job file")
-    model: jobs.Object = {"model_name": match["model"]}
+    model: JobRequestObject = {"model_name": match["model"]}
     return model | ({"batch_size": int(match["batch"])} if match["batch"] else {})
 
 
-def _at_sizes(job: jobs.Object, sizes: Sequence[int]) -> list[jobs.Object]:
+def _at_sizes(job: JobRequestObject, sizes: Sequence[int]) -> list[JobRequestObject]:
     if not sizes:
         return [job]
     if "command" in job and not any(BATCH_PLACE in word for word in job["command"]):
@@ -134,21 +136,21 @@ def _at_sizes(job: jobs.Object, sizes: Sequence[int]) -> list[jobs.Object]:
     return [_at_size(job, size) for size in sizes]
 
 
-def _at_size(job: jobs.Object, size: int) -> jobs.Object:
-    changed: jobs.Object = {"batch_size": size}
+def _at_size(job: JobRequestObject, size: int) -> JobRequestObject:
+    changed: JobRequestObject = {"batch_size": size}
     if "command" in job:
         changed["command"] = [word.replace(BATCH_PLACE, str(size)) for word in job["command"]]
     return job | changed
 
 
-def _shell(job: Mapping[str, Any]) -> jobs.Object:
+def _shell(job: Mapping[str, Any]) -> JobRequestObject:
     """Return what this shell gives to a job, as `colane submit` does."""
     env = shell_environment()
-    shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
+    shell: JobRequestObject = {"env": env, "workdir": str(Path.cwd())}
     return shell | ({"python": sys.executable} if "model_name" in job else {})
 
 
-def _subject(request: jobs.Object, nodes: Iterable[Mapping[str, Any]]) -> Subject:
+def _subject(request: JobRequestObject, nodes: Iterable[Mapping[str, Any]]) -> Subject:
     request = _complete(request)
     try:
         kind = gpu_type_of(nodes, request.get("gpu_type"), request.get("pool", "default"))
@@ -166,7 +168,7 @@ def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[Mapping[str,
         raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
 
 
-def _complete(request: jobs.Object) -> jobs.Object:
+def _complete(request: JobRequestObject) -> JobRequestObject:
     """Say what the scheduler would fill in, so that the profile's key is known beforehand."""
     if "model_name" in request:
         return request | _built_in(request)
@@ -179,7 +181,7 @@ def _complete(request: jobs.Object) -> jobs.Object:
     return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"], user)}
 
 
-def _built_in(request: Mapping[str, Any]) -> jobs.Object:
+def _built_in(request: Mapping[str, Any]) -> JobRequestObject:
     from colane.workloads import catalogue  # noqa: PLC0415 - imported late
 
     fields = {name: request[name] for name in (*catalogue.FIELDS, *catalogue.EXTRA_FIELDS) if name in request}

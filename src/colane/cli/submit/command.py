@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -25,6 +25,9 @@ from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.model.category import Category, parse_category
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
+
+if TYPE_CHECKING:
+    from colane.api.jobs import JobRequestObject
 
 NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_TOKEN_FILE", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
@@ -121,9 +124,9 @@ def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
     return file
 
 
-def _shell(job: Mapping[str, Any]) -> jobs.Object:
+def _shell(job: Mapping[str, Any]) -> JobRequestObject:
     """Return what the submitting shell gives to a job."""
-    shell: jobs.Object = {"env": shell_environment(), "workdir": str(Path.cwd())}
+    shell: JobRequestObject = {"env": shell_environment(), "workdir": str(Path.cwd())}
     if "model_name" in job:
         shell["python"] = sys.executable
     return shell
@@ -135,7 +138,7 @@ MERE_BYTES_MAX: Final = 10**6
 SIZES: Final = tuple(field for field in JOB_FIELDS if isinstance(field.takes, Amount) and field.takes.unit.is_whole)
 
 
-def _refuse_mere_bytes(file: JobFile, wanted: Sequence[jobs.Object]) -> None:
+def _refuse_mere_bytes(file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
     """Slurm reads a bare number as megabytes, we as bytes: `--mem 10` never means ten bytes."""
     for number, field in product(range(len(wanted)), SIZES):
         name, given = field.text, str(wanted[number].get(field.text, "")).strip()
@@ -145,7 +148,7 @@ def _refuse_mere_bytes(file: JobFile, wanted: Sequence[jobs.Object]) -> None:
             raise MisuseError(submitting.place(file, f"jobs[{number}].{name}" if file.is_batch else name, said))
 
 
-def _refuse_missing_programs(scheduler: Client, file: JobFile, wanted: Sequence[jobs.Object]) -> None:
+def _refuse_missing_programs(scheduler: Client, file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
     """A program that is not here is refused where jobs run on this machine alone; elsewhere it may well be."""
     for number, job in enumerate(wanted):
         lacking = scripts.missing_program(job.get("command"), job.get("env"), job.get("workdir"))
@@ -161,7 +164,7 @@ def _all_here(scheduler: Client) -> bool:
     return bool(hosts) and all(host in LOOPBACK_NAMES for host in hosts)
 
 
-def _make_absolute(job: jobs.Object) -> None:
+def _make_absolute(job: JobRequestObject) -> None:
     """Read a relative working directory from this one; `PWD` says the same as the directory."""
     if isinstance(job["workdir"], str):
         job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
@@ -169,7 +172,7 @@ def _make_absolute(job: jobs.Object) -> None:
             job["env"]["PWD"] = job["workdir"]
 
 
-def _tell_category(job: jobs.Object) -> None:
+def _tell_category(job: JobRequestObject) -> None:
     """Put in what its script is seen to work on, or say that what its owner says is not known."""
     said = job.get("category")
     if said is None:

@@ -12,10 +12,11 @@ from colane.cli.submit.jobfile import JobFile
 from colane.client.errors import Refused
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobRequestObject
     from colane.client.client import Client
 
 
-def send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:
+def send(scheduler: Client, file: JobFile, wanted: list[JobRequestObject]) -> list[int]:
     """Submit all or none; a refusal names the option, or the line of the file."""
     try:
         return scheduler.submit_batch(wanted) if file.is_batch or len(wanted) > 1 else [scheduler.submit(wanted[0])]

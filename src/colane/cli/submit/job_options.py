@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -29,6 +29,9 @@ from colane.model.field_values import (
 from colane.model.job_fields import JOB_FIELDS, JobField
 from colane.model.sizes import parse_sizes
 
+if TYPE_CHECKING:
+    from colane.api.jobs import JobRequestObject
+
 OPTIONS: Final = tuple(field for field in JOB_FIELDS if field.option is not None)
 
 
@@ -40,7 +43,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def asked(given: Mapping[str, Any]) -> jobs.Object:
+def asked(given: Mapping[str, Any]) -> JobRequestObject:
     """Return what the options say, as fields of a job request.
 
     Raises:

@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
+from colane.api.job_request import JobRequest
 from colane.model.versions import own_version
 from colane.server.http import routes_jobs, routes_nodes, routes_records, routes_tokens
 from colane.server.http.api_page import api_page
@@ -14,7 +15,6 @@ from colane.server.http.door import Gate, GateRules, refusal_response
 from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.service import Service
 from colane.server.store.store import StoreError
-from colane.server.submitting.job_request import JobRequest
 
 
 def create_app(service: Service, rules: GateRules) -> FastAPI:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from colane.server.http.problems import RefusedError
 from colane.server.store.store import IDEMPOTENCY, Delete, Store, Transaction
 from colane.server.store.unreadable import keyed, read_one
 from colane.server.writer.turn import Turn
+
+Answer = TypeVar("Answer", bound=Mapping[str, object])
+"""What a change is answered with."""
 
 KEPT_S: Final = 24 * 3600.0
 """A client that has not retried for a day will not."""
@@ -23,16 +26,14 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
     return hashlib.sha256(b"\0".join([method.encode(), path.encode(), body])).hexdigest()
 
 
-def once(
-    store: Store, key: str, print_: str, prepare: Callable[[Turn], dict[str, Any]]
-) -> Callable[[Turn], dict[str, Any]]:
+def once(store: Store, key: str, print_: str, prepare: Callable[[Turn], Answer]) -> Callable[[Turn], Answer]:
     """Wrap a change so that a key that was seen gives its first answer and changes nothing.
 
     Raises (from the wrapped change):
         RefusedError: 422 when the key was used for another request.
     """
 
-    def prepare_once(turn: Turn) -> dict[str, Any]:
+    def prepare_once(turn: Turn) -> Answer:
         known = turn.answers.get(key) or read_one(store, IDEMPOTENCY, key, _whole)
         if known is None:
             answer = prepare(turn)
@@ -40,7 +41,7 @@ def once(
             return answer
         if known["fingerprint"] != print_:
             raise RefusedError.because(422, "was used for another request", "Idempotency-Key")
-        first: dict[str, Any] = known["answer"]
+        first: Answer = known["answer"]
         return first
 
     return prepare_once

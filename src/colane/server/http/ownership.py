@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from colane.api.job_request import JobRequest
 from colane.model.job import Job, JobId
 from colane.server.http.access import Caller, Role
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.store.unreadable import read_one
-from colane.server.submitting.job_request import JobRequest
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
 

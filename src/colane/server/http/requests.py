@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
 
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.access import Caller
 from colane.server.http.door import CALLER, IS_KNOWN
-from colane.server.http.idempotency import fingerprint, once
+from colane.server.http.idempotency import Answer, fingerprint, once
 from colane.server.service import Service
 from colane.server.writer.turn import Turn
 
@@ -44,9 +44,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-async def change_once(
-    request: Request, service: Service, key: str | None, prepare: Callable[[Turn], dict[str, Any]]
-) -> dict[str, Any]:
+async def change_once(request: Request, service: Service, key: str | None, prepare: Callable[[Turn], Answer]) -> Answer:
     """Carry out a change at most once for a key and return its (first) answer.
 
     Raises:

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
+from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest, ResumeBody, SuspendBody
+from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError, from_pydantic
-from colane.server.http.refusals import REFUSALS
+from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.http.streams import json_list
-from colane.server.http.wire import WireModel
-from colane.server.submitting.job_request import JobRequest
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
@@ -42,13 +42,7 @@ def _said(caller: Caller, by: str | None) -> str:
     return by if by is not None and caller.may_all else caller.name
 
 
-class Batch(WireModel):
-    """The long form of a batch."""
-
-    jobs: list[JobRequest] = Field(max_length=100_000)
-
-
-_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=100_000)])
+_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
 _BATCH_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -73,15 +67,15 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 }
 
 
-@router.post("/jobs", openapi_extra=_BATCH_BODY)
+@router.post("/jobs", openapi_extra=_BATCH_BODY, responses=answered(JobIdsAnswer))
 async def submit_batch(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
     prepare = service.submit(parse_batch(await request.body()), caller)
 
-    def prepare_batch(turn: Turn) -> dict[str, Any]:
-        return {"ids": prepare(turn)}
+    def prepare_batch(turn: Turn) -> JobIdsAnswer:
+        return {"ids": [*prepare(turn)]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch))
 
@@ -102,7 +96,7 @@ def parse_batch(body: bytes) -> list[JobRequest]:
         raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
 
 
-@router.get("/jobs")
+@router.get("/jobs", responses=answered(list[JobObject]))
 async def queued_jobs(
     service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None
 ) -> StreamingResponse:
@@ -110,19 +104,19 @@ async def queued_jobs(
     return StreamingResponse(json_list(service.live_jobs(caller, JobState.QUEUED, after, limit)), media_type=JSON)
 
 
-@router.delete("/jobs")
+@router.delete("/jobs", responses=answered(JobIdsAnswer))
 async def cancel_queued(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
 ) -> JSONResponse:
     """Cancel all queued jobs of the caller; for an operator, of all users."""
 
-    def prepare(turn: Turn) -> dict[str, Any]:
-        return {"ids": changes.cancel_queued(turn, caller, _said(caller, by))}
+    def prepare(turn: Turn) -> JobIdsAnswer:
+        return {"ids": [*changes.cancel_queued(turn, caller, _said(caller, by))]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/job")
+@router.post("/job", responses=answered(JobIdAnswer))
 async def submit(
     request: Request, service: TheService, caller: TheCaller, body: JobRequest, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
@@ -130,13 +124,13 @@ async def submit(
     return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body, caller)))
 
 
-@router.get("/job/{number}")
+@router.get("/job/{number}", responses=answered(JobObject))
 async def show(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return a job, live or ended."""
     return JSONResponse(await service.job(JobId(number), caller))
 
 
-@router.delete("/job/{number}")
+@router.delete("/job/{number}", responses=answered(JobIdAnswer))
 async def cancel(
     request: Request,
     service: TheService,
@@ -150,7 +144,7 @@ async def cancel(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/job/{number}/requeue")
+@router.post("/job/{number}/requeue", responses=answered(JobIdAnswer))
 async def requeue(
     request: Request,
     service: TheService,
@@ -164,13 +158,7 @@ async def requeue(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-class SuspendBody(WireModel):
-    """How a job is suspended."""
-
-    to_host: bool = False
-
-
-@router.post("/job/{number}/suspend")
+@router.post("/job/{number}/suspend", responses=answered(JobIdAnswer))
 async def suspend(
     request: Request,
     service: TheService,
@@ -189,13 +177,7 @@ async def suspend(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-class ResumeBody(WireModel):
-    """When a job that waits may start."""
-
-    at: Annotated[str, Field(max_length=64)] | None = None
-
-
-@router.post("/job/{number}/resume")
+@router.post("/job/{number}/resume", responses=answered(JobIdAnswer))
 async def resume(
     request: Request,
     service: TheService,
@@ -210,7 +192,7 @@ async def resume(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/job/{number}/why")
+@router.get("/job/{number}/why", responses=answered(WhyAnswer))
 async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return why a job waits, runs or has ended, in one sentence with its numbers."""
     return JSONResponse(await service.why(JobId(number), caller))
@@ -223,7 +205,7 @@ async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
 
 
-@router.get("/job/{number}/request")
+@router.get("/job/{number}/request", responses=answered(JobRequestObject))
 async def request_of(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return the request by which a job like this one is submitted, without an environment: to its owner alone."""
     body = await service.request_of(JobId(number), caller)
@@ -280,7 +262,7 @@ async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     return whole()
 
 
-@router.get("/live_jobs")
+@router.get("/live_jobs", responses=answered(list[JobObject]))
 async def live_jobs(service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None) -> StreamingResponse:
     """Return jobs that have not ended, with progress, all or a page."""
     return StreamingResponse(json_list(service.live_jobs(caller, None, after, limit)), media_type=JSON)

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
+from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
-from colane.server.http.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.server.nodes import draining
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
+from colane.api.jobs import JobObject, ListingAnswer
+from colane.api.wire import ProfileBody
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.problems import RefusedError
-from colane.server.http.refusals import REFUSALS
+from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.sight import lines_for
 from colane.server.http.streams import json_list, sse_lines
-from colane.server.http.wire import ProfileBody
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
@@ -36,7 +37,7 @@ router = APIRouter(responses=REFUSALS)
 JSON: Final = "application/json"
 
 
-@router.get("/finished_jobs")
+@router.get("/finished_jobs", responses=answered(list[JobObject]))
 async def finished_jobs(
     service: TheService,
     caller: TheCaller,
@@ -57,7 +58,7 @@ def _split_label(text: str) -> tuple[str, str]:
     return name, value
 
 
-@router.get("/listing")
+@router.get("/listing", responses=answered(ListingAnswer))
 async def listing(
     service: TheService,
     caller: TheCaller,

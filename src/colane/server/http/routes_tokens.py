@@ -8,11 +8,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 from pydantic import StringConstraints
 
+from colane.api.wire import Name, NodeName, WireModel
 from colane.server.http import credentials
 from colane.server.http.access import ID_DIGITS
 from colane.server.http.refusals import REFUSALS
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
-from colane.server.http.wire import Name, NodeName, WireModel
 from colane.server.writer.turn import Turn
 
 router = APIRouter(responses=REFUSALS)

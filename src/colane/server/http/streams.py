@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
 from colane.server.http.feed import Feed
-from colane.server.store.documents import Body
 from colane.server.store.store import AuditLine
 
 PIECE_ITEMS: Final = 500
 """Items rendered at once."""
 
 
-def json_list(items: Iterable[Body]) -> Iterator[bytes]:
+def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
     """Yield a JSON list piece by piece, so that ten thousand jobs are never one text in memory."""
     left = iter(items)
     lead = b"["

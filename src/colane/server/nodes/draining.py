@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from colane.api.wire_nodes import NoticeBody
 from colane.core.events import NodeDrained
 from colane.model.hardware import Drain, Node
 from colane.server.http.problems import RefusedError
-from colane.server.http.wire_nodes import NoticeBody
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.turn import Turn
 

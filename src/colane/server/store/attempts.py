@@ -6,8 +6,10 @@ again or has ended for good. The story tells no places, and of a long life not a
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from colane.api.jobs import AttemptObject
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason, Why
 from colane.server.store.codec import Form, row, several
@@ -68,6 +70,21 @@ def present(job: Job, record: AttemptRecord) -> AttemptRecord:
     return record if record.number != job.attempt else record._replace(start_s=job.start_s)
 
 
-def shown_attempts(job: Job, known: tuple[AttemptRecord, ...]) -> list[dict[str, Any]]:
+def shown_attempts(job: Job, known: tuple[AttemptRecord, ...]) -> list[AttemptObject]:
     """Return the attempts of a live job as the API shows them."""
-    return [present(job, record)._asdict() for record in known]
+    return attempt_objects(present(job, record) for record in known)
+
+
+def attempt_objects(known: Iterable[AttemptRecord]) -> list[AttemptObject]:
+    """Return attempts as the API shows them."""
+    return [
+        {
+            "number": one.number,
+            "node": one.node,
+            "assigned_s": one.assigned_s,
+            "start_s": one.start_s,
+            "end_s": one.end_s,
+            "why": one.why,
+        }
+        for one in known
+    ]

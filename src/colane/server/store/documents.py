@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from colane.api.jobs import ProgressObject
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
@@ -259,9 +260,9 @@ def encode_reason(reason: Reason) -> Body:
     return body
 
 
-def encode_progress(progress: Progress) -> Body:
+def encode_progress(progress: Progress) -> ProgressObject:
     """Return a sample's fields by name."""
-    body: Body = PROGRESS.write(progress)
+    body: ProgressObject = PROGRESS.write(progress)
     return body
 
 

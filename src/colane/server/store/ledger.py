@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from colane.api.jobs import ReasonObject
 from colane.core.events import Decision, Outcome, RejectedPlan
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
@@ -305,6 +305,11 @@ def _rejected(rejected: RejectedPlan, policy: str) -> Body:
     }
 
 
-def explain(reason: Reason) -> dict[str, Any]:
+def explain(reason: Reason) -> ReasonObject:
     """Return a reason's code, sentence, numbers and jobs."""
-    return {**documents.encode_reason(reason), "sentence": documents.sentence(reason)}
+    return {
+        "why": reason.why.value,
+        "facts": dict(reason.facts),
+        "jobs": [*reason.jobs],
+        "sentence": documents.sentence(reason),
+    }

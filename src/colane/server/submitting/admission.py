@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from colane.api.job_request import JobRequest, in_base_units, said_name, said_twice
 from colane.model.checkpoint import CheckpointContract, parse_contract
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobSpec
@@ -17,7 +18,6 @@ from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
 from colane.server.submitting.family import derive_family, name_of
 from colane.server.submitting.hardware import Hardware
-from colane.server.submitting.job_request import JobRequest, in_base_units, said_name, said_twice
 from colane.server.submitting.qos import with_preset
 from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue

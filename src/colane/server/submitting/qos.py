@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from colane.api.job_request import JobRequest
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
-from colane.server.submitting.job_request import JobRequest
 
 
 class Preset(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from colane.api.job_request import JobRequest
 from colane.model.secrets import masked
 from colane.server.http.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
-from colane.server.submitting.job_request import JobRequest
 
 ASKED: Final = "request"
 """In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
@@ -44,10 +44,10 @@ def for_record(launch: Mapping[str, Any] | None) -> Body | None:
         return None
 
 
-def view(kept: Mapping[str, Any] | None) -> Body:
+def view(kept: Mapping[str, Any] | None) -> tuple[list[str] | None, str | None]:
     """Return command and working directory as the job object has them; of a record of an older Colane, None."""
     known = for_record(kept)
-    return {name: known and known[name] for name in ("command", "workdir")}
+    return (None, None) if known is None else (known["command"], known["workdir"])
 
 
 def to_submit_again(kept: Mapping[str, Any] | None) -> Body:

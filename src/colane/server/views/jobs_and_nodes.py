@@ -5,9 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from colane.api.jobs import (
+    CheckpointObject,
+    CommonJobObject,
+    ConstraintsObject,
+    DeclaredObject,
+    EndingObject,
+    FactorObject,
+    HoldObject,
+    JobObject,
+    NeedsObject,
+    PlaceObject,
+    RateObject,
+    ReasonObject,
+    SharingObject,
+    StoryLineObject,
+    ThrottleObject,
+    TimeSpentObject,
+)
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
@@ -16,22 +34,22 @@ from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
+from colane.model.job_spec import JobSpec
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.profile import Memory
 from colane.model.progress import Progress
 from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
-from colane.perf.rate import Rate
+from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
 from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
 from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 
-_SCALARS = ("id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt")
 _SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
 _NEEDS = (
     *(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS),
@@ -39,7 +57,7 @@ _NEEDS = (
 )
 
 
-_scalars_of, _spec_scalars_of, _needs_of = attrgetter(*_SCALARS), attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)
+_spec_scalars_of, _needs_of = attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)
 """Ten thousand waiting jobs are shown at once: what is looked up by name is half of that."""
 
 
@@ -68,19 +86,30 @@ def job_view(
     progress: Progress | None = None,
     pacing: Pacing | None = None,
     length: int | None = None,
-) -> Body:
+) -> JobObject:
     """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
-    body: Body = dict(zip(_SCALARS, _scalars_of(job), strict=True))
-    body["failures"] = job.totals.failures
-    body |= zip(_SPEC_SCALARS, _spec_scalars_of(spec), strict=True)
-    body |= _placement(job.placement)
-    body["throttle"] = None if job.throttle is None else _throttle(job.throttle)
-    body |= {
+    declared = _declared(spec)
+    stalls = stalled(job, progress)
+    steps_total = declared["steps_total"]
+    if progress and progress.steps_total is not None:
+        steps_total = progress.steps_total
+    body: CommonJobObject = {
+        "id": job.id,
+        "submit_s": job.submit_s,
+        "first_start_s": job.first_start_s,
+        "start_s": job.start_s,
+        "first_step_s": job.first_step_s,
+        "end_s": job.end_s,
+        "attempt": job.attempt,
+        "failures": job.totals.failures,
+        **declared,
+        "steps_total": steps_total,
+        **_placement(job.placement),
+        "throttle": None if job.throttle is None else _throttle(job.throttle),
         "state": job.state.value,
         "model_name": model_name,
-        "labels": dict(spec.labels),
         "suspended": job.suspended or job.is_held(HoldKind.USER),
         "suspended_via": job.suspended_via.value,
         "holds": [_hold(hold) for hold in job.holds],
@@ -89,11 +118,7 @@ def job_view(
         "rate": rate_view(pacing.rate) if pacing else None,
         "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
-        "needs": {
-            **dict(zip(_NEEDS, _needs_of(spec), strict=True)),
-            "sizes": list(spec.sizes),
-            "checkpoint": _checkpoint(spec.checkpoint),
-        },
+        "needs": _needs(spec),
         "constraints": _constraints(job.constraints),
         "saved_s": job.saved_s,
         "lost_s": job.totals.lost_s,
@@ -106,37 +131,57 @@ def job_view(
         "progress": documents.encode_progress(progress) if progress else None,
         "story_left_out": job.story_left_out,
         "story": [
-            {
-                "at_s": move.at_s,
-                "state": move.state.value,
-                **(told if told is not None and move.reason is reason else explain(move.reason)),
-            }
+            _story_line(move, told if told is not None and move.reason is reason else explain(move.reason))
             for move in job.story
         ],
+        "stalled": None if stalls is None else {"no_step_s": stalls.no_step_s, "step_s": stalls.step_s},
+        "steps_total_learned": length if steps_total is None else None,
     }
-    stalls = stalled(job, progress)
-    body["stalled"] = None if stalls is None else stalls._asdict()
-    if progress and progress.steps_total is not None:
-        body["steps_total"] = progress.steps_total
-    body["steps_total_learned"] = length if body["steps_total"] is None else None
-    return body
+    return cast("JobObject", body)
 
 
-def _hold(hold: Hold) -> Body:
-    return {**hold._asdict(), "after": None if hold.after is None else str(hold.after)}
+def _declared(spec: JobSpec) -> DeclaredObject:
+    """What the table of fields places in the job itself; `tests/test_job_fields.py` compares it with the type."""
+    body = dict(zip(_SPEC_SCALARS, _spec_scalars_of(spec), strict=True))
+    body["labels"] = dict(spec.labels)
+    return cast("DeclaredObject", body)
 
 
-def _time_spent(job: Job) -> Body:
+def _needs(spec: JobSpec) -> NeedsObject:
+    """What the table of fields places in its needs; compared likewise."""
+    body = dict(zip(_NEEDS, _needs_of(spec), strict=True))
+    body["sizes"] = list(spec.sizes)
+    body["checkpoint"] = _checkpoint(spec.checkpoint)
+    return cast("NeedsObject", body)
+
+
+def _story_line(move: StateChange, told: ReasonObject) -> StoryLineObject:
+    return {"at_s": move.at_s, "state": move.state.value, **told}
+
+
+def _hold(hold: Hold) -> HoldObject:
+    after = None if hold.after is None else str(hold.after)
+    return {"kind": hold.kind.value, "by": hold.by, "until_s": hold.until_s, "after": after}
+
+
+def _time_spent(job: Job) -> TimeSpentObject:
     """Where its time had gone when it came into its present state."""
     until_s = job.story[-1].at_s if job.story else job.submit_s
-    return time_spent(job.story, job.story_left_out, until_s)._asdict()
+    return cast("TimeSpentObject", time_spent(job.story, job.story_left_out, until_s)._asdict())
 
 
-def _checkpoint(contract: CheckpointContract | None) -> Body | None:
-    return None if contract is None else {**contract._asdict(), "saved_codes": [*contract.saved_codes]}
+def _checkpoint(contract: CheckpointContract | None) -> CheckpointObject | None:
+    if contract is None:
+        return None
+    return {
+        "signal": contract.signal,
+        "lead_s": contract.lead_s,
+        "saved_codes": [*contract.saved_codes],
+        "reforms": contract.reforms,
+    }
 
 
-def _constraints(held_to: Constraints) -> Body:
+def _constraints(held_to: Constraints) -> ConstraintsObject:
     """What a job is held to besides what was declared; empty of most."""
     if held_to == UNCONSTRAINED:
         return {}
@@ -145,21 +190,25 @@ def _constraints(held_to: Constraints) -> Body:
         body["checkpoint"] = _checkpoint(held_to.checkpoint)
     if held_to.sizes_lost:
         body["sizes_lost"] = list(held_to.sizes_lost)
-    return body
+    return cast("ConstraintsObject", body)
 
 
-def sharing_view(co_runners: CoRunners | None) -> Body | None:
+def sharing_view(co_runners: CoRunners | None) -> SharingObject | None:
     """Return how a running job shares its GPUs; None when it shares none."""
     if co_runners is None:
         return None
-    body: Body = {**co_runners._asdict(), "mates": list(co_runners.mates), "others": list(co_runners.others)}
-    names = {"share_ratio": "share_asked_ratio", "predicted": "slowdown_predicted", "measured": "slowdown_measured"}
-    return {names.get(name, name): value for name, value in body.items()}
+    return {
+        "mates": list(co_runners.mates),
+        "others": list(co_runners.others),
+        "share_asked_ratio": co_runners.share_ratio,
+        "slowdown_predicted": co_runners.predicted,
+        "slowdown_measured": co_runners.measured,
+    }
 
 
-def rate_view(rate: Rate) -> Body:
+def rate_view(rate: Rate) -> RateObject:
     """Return how fast a job is believed to go, and what makes it differ from itself alone as it asked to run."""
-    factors = rate.factors._asdict()
+    size, cores, turns, bus, gpu = map(_factor, rate.factors)
     return {
         "steps_per_s": rate.steps_per_s,
         "ratio": rate.ratio,
@@ -167,16 +216,28 @@ def rate_view(rate: Rate) -> Body:
         "sentence": rate.source.sentence,
         "samples": rate.samples,
         "spread_ratio": rate.spread_ratio,
-        "factors": {name: {**factor._asdict(), "source": factor.source.value} for name, factor in factors.items()},
+        "factors": {"size": size, "cores": cores, "turns": turns, "bus": bus, "gpu": gpu},
     }
 
 
-def _throttle(throttle: Throttle) -> Body:
-    names = {"cores": list(throttle.cores), "withheld_cores": list(throttle.withheld)}
-    return {**names, "bandwidth_ratio": throttle.bandwidth_ratio}
+def _factor(factor: Factor) -> FactorObject:
+    return {
+        "slowdown": factor.slowdown,
+        "source": factor.source.value,
+        "samples": factor.samples,
+        "spread_ratio": factor.spread_ratio,
+    }
 
 
-def _placement(placement: Placement | None) -> Body:
+def _throttle(throttle: Throttle) -> ThrottleObject:
+    return {
+        "cores": list(throttle.cores),
+        "withheld_cores": list(throttle.withheld),
+        "bandwidth_ratio": throttle.bandwidth_ratio,
+    }
+
+
+def _placement(placement: Placement | None) -> PlaceObject:
     if placement is None:
         return {"node": None, "nodes": [], "gpus": [], "lanes": [], "booked_cores": []}
     return {
@@ -188,18 +249,28 @@ def _placement(placement: Placement | None) -> Body:
     }
 
 
-def finished_view(document: Mapping[str, Any]) -> Body:
+def finished_view(document: Mapping[str, Any]) -> JobObject:
     """Return a finished job's record: the job's own fields joined with the finished object's."""
     job = documents.decode_job(document["job"])
     finished = document["finished"]
     sample = finished.get("progress")
     progress = documents.decode_progress(sample) if sample else None
     body = job_view(job, document["model_name"], document["policy"], progress)
-    body |= dict.fromkeys(("exit_code", "signal", "outcome", "detail", "log_bytes"))
-    body |= {"step_durations_s": [], "log_truncated": False}
-    kept = {"node", "start_s", "end_s", "progress"}
-    body |= {name: value for name, value in finished.items() if name not in kept}
-    return body
+    ending: EndingObject = {
+        "exit_code": None,
+        "signal": None,
+        "outcome": None,
+        "detail": None,
+        "log_bytes": None,
+        "step_durations_s": [],
+        "log_truncated": False,
+    }
+    told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
+    return cast("JobObject", {**body, **ending, **told})
+
+
+_FROM_THE_JOB = frozenset({"node", "start_s", "end_s", "progress"})
+"""Of how the last attempt ended, what the job itself says, in the scheduler's time."""
 
 
 def node_view(

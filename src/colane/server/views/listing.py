@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from colane.api.jobs import JobObject, ListingAnswer, ReasonObject
 from colane.model.job import Job, JobState
 from colane.server.http.sight import Sight
-from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.store.unreadable import readable
@@ -25,7 +25,7 @@ WHY_MAX: Final = 20
 """Each present reason is a question to the policy, so only the first in line are asked for."""
 
 PAGE_ROWS: Final = 500
-NO_REASON: Final[Body] = {"why": None, "sentence": "", "facts": {}, "jobs": []}
+NO_REASON: Final[ReasonObject] = {"why": None, "sentence": "", "facts": {}, "jobs": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Wanted:
             return False
         return all(labels.get(name) == value for name, value in self.labels.items())
 
-    def shown(self, document: Document) -> Body | None:
+    def shown(self, document: Document) -> JobObject | None:
         """Return the record of a finished job that is asked for."""
         spec = document["job"]["spec"]
         return finished_view(document) if self.has(spec["user"], spec["labels"]) else None
@@ -76,7 +76,7 @@ def choose(jobs: Iterable[Job], wanted: Wanted) -> Chosen:
     return Chosen(shown, max(0, len(placed) - wanted.limit), max(0, len(queued) - wanted.limit))
 
 
-async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> Body:
+async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> ListingAnswer:
     """Return the jobs asked for, in order of id but ended ones first, and how many are left out.
 
     Raises:
@@ -91,7 +91,7 @@ async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> Body:
     }
 
 
-def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[Body]:
+def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[JobObject]:
     """Views with the present reasons of the first that wait: what a view brings is from the last move."""
     left = WHY_MAX
     for job in shown:
@@ -99,31 +99,31 @@ def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[Body]:
         if job.state is JobState.QUEUED and left:
             left -= 1
             reason = why_live(driver, job)
-            view |= {"why": reason["why"], "reason": reason["sentence"]}
+            view["why"], view["reason"] = reason["why"], reason["sentence"]
         yield view
 
 
-def view_of(driver: LiveDriver, job: Job) -> Body:
+def view_of(driver: LiveDriver, job: Job) -> JobObject:
     """Return a live job as the API shows it."""
     read_model = driver.read_model
     name, progress, length = read_model.model_names.get(job.id), driver.progress.get(job.id), kind_of(job.spec)
     return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), read_model.lengths.get(length))
 
 
-def why_live(driver: LiveDriver, job: Job) -> Body:
+def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
     """Return why a live job is where it is; of one that has just ended, why it was there."""
     if job.id in driver.core.state.jobs:
         return explain(driver.core.why(job.id, driver.now()))
     return explain(job.reason) if job.reason else NO_REASON
 
 
-def last_ended(store: Store, wanted: Wanted) -> tuple[list[Body], bool]:
+def last_ended(store: Store, wanted: Wanted) -> tuple[list[JobObject], bool]:
     """Return the last jobs that have ended, in order of id, and whether there are more.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    found: list[Body] = []
+    found: list[JobObject] = []
     before: str | None = None
     texts = _texts(wanted)
     while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
@@ -134,7 +134,7 @@ def last_ended(store: Store, wanted: Wanted) -> tuple[list[Body], bool]:
     return found[: wanted.limit][::-1], len(found) > wanted.limit
 
 
-def finished(store: Store, wanted: Wanted, after: int) -> Iterator[Body]:
+def finished(store: Store, wanted: Wanted, after: int) -> Iterator[JobObject]:
     """Yield records of finished jobs with ids above `after`, in order of id, read page by page.
 
     Raises:

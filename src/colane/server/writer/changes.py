@@ -6,6 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from colane.api.wire import ProfileBody, ValueBody
+from colane.api.wire_nodes import (
+    BandwidthBody,
+    FinishedBody,
+    GpuBody,
+    JobReport,
+    NodeBody,
+    ProgressBody,
+    ReportBody,
+)
 from colane.core.cluster.state import ClusterState
 from colane.core.events import (
     BandwidthObserved,
@@ -33,16 +43,6 @@ from colane.model.progress import Progress
 from colane.model.words import count
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError
-from colane.server.http.wire import ProfileBody, ValueBody
-from colane.server.http.wire_nodes import (
-    BandwidthBody,
-    FinishedBody,
-    GpuBody,
-    JobReport,
-    NodeBody,
-    ProgressBody,
-    ReportBody,
-)
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
 from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, Delete, Document, Store

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from colane.api.wire_nodes import NodeBody
 from colane.core.events import Event
 from colane.model.hardware import Drain
 from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.http.access import TokenRecord
-from colane.server.http.wire_nodes import NodeBody
 from colane.server.store.documents import Body
 from colane.server.store.store import AuditEntry, Delete
 from colane.server.submitting.admission import Admitted

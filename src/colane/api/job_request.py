@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, create_model
 
+from colane.api.wire import WireModel
 from colane.model.field_values import (
     Amount,
     Flag,
@@ -23,7 +24,6 @@ from colane.model.field_values import (
 from colane.model.job_fields import JOB_FIELDS, JobField
 from colane.model.problem import Problem
 from colane.model.sizes import check_sizes, parse_sizes
-from colane.server.http.wire import WireModel
 
 
 def _sizes(value: object) -> tuple[int, ...]:
@@ -51,6 +51,7 @@ def _of_text(parse: Callable[[object], float]) -> Callable[[object], object]:
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
+BATCH_JOBS_MAX: Final = 100_000
 ANNOTATED: Any = Annotated
 LITERAL: Any = Literal
 """As values: the types of a request's fields are made at run time."""
@@ -138,6 +139,25 @@ else:
         __doc__="A job: paper A's object (with `model_name`), or a `command`; both take the other fields.",
         **{name: member for field in JOB_FIELDS for name, member in _members(field)},
     )
+
+
+class Batch(WireModel):
+    """The long form of a batch."""
+
+    jobs: list[JobRequest] = Field(max_length=BATCH_JOBS_MAX)
+
+
+class SuspendBody(WireModel):
+    """How a job is suspended."""
+
+    to_host: bool = False
+
+
+class ResumeBody(WireModel):
+    """When a job that waits may start."""
+
+    at: Annotated[str, Field(max_length=64)] | None = None
+
 
 AMOUNTS: Final = tuple(field for field in JOB_FIELDS if field.text)
 

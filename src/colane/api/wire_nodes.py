@@ -6,13 +6,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from colane.model.field_values import NO_CONTROLS
-from colane.model.hardware import TIME_SLICE, TO_HOST_BYTES_PER_S
-from colane.model.job_fields import CORES_MAX
-from colane.model.sizes import GPUS_MAX
-from colane.model.versions import ADDRESS_SCHEMES, ENDS, LINKS, PHASES, TURNS
-from colane.model.words import count
-from colane.server.http.wire import (
+from colane.api.wire import (
     TEXT_MAX,
     AgentModel,
     Count,
@@ -26,6 +20,12 @@ from colane.server.http.wire import (
     Text,
     WireModel,
 )
+from colane.model.field_values import NO_CONTROLS
+from colane.model.hardware import TIME_SLICE, TO_HOST_BYTES_PER_S
+from colane.model.job_fields import CORES_MAX
+from colane.model.sizes import GPUS_MAX
+from colane.model.versions import ADDRESS_SCHEMES, ENDS, LINKS, PHASES, TURNS
+from colane.model.words import count
 
 JOBS_PER_REPORT_MAX: Final = 10_000
 ID_DIGITS_MAX: Final = 16

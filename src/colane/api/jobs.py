@@ -1,0 +1,339 @@
+"""Answers about jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import TypedDict
+
+JobRequestObject = dict[str, Any]
+"""A job request as it is sent: its fields are the rows of `model.job_fields`, by which `JobRequest` judges it."""
+
+
+class JobIdAnswer(TypedDict):
+    """The answer of what changes one job."""
+
+    id: int
+
+
+class JobIdsAnswer(TypedDict):
+    """The answer of what submits or changes several jobs, in their order."""
+
+    ids: list[int]
+
+
+class ReasonObject(TypedDict):
+    """Why a job is where it is.
+
+    Attributes:
+        why: Code; None where nothing is known.
+        facts: The numbers and names of the sentence.
+        jobs: Other jobs that it names.
+        sentence: For people.
+    """
+
+    why: str | None
+    facts: dict[str, object]
+    jobs: list[int]
+    sentence: str
+
+
+class WhyAnswer(ReasonObject):
+    """The answer of `/job/{id}/why`; `now` has sentences about how a running job stands."""
+
+    now: list[str]
+
+
+class StoryLineObject(ReasonObject):
+    """A move of a job's life."""
+
+    at_s: float
+    state: str
+
+
+class HoldObject(TypedDict):
+    """What keeps a waiting job from starting; see `model.Hold`. `after` is a condition, as `ok:12`."""
+
+    kind: str
+    by: str
+    until_s: float | None
+    after: str | None
+
+
+class CheckpointObject(TypedDict):
+    """How a job is asked to save its state; see `model.CheckpointContract`."""
+
+    signal: str
+    lead_s: float
+    saved_codes: list[int]
+    reforms: bool
+
+
+class NeedsObject(TypedDict):
+    """What its owner declared of a job's needs: the fields that `model.job_fields` places here, and two besides.
+
+    `sizes` is empty where `gpus` is the only number it can run on; `batch_per_gpu` says that `batch_size` is of each.
+    """
+
+    gpus: int
+    gpu_type: str | None
+    gpu_memory_bytes: int | None
+    cores: int
+    host_memory_bytes: int
+    host_bandwidth_bytes_per_s: int
+    time_limit_s: float | None
+    after: str
+    if_never: str
+    retries: int
+    share: bool
+    preemptible: bool
+    checkpoint: CheckpointObject | None
+    abortable: bool
+    kind: str
+    latency_s: float | None
+    weight: float
+    group: str
+    multi_node: bool
+    anti_collocation: bool
+    utility_min: float
+    comm_weight: int | None
+    comm_pattern: str
+    category: str
+    core_hints: list[str]
+    steps_limit: int | None
+    measurement_group: str | None
+    measurement_group_size: int
+    batch_per_gpu: bool
+    sizes: list[int]
+
+
+class ConstraintsObject(TypedDict, total=False):
+    """What was learnt of a job or imposed on it; see `model.Constraints`. What does not hold is left out."""
+
+    isolated: bool
+    not_preemptible: bool
+    checkpoint: CheckpointObject
+    sizes_lost: list[int]
+    cores: int
+    sharing_domain: str
+    gpu_memory_bytes: int
+    steps_total_doubted: bool
+
+
+class ThrottleObject(TypedDict):
+    """How a job without GPUs is held back; see `model.Throttle`."""
+
+    cores: list[int]
+    withheld_cores: list[int]
+    bandwidth_ratio: float
+
+
+class SharingObject(TypedDict):
+    """How a running job shares its GPUs: with jobs in its lanes, and others. Slowdowns are against running alone."""
+
+    mates: list[int]
+    others: list[int]
+    share_asked_ratio: float | None
+    slowdown_predicted: float | None
+    slowdown_measured: float | None
+
+
+class FactorObject(TypedDict):
+    """One thing that changes a job's speed; see `perf.Factor`."""
+
+    slowdown: float
+    source: str
+    samples: int
+    spread_ratio: float | None
+
+
+class FactorsObject(TypedDict):
+    """What a job's speed is made of; see `perf.Factors`."""
+
+    size: FactorObject
+    cores: FactorObject
+    turns: FactorObject
+    bus: FactorObject
+    gpu: FactorObject
+
+
+class RateObject(TypedDict):
+    """How fast a job is believed to go; see `perf.Rate`. `ratio` is of its speed alone, as it asked to run."""
+
+    steps_per_s: float | None
+    ratio: float
+    source: str
+    sentence: str
+    samples: int
+    spread_ratio: float
+    factors: FactorsObject
+
+
+class TimeSpentObject(TypedDict):
+    """Where a job's time had gone when it came into its present state; see `model.TimeSpent`."""
+
+    queueing_s: float
+    launching_s: float
+    running_s: float
+    paused_s: float
+    checkpointing_s: float
+    untold_s: float
+
+
+class ProgressObject(TypedDict):
+    """A sample of a running attempt, as agents report and jobs show it; see `model.Progress`."""
+
+    at_s: float
+    steps: int
+    steps_total: int | None
+    first_step_s: float | None
+    last_step_s: float | None
+    step_mean_s: float | None
+    step_median_s: float | None
+    loss: float | None
+    persistent_bytes: int | None
+    peak_bytes: int | None
+    memory_by: str
+    overhead_bytes: int | None
+    cpu_s: float | None
+    occupancy_ratio: float | None
+    bandwidth_ratio: float | None
+    others_ratio: float | None
+    occupancy_by: str
+    note: str
+    turn: str
+    turn_service_s: float | None
+    turn_wait_s: float | None
+    turn_share_ratio: float | None
+    turn_quantum_s: float | None
+    turn_handoff_s: float | None
+    on_host_bytes: int | None
+    host_refusal: str
+    saved_s: float | None
+    steps_saved: int | None
+    save_problem: str
+    saves_asked: int
+    noise_scale: float | None
+    saves: bool
+    reforms: bool
+    ranks: int
+
+
+class StallObject(TypedDict):
+    """How long a running job has made no step, and how long one usually takes it."""
+
+    no_step_s: float
+    step_s: float
+
+
+class AttemptObject(TypedDict):
+    """One attempt of a job: where its log lies, when it ran, why it ended (empty while it goes on)."""
+
+    number: int
+    node: str
+    assigned_s: float
+    start_s: float | None
+    end_s: float | None
+    why: str
+
+
+class DeclaredObject(TypedDict):
+    """What its owner declared of a job: the fields that `model.job_fields` places in the job itself."""
+
+    name: str
+    priority: int
+    labels: dict[str, str]
+    comment: str
+    pool: str
+    user: str
+    family: str
+    steps_total: int | None
+    batch_size: int | None
+
+
+class PlaceObject(TypedDict):
+    """Where a job runs: lanes are in the order of `gpus`, whose names are `node/number`. Empty of one that waits."""
+
+    node: str | None
+    nodes: list[str]
+    gpus: list[str]
+    lanes: list[int]
+    booked_cores: list[int]
+
+
+class EndingObject(TypedDict, total=False):
+    """What a job that has ended has besides: how its last attempt ended, None where it had none."""
+
+    exit_code: int | None
+    signal: int | None
+    outcome: str | None
+    detail: str | None
+    log_bytes: int | None
+    step_durations_s: list[float]
+    log_truncated: bool
+
+
+class CommonJobObject(DeclaredObject, PlaceObject):
+    """What every answer has of a job, live or ended."""
+
+    id: int
+    submit_s: float
+    first_start_s: float | None
+    start_s: float | None
+    first_step_s: float | None
+    end_s: float | None
+    attempt: int
+    failures: int
+    throttle: ThrottleObject | None
+    state: str
+    model_name: str | None
+    suspended: bool
+    suspended_via: str
+    holds: list[HoldObject]
+    on_host_bytes: int | None
+    sharing: SharingObject | None
+    rate: RateObject | None
+    cores_useful: int | None
+    policy: str
+    needs: NeedsObject
+    constraints: ConstraintsObject
+    saved_s: float | None
+    lost_s: float
+    time_spent: TimeSpentObject
+    steps_kept: int
+    saves_failed: int
+    why: str | None
+    reason: str | None
+    steps: int
+    progress: ProgressObject | None
+    story_left_out: int
+    story: list[StoryLineObject]
+    stalled: StallObject | None
+    steps_total_learned: int | None
+
+
+class ShownObject(TypedDict, total=False):
+    """What `/job/{id}` alone has; command and directory only where its owner or an operator asks."""
+
+    attempts: list[AttemptObject]
+    command: list[str] | None
+    workdir: str | None
+
+
+class JobObject(CommonJobObject, EndingObject, ShownObject):
+    """A job, live or ended, as whichever answer has it."""
+
+
+class LeftOutObject(TypedDict):
+    """How many jobs a listing leaves out; of ended ones, whether there are more."""
+
+    running: int
+    queued: int
+    ended: bool
+
+
+class ListingAnswer(TypedDict):
+    """The answer of `/listing`."""
+
+    jobs: list[JobObject]
+    left_out: LeftOutObject

@@ -1,0 +1,61 @@
+"""Holds every answer against the type that its route declares: no key is missing, misspelt or undeclared."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import ConfigDict, TypeAdapter
+
+from colane.api.jobs import EndingObject, JobObject
+from colane.model.job import ENDED
+
+OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events")}
+"""Routes whose answer is a text or a stream."""
+
+
+def declared(app: FastAPI) -> dict[tuple[str, str], Any]:
+    """Return the type of the answer of each route that declares one, by method and path."""
+    return {
+        (method, route.path): route.responses[200]["model"]
+        for route in app.routes
+        if isinstance(route, APIRoute) and 200 in route.responses
+        for method in route.methods or ()
+    }
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what reads a list of one such answer, strictly: a type of its own takes no configuration, a list does."""
+    return TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))
+
+
+def judge(kind: Any, content: bytes) -> None:
+    """Raise pydantic's ValidationError where an answer is not what was declared."""
+    (answer,) = adapter(kind).validate_json(b"[" + content + b"]")
+    for job in answer if kind == list[JobObject] else [answer] if kind is JobObject else ():
+        has = EndingObject.__optional_keys__ & job.keys()
+        assert has == (EndingObject.__optional_keys__ if job["state"] in ENDED else set()), job
+
+
+class AnswerJudge:
+    """A hook of a client: judges each answer as it comes, and keeps which routes were judged."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._routes = [route for route in app.routes if isinstance(route, APIRoute)]
+        self._declared = declared(app)
+        self.judged: set[tuple[str, str]] = set()
+
+    async def __call__(self, response: httpx.Response) -> None:
+        method, path = response.request.method, response.request.url.path
+        if response.status_code != 200:
+            return
+        for route in self._routes:
+            kind = self._declared.get((method, route.path))
+            if kind is not None and method in (route.methods or ()) and route.path_regex.match(path):
+                judge(kind, await response.aread())
+                self.judged.add((method, route.path))
+                return
