@@ -546,6 +546,7 @@ class Service:
             "nodes": len(self.read_model.nodes) - lost,
             "lost_nodes": lost,
             "unreadable": public_names(self.store.unreadable())[:UNREADABLE_SHOWN_MAX],
+            "faults": self.driver.faults.met,
             "state_version": self.read_model.counters.version,
             "events": self.feed.last_number,
             "started_s": self.started_s,

@@ -23,12 +23,14 @@ from colane.scheduling.registry import NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Caller, Role
+from colane.server.http.problems import RefusedError
 from colane.server.service import Service
 from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWriter, Transaction, job_key
 from colane.server.writer import changes
 from colane.server.writer.board import read_board
+from colane.server.writer.boundary import FaultLog
 from colane.server.writer.clock import Clocks
 from colane.server.writer.driver import restore_state
 from colane.server.writer.turn import Turn
@@ -88,6 +90,19 @@ class CrashingStore(MemoryStore):
     def be_of_another_cluster(self) -> None:
         """As `copies.restore` has it: job ids are given a second time."""
         self._collections[META].pop(CLUSTER_KEY, None)
+
+
+class FaultsAreProblems(FaultLog):
+    """A fault that costs a request alone is one that no request should meet."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__()
+        self._problems = problems
+
+    def refuse(self, error: Exception) -> RefusedError:
+        """See `FaultLog.refuse`."""
+        self._problems.append(f"a request met {error!r}")
+        return super().refuse(error)
 
 
 class Copy(NamedTuple):
@@ -224,6 +239,7 @@ class FaultyCluster:
                     self.note(f"the scheduler cannot start: {error}")
                     self.kill_server(START_AGAIN_S)
                     return
+                self.service.driver.faults = FaultsAreProblems(self.clock.problems)
                 await self.service.run()
 
         self.server.start(main)

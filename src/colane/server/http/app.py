@@ -28,6 +28,7 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
     app.add_middleware(Gate, rules=rules)
     return app
 
@@ -52,6 +53,11 @@ async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     problems = from_pydantic(errors, JobRequest.model_fields)
     status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
     return refusal_response(RefusedError(status, problems))
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    service: Service = request.app.state.service
+    return refusal_response(service.driver.faults.refuse(error))
 
 
 async def _http_error(_request: Request, error: Exception) -> JSONResponse:

@@ -49,9 +49,14 @@ class QuotaKeeper:
             self._demand_room(bound, specs, turn)
         for bound, specs in asked.items():
             if bound.limits.submits_per_minute is not None:
-                self._submitted[bound.name].extend([turn.now_s] * len(specs))
+                turn.submissions[bound.name] += len(specs)
         self.tell_groups(turn, {job.spec.user for job in jobs})
         return changes.submit(turn, jobs)
+
+    def count(self, turn: Turn) -> None:
+        """Remember what was submitted in a turn that has become durable."""
+        for name, jobs in turn.submissions.items():
+            self._submitted[name].extend([turn.now_s] * jobs)
 
     def resume(self, turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
         """Let a suspended job go on; one that waits not before a time, where there is one.
@@ -99,7 +104,7 @@ class QuotaKeeper:
                     f"{text}; submit {len(asked)} more when some have started, "
                     "or ask an operator for a larger `queued` (colane server --limits FILE)",
                 )
-        self._demand_pace(bound, len(asked), turn.now_s)
+        self._demand_pace(bound, len(asked), turn)
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
         """Jobs under a limit that wait, those of this turn included."""
@@ -108,10 +113,11 @@ class QuotaKeeper:
         is_under = {user: bound in self._bounds(user) for user in set(users)}
         return sum(is_under[user] for user in users)
 
-    def _demand_pace(self, bound: Bound, asked: int, now_s: float) -> None:
+    def _demand_pace(self, bound: Bound, asked: int, turn: Turn) -> None:
         most, recent = bound.limits.submits_per_minute, self._submitted[bound.name]
-        while recent and recent[0] <= now_s - MINUTE_S:
+        while recent and recent[0] <= turn.now_s - MINUTE_S:
             recent.popleft()
-        if most is not None and len(recent) + asked > most:
-            text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {len(recent)}"
+        submitted = len(recent) + turn.submissions[bound.name]
+        if most is not None and submitted + asked > most:
+            text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {submitted}"
             raise RefusedError.because(TOO_MANY, f"{text}; wait, or send fewer at once")

@@ -2,6 +2,9 @@
 
 Nothing leaves before it is durable: answers, nudges, events and the board all come after the commit. When a commit
 fails, every request that waited gets 503 and the core is rebuilt from the store, so it never runs ahead.
+
+A request that nothing here was written for costs itself alone: where preparing it raises, it is answered 500; where
+the core raises, the core is rebuilt and the turn's requests are asked again, each in a turn of its own.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from colane.server.store.unreadable import get_readable, judge, readable
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.views.jobs_and_nodes import MemoryView
 from colane.server.writer.board import ReadModel, read_board
+from colane.server.writer.boundary import FaultLog
 from colane.server.writer.clock import ServiceClock
 from colane.server.writer.notifier import Notifier
 from colane.server.writer.turn import Turn
@@ -69,11 +73,27 @@ Prepare = Callable[[Turn], Answer]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request in the queue."""
+    """A request in the queue.
+
+    Attributes:
+        prepare: What it changes; asked again where the turn came to nothing, so it alters the turn alone.
+        future: Where its answer is waited for.
+        answer: What it is told once the turn is durable.
+        is_suspect: It was in a turn that raised: it gets a turn of its own.
+    """
 
     prepare: Prepare[Any]
     future: asyncio.Future[Any]
     answer: Any = None
+    is_suspect: bool = False
+
+
+class _CoreError(Exception):
+    """The core raised, or what it decided cannot be written down."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +125,7 @@ class LiveDriver:
         keeper: Refuses what users submit beyond their limits.
         epoch: Of this start, by which the store knows the only writer.
         problem: Why nothing can be written at present, None while all is well.
+        faults: Of the scheduler itself, met by requests.
     """
 
     store: Store
@@ -127,6 +148,7 @@ class LiveDriver:
     _next_tick_steady_s: float = 0.0
     _timer_s: float | None = None
     _knows_groups: bool = False
+    faults: FaultLog = field(default_factory=FaultLog)
 
     def load(self) -> None:
         """Read everything back from the store.
@@ -212,7 +234,7 @@ class LiveDriver:
         return await future
 
     async def run(self) -> None:
-        """Take turns until `stop`; another exception from here is a bug, and the process should end with it.
+        """Take turns until `stop`; another exception from here is a bug that no request brought: the process ends.
 
         Raises:
             SupersededError: A newer scheduler writes to the store.
@@ -250,14 +272,8 @@ class LiveDriver:
             self._next_tick_steady_s = loop.time() + self.timing.tick_s
             return
         turn = self._gather(loop.time())
-        outcome = self.core.step(turn.events, turn.now_s)
-        self._timer_s = outcome.wake_s
-        if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
-            self._timer_s = turn.now_s + AGAIN_MIN_S
-        if isinstance(self.decider, GuardedPolicy):
-            self.decider.settle(outcome.rejected)
         try:
-            entry = compose(turn, outcome, self._hardware(outcome), self.decider.name, self._launch_spec)
+            outcome, entry = self._decide(turn)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
                 writer = StoreWriter(self.epoch, self.feed.last_number)
@@ -265,36 +281,89 @@ class LiveDriver:
                 self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
                 self._tell(entry, outcome, last)
+        except _CoreError as error:
+            self._suspect(error.cause)
+            return
         except StoreError as error:
             self._note(error)
             _fail(self._taken, str(error))
             self._reload()
             return
+        self.keeper.count(turn)
         for waiting in self._taken:
             _resolve(waiting)
 
-    def _gather(self, steady_s: float) -> Turn:
-        now_s = self.now()
-        turn = Turn(
-            self.read_model, now_s, self.read_model.counters.next_job_id, self.progress, self.timing.clock.mark(now_s)
-        )
+    def _decide(self, turn: Turn) -> tuple[Outcome, LedgerEntry]:
+        try:
+            outcome = self.core.step(turn.events, turn.now_s)
+            self._timer_s = outcome.wake_s
+            if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
+                self._timer_s = turn.now_s + AGAIN_MIN_S
+            if isinstance(self.decider, GuardedPolicy):
+                self.decider.settle(outcome.rejected)
+            return outcome, compose(turn, outcome, self._hardware(outcome), self.decider.name, self._launch_spec)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _CoreError(error) from error
+
+    def _suspect(self, error: Exception) -> None:
+        """What the core did is undone; the only request of a turn is to blame, any of several may be.
+
+        Raises:
+            Exception: It comes without any request as well: the process ends, and its requests get 503.
+        """
+        if not self._reload():
+            return  # they get 503 in the next turn
+        if not self._taken:
+            raise error
+        self.core.step([Tick()], self.now())
+        self._reload()
+        if len(self._taken) == 1:
+            _refuse(self._taken[0], self.faults.refuse(error))
+        else:
+            for waiting in self._taken:
+                waiting.is_suspect = True
+            self._queue.extendleft(reversed(self._taken))
         self._taken = []
+
+    def _new_turn(self) -> Turn:
+        now_s, next_id = self.now(), self.read_model.counters.next_job_id
+        self._taken = []
+        return Turn(self.read_model, now_s, next_id, self.progress, self.timing.clock.mark(now_s))
+
+    def _gather(self, steady_s: float) -> Turn:
+        turn = self._new_turn()
         while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
-            waiting = self._queue.popleft()
-            try:
-                waiting.answer = waiting.prepare(turn)
-            except RefusedError as refused:
-                _refuse(waiting, refused)
-            except StoreError as error:
-                _refuse(waiting, RefusedError.of(error))
-            else:
-                self._taken.append(waiting)
+            if self._queue[0].is_suspect and self._taken:
+                break
+            turn = self._take(turn, self._queue.popleft())
+            if self._taken and self._taken[-1].is_suspect:
+                return turn  # without time and groups: what raises now is the request's own doing
         if not self._knows_groups:
             self._knows_groups = True
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + self.timing.tick_s
             self._add_time(turn)
+        return turn
+
+    def _take(self, turn: Turn, waiting: _Waiting) -> Turn:
+        """Put a request into a turn, and return it, or the turn to go on with in its place."""
+        before = turn.size
+        try:
+            waiting.answer = waiting.prepare(turn)
+        except RefusedError as refused:
+            _refuse(waiting, refused)
+        except StoreError as error:
+            _refuse(waiting, RefusedError.of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            _refuse(waiting, self.faults.refuse(error))
+            if turn.size != before:  # half of it is in the turn: the others are asked again for another
+                self._queue.extendleft(reversed(self._taken))
+                return self._new_turn()
+        else:
+            self._taken.append(waiting)
         return turn
 
     def _add_time(self, turn: Turn) -> None:

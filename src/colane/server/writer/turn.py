@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from colane.api.wire_nodes import NodeBody
 from colane.core.events import Event
@@ -17,6 +18,9 @@ from colane.server.store.store import AuditEntry, Delete
 from colane.server.submitting.admission import Admitted
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
+
+GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clock"})
+"""Fields that a turn begins with; requests add to the others."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,7 @@ class Turn:
         clears: Collections to empty.
         deletes: Single documents to remove beside those that the outcome gives.
         answers: First answers by idempotency key.
+        submissions: How many jobs were submitted, by name of the limit that counts them.
         audit: Lines beside those that the outcome gives.
     """
 
@@ -65,8 +70,18 @@ class Turn:
     clears: list[str] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)
     answers: dict[str, Body] = field(default_factory=dict)
+    submissions: Counter[str] = field(default_factory=Counter)
     audit: list[AuditEntry] = field(default_factory=list)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """How much stands in it: the same before and after a request that added nothing."""
+        return tuple([len(getattr(self, part)) for part in ADDED])
 
     def record(self, kind: str, **body: Any) -> None:  # noqa: ANN401
         """Add an audit line."""
         self.audit.append(AuditEntry(self.now_s, kind, body))
+
+
+ADDED: Final = tuple(each.name for each in fields(Turn) if each.name not in GIVEN)
+"""What requests add to."""
