@@ -178,6 +178,19 @@ class TestWriter:
         assert store.commit(line, StoreWriter(1)) == 2
         assert store.commit(line, StoreWriter(1, events=2)) == 3
 
+    def test_a_commit_that_names_the_version_makes_all_others_that_name_it_fail(self, store: Store) -> None:
+        self.drawn(store, 1, StoreWriter(0))
+        assert store.version() == 0, "a commit that names none changes none"
+        store.commit(Transaction(puts=[put("a", 1)]), StoreWriter(1, version=0))
+        assert store.version() == 1
+        for version in (0, 2):
+            with pytest.raises(ConflictError, match=f"the store is at version 1, not {version}"):
+                store.commit(Transaction(puts=[put("a", 2)], clears=[JOBS]), StoreWriter(1, version=version))
+        assert (store.get(JOBS, "a"), store.version()) == ({"value": 1}, 1)
+        store.commit(Transaction(puts=[put("a", 2)]), StoreWriter(1))
+        store.commit(Transaction(puts=[put("a", 3)]), StoreWriter(1, version=1))
+        assert (store.get(JOBS, "a"), store.version()) == ({"value": 3}, 2)
+
 
 def test_an_empty_transaction_is_false() -> None:
     assert not Transaction()

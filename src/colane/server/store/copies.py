@@ -10,9 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from colane.server.store.checksums import decoded
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.identity import CLUSTER_KEY
-from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, altered, decoded
+from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, altered
 from colane.server.store.store import META, StoreError, Unreadable
 from colane.server.writer.board import DECODERS
 

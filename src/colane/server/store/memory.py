@@ -35,6 +35,7 @@ class MemoryStore:
         self._unreadable: dict[tuple[str, str], Unreadable] = {}
         self._collections: dict[str, dict[str, str]] = {name: {} for name in COLLECTIONS}
         self._audit: list[tuple[float, str, str]] = []
+        self._version = 0
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
@@ -43,7 +44,8 @@ class MemoryStore:
             if self.failure is not None:
                 raise StoreError(self.failure)
             if writer is not None:
-                judge_writer(writer, int(max(self._collections[EPOCHS], default="0")), len(self._audit))
+                judge_writer(writer, int(max(self._collections[EPOCHS], default="0")), len(self._audit), self._version)
+                self._version += writer.version is not None
             self._apply(transaction, puts)
             self._audit.extend(lines)
             return len(self._audit)
@@ -97,6 +99,10 @@ class MemoryStore:
     def last_audit_number(self) -> int:
         with self._lock:
             return len(self._audit)
+
+    def version(self) -> int:
+        with self._lock:
+            return self._version
 
     def unreadable(self) -> Sequence[Unreadable]:
         return list(self._unreadable.values())

@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colane.server.store.checksums import checksum, decoded, shown
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.copies import put_aside, read_only
-from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, checksum, decoded, know_checksums, shown
+from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, know_checksums
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     AUDIT,

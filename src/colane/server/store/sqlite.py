@@ -6,7 +6,6 @@ One connection writes, one reads; each has its lock, so any thread may call any 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 import threading
@@ -14,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
+from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
 from colane.server.store.store import (
     AUDIT,
     EPOCHS,
@@ -29,8 +28,6 @@ from colane.server.store.store import (
     UnreadableError,
     judge_writer,
 )
-
-log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S: Final = 5.0
 """A backup or a curious `sqlite3` shell may hold the lock for a moment; beyond that the write is refused."""
@@ -59,6 +56,10 @@ MIGRATIONS: Final = (
     ALTER TABLE audit ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1;
     UPDATE audit SET checksum = checksum(number, at_s, CAST(kind AS BLOB), CAST(body AS BLOB));
     """,
+    """
+    CREATE TABLE head (version INTEGER NOT NULL);
+    INSERT INTO head VALUES (0);
+    """,
 )
 """Step k brings schema version k to k + 1. Append only: stores in the field are brought up step by step."""
 
@@ -66,16 +67,6 @@ SUMMED_FROM: Final = 2
 """The first schema whose records have checksums."""
 
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
-ALTERED: Final = "it is not as it was written"
-
-
-def checksum(*fields: str | bytes | float | None) -> int:
-    """Return the checksum of a record's fields in their order, texts as they are or in UTF-8.
-
-    CRC-32 finds every change of up to 32 bits in a row, and of others all but one in 4 billion. It is no protection
-    against a person who may write the file.
-    """
-    return crc32(b"\0".join([each if isinstance(each, bytes) else _bytes(each) for each in fields]))
 
 
 def know_checksums(connection: sqlite3.Connection) -> None:
@@ -83,11 +74,7 @@ def know_checksums(connection: sqlite3.Connection) -> None:
     connection.create_function("checksum", -1, checksum, deterministic=True)
 
 
-def _bytes(field: str | float | None) -> bytes:
-    return (field if isinstance(field, str) else repr(field)).encode()
-
-
-class SqliteStore:
+class SqliteStore(Noting):
     """A store in one SQLite file; see `colane.server.store.store.Store` for the methods.
 
     Args:
@@ -100,11 +87,11 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        super().__init__()
         self._path = path
         self._mark = path.with_name(f"{path.name}-made")
         self._busy_timeout_s = busy_timeout_s
         self._is_scrubbed = False
-        self._unreadable: dict[tuple[str, str], Unreadable] = {}
         self._open: list[sqlite3.Connection] = []
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
@@ -142,18 +129,8 @@ class SqliteStore:
                     last = self._write(transaction, puts, lines, writer)
             except sqlite3.Error as error:
                 raise self._error("written", error) from error
-            if self._unreadable:
-                self._forget_unreadable(transaction)
+            self._forget_unreadable(transaction)
             return last
-
-    def _forget_unreadable(self, transaction: Transaction) -> None:
-        """What has been written anew, or removed, is unreadable no more."""
-        gone = {(put.collection, put.key) for put in transaction.puts} | {
-            (d.collection, d.key) for d in transaction.deletes
-        }
-        for place in list(self._unreadable):
-            if place in gone or place[0] in transaction.clears:
-                self._unreadable.pop(place, None)
 
     def _write(
         self,
@@ -167,7 +144,9 @@ class SqliteStore:
         last = _last_number(write)
         if writer is not None:
             newest = write.execute("SELECT max(key) FROM documents WHERE collection = ?", (EPOCHS,)).fetchone()[0]
-            judge_writer(writer, int(newest or 0), last)
+            judge_writer(writer, int(newest or 0), last, self._version_of(write))
+            if writer.version is not None:
+                write.execute("UPDATE head SET version = ?", (writer.version + 1,))
         write.executemany("DELETE FROM documents WHERE collection = ?", clears)
         write.executemany("DELETE FROM documents WHERE collection = ? AND key = ?", transaction.deletes)
         write.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", puts)
@@ -241,23 +220,17 @@ class SqliteStore:
         self._note(record)
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
 
-    def unreadable(self) -> Sequence[Unreadable]:
-        return list(self._unreadable.values())
-
-    def note_unreadable(self, record: Unreadable) -> bool:
-        is_news = (record.collection, record.key) not in self._unreadable
-        if is_news:
-            self._unreadable[record.collection, record.key] = record
-        return is_news
-
-    def _note(self, record: Unreadable) -> None:
-        if self.note_unreadable(record):
-            log.error("%s", record)
-
     def last_audit_number(self) -> int:
         with self._read_lock:
             try:
                 return _last_number(self._reader)
+            except sqlite3.Error as error:
+                raise self._error("read", error) from error
+
+    def version(self) -> int:
+        with self._read_lock:
+            try:
+                return self._version_of(self._reader)
             except sqlite3.Error as error:
                 raise self._error("read", error) from error
 
@@ -314,7 +287,7 @@ class SqliteStore:
         flaw = str(self._writer.execute("PRAGMA quick_check(1)").fetchone()[0])
         if flaw != "ok":
             raise StoreError(DAMAGED.format(path=self._path, flaw=flaw.splitlines()[-1]))
-        if self._version() == 0 and self._mark.exists():
+        if self._schema() == 0 and self._mark.exists():
             raise StoreError(
                 f"the store {self._path} is empty or gone, but there was one here: put it back, or remove {self._mark} "
                 "to begin anew, without any job"
@@ -327,11 +300,17 @@ class SqliteStore:
         except StoreError as error:
             raise StoreError(DAMAGED.format(path=self._path, flaw=error)) from error
 
-    def _version(self) -> int:
+    def _schema(self) -> int:
         return int(self._writer.execute("PRAGMA user_version").fetchone()[0])
 
+    def _version_of(self, connection: sqlite3.Connection) -> int:
+        row = connection.execute("SELECT version FROM head").fetchone()
+        if row is None or not isinstance(row[0], int):
+            raise StoreError(DAMAGED.format(path=self._path, flaw="its version is no number"))
+        return row[0]
+
     def _migrate(self) -> None:
-        version = self._version()
+        version = self._schema()
         if version > len(MIGRATIONS):
             raise StoreError(
                 f"the store {self._path} was written by a newer Colane (schema {version}, this one knows "
@@ -366,18 +345,6 @@ def _row(collection: str, key: str, body: str) -> tuple[str, str, str, int]:
     return collection, key, body, checksum(collection, key, body)
 
 
-def decoded(collection: str, key: bytes, body: bytes) -> tuple[str, Document] | Unreadable:
-    """Return one record as it is stored, and its key, or why it is none."""
-    try:
-        document = json.loads(body)
-        if isinstance(document, dict):
-            return key.decode(), document
-        problem = "it is no JSON object"
-    except (ValueError, RecursionError) as error:
-        problem = f"it is no JSON: {error}"
-    return Unreadable(collection, shown(key), problem)
-
-
 def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
     """Look through all records of a connection that gives texts as bytes; yield those not as they were written.
 
@@ -398,9 +365,3 @@ def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:
     for number, at_s, kind, body, known in read.execute("SELECT number, at_s, kind, body, checksum FROM audit"):
         if checksum(number, at_s, kind, body) != known:
             yield Unreadable(AUDIT, str(number), ALTERED)
-
-
-def shown(data: bytes | str | None) -> str:
-    """A text that may have been altered, as it can be shown."""
-    text = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
-    return "".join(sign if sign.isprintable() else "?" for sign in text)[:200]

@@ -7,6 +7,8 @@ Rules every store keeps (`tests/server/test_store_contract.py` runs them against
 * Keys are text and come back in ascending order of their UTF-8 bytes. Keys of jobs are padded
   (`job_key`), so that this is the order of ids.
 * There is one writer: the one that drew the newest epoch. A commit that names another is refused.
+* A commit that names the store's version adds one to it. Whether a commit whose connection broke was made, and whether
+  it is still to be, is not known: if it is made later, the next one names a version that is not the store's any more.
 * Reading is allowed from any thread and sees whole transactions only.
 * A record that is not as it was written is never given for one that is: reads of several leave it out, `get` raises,
   and `unreadable` names it.
@@ -160,10 +162,13 @@ class StoreWriter(NamedTuple):
     Attributes:
         epoch: The epoch that the writer drew; 0 before any was.
         events: Number of the newest audit line that it knows; None where the commit does not depend on it.
+        version: The store's version as the writer knows it, to which the commit adds one; None where the commit neither
+            depends on it nor changes what others depend on.
     """
 
     epoch: int
     events: int | None = None
+    version: int | None = None
 
 
 class Store(Protocol):
@@ -181,7 +186,9 @@ class Store(Protocol):
 
         Raises:
             SupersededError: The store's newest epoch is not the writer's. Nothing was changed.
-            ConflictError: Its newest audit line is not the one that the writer knows. Nothing was changed.
+            ConflictError: Its newest audit line or its version is not the one that the writer knows. Nothing was
+                changed.
+            StoreError: It was not made; over a network also where that is not known.
         """
 
     def get(self, collection: str, key: str) -> Document | None:
@@ -215,6 +222,13 @@ class Store(Protocol):
     def last_audit_number(self) -> int:
         """Return the number of the newest audit line, 0 when there is none."""
 
+    def version(self) -> int:
+        """Return how many commits have named a version.
+
+        Raises:
+            StoreError: It cannot be read, or is no more the store that was opened.
+        """
+
     def unreadable(self) -> Sequence[Unreadable]:
         """Return the records that were found not to be as they were written, in the order in which they were found."""
 
@@ -225,13 +239,16 @@ class Store(Protocol):
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""
 
     def scrub(self) -> None:
-        """Let nothing that was deleted be readable any more in files that are left, commands and environments first."""
+        """Let nothing that was deleted be readable any more in files that are left, commands and environments first.
+
+        A server over the network keeps files of its own, which are not ours to rewrite.
+        """
 
     def close(self) -> None:
-        """Release files. No other method may be called afterwards."""
+        """Release files and connections. No other method may be called afterwards."""
 
 
-def judge_writer(writer: StoreWriter, newest_epoch: int, events: int) -> None:
+def judge_writer(writer: StoreWriter, newest_epoch: int, events: int, version: int) -> None:
     """Refuse a writer that is not, or does not know, the newest.
 
     Raises:
@@ -245,6 +262,11 @@ def judge_writer(writer: StoreWriter, newest_epoch: int, events: int) -> None:
         )
     if writer.events not in {None, events}:
         raise ConflictError(f"the store has {events} events, not {writer.events}: it is read anew")
+    if writer.version not in {None, version}:
+        raise ConflictError(
+            f"the store is at version {version}, not {writer.version}, as a commit taken for lost was made: it is read "
+            "anew"
+        )
 
 
 def job_key(job_id: int) -> str:

@@ -41,6 +41,7 @@ from colane.server.store.store import (
     MEASUREMENTS,
     PROFILES,
     USED,
+    ConflictError,
     Document,
     Store,
     StoreError,
@@ -139,6 +140,7 @@ class LiveDriver:
     keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
     epoch: int = 0
     _core: Core | None = None
+    _store_version: int = 0
     _queue: deque[_Waiting] = field(default_factory=deque)
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -157,16 +159,31 @@ class LiveDriver:
             StoreError: The store cannot be read, or lacks what the service may not do without.
         """
         self._core = None
+        version = self._judged_version()
         judge(self.store)
         self.feed.catch_up()
         read_model = read_board(self.store)
         state = restore_state(self.store, read_model, self.config)
         judge(self.store)
+        if self._judged_version() != version:  # what was read may be of two moments
+            raise ConflictError("the store has changed while it was read: it is read anew")
+        self._store_version = version
         self.read_model = read_model
         self._core = Core(self.decider, state, self.config)
         self.keeper.forget_told()
         self._knows_groups = False
         self._timer_s = None
+
+    def _judged_version(self) -> int:
+        """The store's version, which never goes back."""
+        version = self.store.version()
+        if version < self._store_version:
+            raise StoreError(
+                f"the store has gone back from version {self._store_version} to {version} (a copy was put back, or a "
+                "replica that lagged has taken over): bring back the one that is ahead; or restart the "
+                "scheduler on what is there, which ends jobs that it does not know"
+            )
+        return version
 
     @property
     def core(self) -> Core:
@@ -276,8 +293,9 @@ class LiveDriver:
             outcome, entry = self._decide(turn)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
-                writer = StoreWriter(self.epoch, self.feed.last_number)
+                writer = StoreWriter(self.epoch, self.feed.last_number, self._store_version)
                 last = await loop.run_in_executor(committer, self.store.commit, transaction, writer)
+                self._store_version += 1
                 self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
                 self._tell(entry, outcome, last)
