@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ import httpx
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer, JobObject, WhyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
@@ -49,6 +49,7 @@ from colane.server.submitting import submission
 from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
+from colane.server.submitting.shared_family import believed_family
 from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
@@ -187,10 +188,16 @@ class Service:
         def prepare(turn: Turn) -> list[JobId]:
             ownership.demand_runnable(owned, turn.read_model)
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
+            admitted = [replace(job, spec=self._believed_spec(job.spec)) for job in admitted]
             waiting = Dependencies(turn, self.store, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, waiting)
 
         return prepare
+
+    def _believed_spec(self, spec: JobSpec) -> JobSpec:
+        """Of the family whose beliefs count for its user."""
+        family = believed_family(spec.family, spec.user, self.driver.core.state.beliefs)
+        return spec if family == spec.family else replace(spec, family=family)
 
     def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that judges and appends one job; problems name its fields alone."""

@@ -19,6 +19,7 @@ from colane.server.submitting.begin import begin_time_s, time_text
 from colane.server.submitting.family import derive_family, name_of
 from colane.server.submitting.hardware import Hardware
 from colane.server.submitting.qos import with_preset
+from colane.server.submitting.shared_family import owned_problem
 from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue
 
@@ -140,7 +141,7 @@ def begin_hold(text: str, now_s: float, field: str) -> Hold | None:
 
 
 def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
-    problems = []
+    problems = [found] if (found := owned_problem(request.family, request.user)) else []
     if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
     told = senseless(dict(request), has_gpus=request.gpus != (0,))
