@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 FLAGS = (
     table.POLICY, table.POLICY_BUDGET, table.DEVICES, table.TOPOLOGY, table.HOST_BANDWIDTH, table.HOST,
-    table.SERVER_PORT, table.SERVER_STATE, table.TOKEN_FILE, table.MPS, table.NAME, table.KEEP_FINISHED, table.LEASE,
-    table.LIMITS, table.SEE, table.SHARE_BETWEEN, table.TURNS, table.QUANTUM, table.GUARD, table.GUARD_AFTER,
-    table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW, table.CONTENTION, table.YIELD_BOUND, table.GRACE,
-    table.KEEP_JOBS,
+    table.SERVER_PORT, table.SERVER_STATE, table.STORE, table.STORE_PASSWORD_FILE, table.TOKEN_FILE, table.MPS,
+    table.NAME, table.KEEP_FINISHED, table.LEASE, table.LIMITS, table.SEE, table.SHARE_BETWEEN, table.TURNS,
+    table.QUANTUM, table.GUARD, table.GUARD_AFTER, table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW,
+    table.CONTENTION, table.YIELD_BOUND, table.GRACE, table.KEEP_JOBS,
 )  # fmt: skip
 
 
@@ -101,7 +101,9 @@ def _judge(topology: str) -> None:
 
 def _greeting(stack: LocalEngine) -> Iterator[str]:
     config = stack.config
-    yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, state in {config.state_dir}"
+    store = config.server[table.STORE]
+    kept = f"state in {config.state_dir}" + (f", store {store}" if store is not None else "")
+    yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, {kept}"
     node = stack.node()
     yield from (_device(config.node, gpu) for gpu in node["gpus"])
     with stack.client() as scheduler:
