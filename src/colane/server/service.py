@@ -13,7 +13,9 @@ from typing import Final
 import httpx
 
 from colane.api.job_request import JobRequest
-from colane.api.jobs import JobIdAnswer, JobObject, WhyAnswer
+from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
+from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
+from colane.api.records import HealthDetailObject, ServiceHealthObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.problem import Problem
@@ -29,7 +31,6 @@ from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
-from colane.server.store.documents import Body
 from colane.server.store.identity import History, new_cluster_id
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
@@ -311,7 +312,7 @@ class Service:
         co_runners = pacing.co_runners if pacing else None
         return standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
 
-    async def launch(self, job_id: JobId, caller: Caller) -> Body:
+    async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
         """Return what the agent needs to start a job.
 
         Raises:
@@ -332,7 +333,8 @@ class Service:
             gone = "its command cannot be read from the scheduler's store any more: submit it again"
             raise RefusedError.because(410, gone)
         spec = job.spec
-        token = None if caller.role is Role.USER else self.job_tokens.token_of(job)
+        own = None if caller.role is Role.USER else self.job_tokens.token_of(job)
+        token: JobTokenObject = {} if own is None else {"token": own}
         return {
             "id": job_id,
             "attempt": job.attempt,
@@ -342,10 +344,10 @@ class Service:
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
             **submission.to_launch(secret),
-            **({} if token is None else {"token": token}),
+            **token,
         }
 
-    async def request_of(self, job_id: JobId, caller: Caller) -> Body:
+    async def request_of(self, job_id: JobId, caller: Caller) -> JobRequestObject:
         """Return the request by which a job like this one is submitted, without an environment.
 
         Raises:
@@ -419,7 +421,7 @@ class Service:
 
         return prepare
 
-    async def report(self, name: str, body: ReportBody) -> Body:
+    async def report(self, name: str, body: ReportBody) -> NodeObject:
         """Take in an agent's report and return its node; one without news costs no turn.
 
         Raises:
@@ -476,12 +478,12 @@ class Service:
             return events <= now
         return self.history.has(body.epoch.number, body.epoch.id, events, now)
 
-    def finish(self, body: FinishedBody) -> Callable[[Turn], Body]:
+    def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
         """Return the change that takes in how an attempt ended; one of another cluster or history is not believed."""
         is_ours = body.cluster_id in {None, self.cluster_of(body.node)} and self._is_of_ours(body.node, body)
-        return lambda turn: {"believed": is_ours and changes.finish(turn, body)}
+        return lambda turn: is_ours and changes.finish(turn, body)
 
-    def standing_of(self, name: str) -> Body:
+    def standing_of(self, name: str) -> ClusterObject:
         """What the agent of a node is told of this cluster, by which it knows a scheduler again."""
         current = self.history.current
         return {
@@ -499,7 +501,7 @@ class Service:
         """A report without the jobs of another cluster: their ids mean other jobs here."""
         return body if body.cluster_id in {None, self.cluster_of(name)} else body.model_copy(update={"jobs": []})
 
-    def node(self, name: str, caller: Caller | None = None) -> Body:
+    def node(self, name: str, caller: Caller | None = None) -> NodeObject:
         """Return a node object, to its own agent where no other caller is named.
 
         Raises:
@@ -514,7 +516,8 @@ class Service:
         view = node_view(record, seen_s, jobs, self.driver.turns, self.read_model.nodes, memory, totals, contention)
         if caller is not None and not (sight := self.sight(caller)).has_node(name):
             own = {job.id for job in jobs if sight.has(job.spec.user)}
-            view |= {"messages": closed(record.node), "jobs": [job for job in view["jobs"] if job["id"] in own]}
+            view["messages"] = closed(record.node)
+            view["jobs"] = [job for job in view["jobs"] if job["id"] in own]
         return {
             **view,
             **self.standing_of(name),
@@ -536,15 +539,16 @@ class Service:
         records = f"records cannot be read and are left out: {names} (colane check names them)" if lost else ""
         return "; ".join(filter(None, [self.driver.policy_problem, records]))
 
-    def health(self) -> Body:
+    def health(self) -> ServiceHealthObject:
         """Return the service's state in numbers, and why it is not what it should be."""
         why = self.driver.problem or "the store cannot be read" if self._status == "store-unavailable" else ""
         why = why or self._degraded_by()
         queued = sum(job.placement is None for job in self.read_model.jobs.values())
         lost = sum(record.lost for record in self.read_model.nodes.values())
+        detail: HealthDetailObject = {"detail": why} if why else {}
         return {
             "status": self._status,
-            **({"detail": why} if why else {}),
+            **detail,
             "cluster_id": self.history.cluster_id,
             "epoch": self.history.current.number,
             "policy": self.policy,

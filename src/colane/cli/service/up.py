@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,6 +18,7 @@ from colane.settings.table import AGENT, SERVER, UP
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from colane.api.nodes import GpuObject, NodeObject
     from colane.engines.local import LocalEngine
     from colane.settings.setting import Values
 
@@ -118,7 +119,7 @@ def _greeting(stack: LocalEngine) -> Iterator[str]:
     yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
 
 
-def _about_users(node: dict[str, Any]) -> Iterator[str]:
+def _about_users(node: NodeObject) -> Iterator[str]:
     """Say what being root means for users; other users have no choice."""
     if os.geteuid() == 0:
         only = node["runs_as"]
@@ -133,7 +134,7 @@ def _is_found_by_itself(state_dir: Path) -> bool:
     return state_dir == default_state_dir({}).absolute()
 
 
-def _device(node: str, gpu: dict[str, Any]) -> str:
+def _device(node: str, gpu: GpuObject) -> str:
     from colane.cli.nodes.command import ranges  # noqa: PLC0415 - imported late
 
     cores = f", cores {ranges(gpu['cores'])}" if gpu["cores"] else ""

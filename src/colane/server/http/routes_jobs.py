@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest, ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
+from colane.api.nodes import LaunchObject
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
@@ -198,7 +199,7 @@ async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSON
     return JSONResponse(await service.why(JobId(number), caller))
 
 
-@router.get("/job/{number}/launch")
+@router.get("/job/{number}/launch", responses=answered(LaunchObject))
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds an environment or a secret."""
     service, caller = asked(request)

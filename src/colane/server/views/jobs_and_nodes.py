@@ -26,6 +26,7 @@ from colane.api.jobs import (
     ThrottleObject,
     TimeSpentObject,
 )
+from colane.api.nodes import BandwidthWishObject, DesiredJobObject, GangObject, SaveObject, ShownNodeObject
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
@@ -45,7 +46,6 @@ from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
 from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
-from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
 from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
@@ -282,12 +282,12 @@ def node_view(
     memory: MemoryView = NO_MEMORY,
     totals: Mapping[JobId, int | None] = NO_TOTALS,
     contention: ContentionConfig | None = None,
-) -> Body:
+) -> ShownNodeObject:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
 
     `totals` are the steps of jobs, where known.
     """
-    name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
+    placed = [(job, job.placement) for job in jobs if job.placement is not None]
     return {
         **documents.encode_node(record.node),
         "generation": record.generation,
@@ -301,12 +301,7 @@ def node_view(
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
         "jobs": [
-            {
-                **_desired(job, place, name, nodes),
-                "steps_total": totals.get(job.id, job.effective.steps_total),
-                "flush": _flushes(place, name, memory.tight),
-                "memory": memory.booked.get(job.id),
-            }
+            _desired(job, place, record.node.name, nodes, memory, totals.get(job.id, job.effective.steps_total))
             for job, place in placed
         ],
     }
@@ -325,7 +320,7 @@ def closed(node: Node) -> list[str]:
     return [] if node.closed is None else [f"takes no jobs, and is tried again later: {node.closed.why}"]
 
 
-def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:
+def _measured(jobs: list[Job], contention: ContentionConfig | None) -> BandwidthWishObject | None:
     """How often an agent is to report use of its memory's bandwidth; None where no job could be throttled."""
     alone = all(job.spec.gpus for job in jobs) or not any(job.spec.gpus for job in jobs)
     if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
@@ -333,7 +328,14 @@ def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | No
     return {"interval_s": contention.interval_s}
 
 
-def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body:
+def _desired(
+    job: Job,
+    placement: Placement,
+    node: str,
+    nodes: Mapping[str, NodeRecord],
+    memory: MemoryView,
+    steps_total: int | None,
+) -> DesiredJobObject:
     """What an agent is told of a job: its part of it, and how its part finds the others."""
     return {
         "id": job.id,
@@ -353,23 +355,29 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
         "on_host": job.is_on_host,
         "save": _save(job),
+        "steps_total": steps_total,
+        "flush": _flushes(placement, node, memory.tight),
+        "memory": memory.booked.get(job.id),
     }
 
 
-def _save(job: Job) -> Body | None:
+def _save(job: Job) -> SaveObject | None:
     """The signal that asks a job to save its state now, and which asking of this attempt it is; None of others."""
     contract = job.effective.checkpoint
     if job.state is not JobState.CHECKPOINTING or contract is None:
         return None
     ranks = reforming.ranks_wanted(job)
-    return {"signal": contract.signal, "number": job.run.saves_asked, **({"ranks": ranks} if ranks else {})}
+    asked: SaveObject = {"signal": contract.signal, "number": job.run.saves_asked}
+    if ranks:
+        asked["ranks"] = ranks
+    return asked
 
 
 def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:
     return any(slot.gpu.number in tight for slot in placement.slots_on(node))
 
 
-def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body | None:
+def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> GangObject | None:
     """Where a node's ranks stand in a job that spans several; None for a job on one node."""
     if len(placement.nodes) == 1:
         return None
