@@ -103,7 +103,6 @@ class World:
     app: FastAPI
     http: httpx.AsyncClient
     agents: Agents
-    judge: AnswerJudge
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         return await self.http.post(path, json=body, headers=headers)
@@ -157,13 +156,12 @@ async def world(
     app = create_app(service, rules or rules_of(service))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(app)
-    judge = AnswerJudge(app)
-    judged: dict[str, list[Callable[..., Any]]] = {"response": [judge]}
+    judged: dict[str, list[Callable[..., Any]]] = {"response": [AnswerJudge(app)]}
     async with httpx.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", headers=OPERATOR, event_hooks=judged
     ) as http:
         try:
-            yield World(service, app, http, reached, judge)
+            yield World(service, app, http, reached)
         finally:
             service.stop()
             async with asyncio.timeout(DEADLINE_S):

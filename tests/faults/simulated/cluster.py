@@ -15,7 +15,6 @@ from unittest.mock import patch
 from colane.agent.link import contact
 from colane.agent.reconcile import Key
 from colane.api.jobs import JobIdAnswer
-from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
 from colane.api.wire import ProfileBody
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.core.config import CoreConfig
@@ -273,7 +272,7 @@ class FaultyCluster:
         answer: Object = self.speaks(await self._carry_out(name, body))
         return answer
 
-    async def _carry_out(self, name: str, body: Any) -> NodeObject | LaunchObject | FinishedAnswer:
+    async def _carry_out(self, name: str, body: Any) -> Object:
         service: Service = self.service
         if name == "register":
             node = NodeBody.model_validate(body)
@@ -284,8 +283,7 @@ class FaultyCluster:
         if name == "launch_info":
             return await service.launch(JobId(body), OPERATOR)
         ended = FinishedBody.model_validate(body)
-        believed = await service.driver.change(service.finish(ended))
-        return {"believed": believed, **service.standing_of(ended.node)}
+        return {**await service.driver.change(service.finish(ended)), **service.standing_of(ended.node)}
 
     # -- clients
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
-from colane.api.nodes import DrainedAnswer, FinishedAnswer, NodeObject, RemovedNodesAnswer, UndrainedAnswer
 from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
@@ -24,7 +23,7 @@ NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name o
 # What agents ask again and again stands first: routes are tried in order.
 
 
-@router.post("/node/{name}/report", responses=answered(NodeObject))
+@router.post("/node/{name}/report")
 async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResponse:
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
     service, caller = asked(request)
@@ -32,17 +31,16 @@ async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResp
     return JSONResponse(await service.report(name, body))
 
 
-@router.post("/finished_job", responses=answered(FinishedAnswer))
+@router.post("/finished_job")
 async def finished_job(request: Request, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
     service, caller = asked(request)
     caller.demand_node(body.node)
     believed = await service.driver.change(service.finish(body))
-    answer: FinishedAnswer = {"believed": believed, **service.standing_of(body.node)}
-    return JSONResponse(answer)
+    return JSONResponse({**believed, **service.standing_of(body.node)})
 
 
-@router.post("/node", responses=answered(NodeObject))
+@router.post("/node")
 async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JSONResponse:
     """Register a node; registering it again is an update. Another live agent of the same name is refused."""
     caller.demand_node(body.name)
@@ -50,46 +48,46 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
     return JSONResponse(service.node(body.name))
 
 
-@router.get("/nodes", responses=answered(list[NodeObject]))
+@router.get("/nodes")
 async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
     return JSONResponse([service.node(name, caller) for name in list(service.read_model.nodes)])
 
 
-@router.delete("/nodes", responses=answered(RemovedNodesAnswer))
+@router.delete("/nodes")
 async def remove_nodes(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget all nodes; refused while jobs are assigned."""
     caller.demand_operator("forget nodes")
 
-    def prepare(turn: Turn) -> RemovedNodesAnswer:
+    def prepare(turn: Turn) -> dict[str, Any]:
         return {"removed": changes.remove_nodes(turn)}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/node/{name}", responses=answered(NodeObject))
+@router.get("/node/{name}")
 async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONResponse:
     """Return a node with the whole desired state of its jobs."""
     return JSONResponse(service.node(name, caller))
 
 
-@router.delete("/node/{name}", responses=answered(RemovedNodesAnswer))
+@router.delete("/node/{name}")
 async def remove_node(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget a node that never comes back; its jobs are queued again. Refused while its agent reports and has jobs."""
     caller.demand_operator("forget nodes")
 
-    def prepare(turn: Turn) -> RemovedNodesAnswer:
+    def prepare(turn: Turn) -> dict[str, Any]:
         changes.remove_node(turn, name, reports=service.liveness.is_heard(name))
         return {"removed": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/node/{name}/drain", responses=answered(DrainedAnswer))
+@router.post("/node/{name}/drain")
 async def drain(
     request: Request,
     service: TheService,
@@ -105,7 +103,7 @@ async def drain(
     caller.demand_operator("drain nodes")
     asked = body or DrainBody()
 
-    def prepare(turn: Turn) -> DrainedAnswer:
+    def prepare(turn: Turn) -> dict[str, Any]:
         deadline_s = None if asked.deadline_s is None else turn.now_s + asked.deadline_s
         draining.drain(turn, name, Drain(caller.name, asked.reason, turn.now_s, deadline_s))
         return {"drained": [name]}
@@ -113,21 +111,21 @@ async def drain(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.delete("/node/{name}/drain", responses=answered(UndrainedAnswer))
+@router.delete("/node/{name}/drain")
 async def undrain(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Let a node take jobs again; notice that its agent has of its own stays."""
     caller.demand_operator("undrain nodes")
 
-    def prepare(turn: Turn) -> UndrainedAnswer:
+    def prepare(turn: Turn) -> dict[str, Any]:
         draining.drain(turn, name, None)
         return {"undrained": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.put("/node/{name}", responses=answered(NodeObject))
+@router.put("/node/{name}")
 async def update(service: TheService, caller: TheCaller, name: NamePath, body: NodeBody) -> JSONResponse:
     """Replace a node's description."""
     caller.demand_node(name)
