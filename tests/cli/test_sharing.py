@@ -70,14 +70,17 @@ def test_a_device_names_its_lanes_where_jobs_share_it() -> None:
     def job(number: int, lane: int, *, paused: bool = False) -> dict[str, Any]:
         return {"id": number, "slots": [{"gpu": 0, "lane": lane}], "paused": paused}
 
-    assert members({"jobs": []}, 0) == ""
-    assert members({"jobs": [job(7, 0)]}, 0) == "7"
-    assert members({"jobs": [job(7, 0)]}, 1) == ""
-    several = {"jobs": [job(7, 1), job(3, 0, paused=True), job(5, 1)]}
+    def on(*there: dict[str, Any]) -> Any:
+        return {"jobs": there}
+
+    assert members(on(), 0) == ""
+    assert members(on(job(7, 0)), 0) == "7"
+    assert members(on(job(7, 0)), 1) == ""
+    several = on(job(7, 1), job(3, 0, paused=True), job(5, 1))
     assert members(several, 0) == "lane 0: 3(paused), lane 1: 7 5"
     on_host = {**job(4, 0, paused=True), "on_host": True}
-    assert members({"jobs": [on_host]}, 0) == "on the host: 4"
-    assert members({"jobs": [job(7, 0), on_host]}, 0) == "7, on the host: 4"
+    assert members(on(on_host), 0) == "on the host: 4"
+    assert members(on(job(7, 0), on_host), 0) == "7, on the host: 4"
 
 
 def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,13 +173,13 @@ def test_suspending_to_the_host_waits_for_the_outcome(
 ) -> None:
     told = Told(on_host_bytes=30 * 10**9, why="moved-to-host")
     monkeypatch.setattr(jobs, "client", lambda: told)
-    suspend([jobs.JobName(7)], to_host=True)
+    suspend([7], to_host=True)
     assert told.asked == [(7, True)]
     assert capsys.readouterr().out == "job 7: paused, 30 GB of GPU memory on the host\n"
     text = "its GPU memory stays on the GPU: 2 processes of it use the GPU; suspended by ann"
     monkeypatch.setattr(jobs, "client", lambda: Told(suspended_via="lane", why="not-moved", reason=text))
     with pytest.raises(FailureError, match=f"^job 7 is suspended, but {text}$"):
-        suspend([jobs.JobName(7)], to_host=True)
+        suspend([7], to_host=True)
     assert capsys.readouterr().out == "job 7: paused\n"
 
 

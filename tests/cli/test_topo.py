@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -147,7 +148,8 @@ def test_without_a_scheduler(colane: Colane) -> None:
 
 def test_a_node_of_unknown_topology_is_shown_by_its_sockets() -> None:
     gpu = {"index": 0, "type": "V100", "socket": 0, "healthy": False}
-    machine = topo._machine({"name": "n", "lost": False, "topology": None, "jobs": [], "gpus": [gpu]})
+    node: Any = {"name": "n", "lost": False, "topology": None, "jobs": [], "gpus": [gpu]}
+    machine = topo._machine(node)
     assert (machine.states, machine.topology.sockets) == ({0: "unhealthy"}, (0,))
     assert "not known" in machine.notes[0]
 

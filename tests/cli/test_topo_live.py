@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -114,7 +114,7 @@ def test_what_neighbours_do_to_each_other_is_learnt_from_what_runs(tmp_path: Pat
             least = (client.job(job)["steps"] or 0) + 15
             until(lambda: (client.job(job)["steps"] or 0) >= least, "steps")
 
-        def learnt(what: str) -> list[Any]:
+        def learnt(what: Literal["places", "slowdowns"]) -> list[Any]:
             return [one for profile in client.profiles() for one in profile[what] if profile["key"]["family"] == "a"]
 
         one = submit(client, [sys.executable, "-c", STEPS], family="a")

@@ -21,6 +21,7 @@ from colane.cli.service import terminal
 from colane.client.errors import SchedulerError
 from colane.engines import local
 from tests.cli.conftest import START_MAX_S, Gate, Up, run_colane, until
+from tests.server.redis_server import opened, redis_server
 
 pytestmark = pytest.mark.live
 
@@ -178,6 +179,23 @@ def test_what_is_killed_is_started_again(make_up: MakeUp, gate: Gate, who: str) 
     until(lambda: _answer(up)["state"] == "succeeded", "the job's end")
     assert _answer(up)["attempt"] == 1
     assert up.end(signal.SIGINT)[0] == 0
+
+
+def test_jobs_outlast_a_scheduler_that_is_killed_over_a_store_in_redis(make_up: MakeUp, gate: Gate) -> None:
+    with redis_server() as server:
+        up = make_up("--devices", "cpu:1", "--store", server.url())
+        job = submit(up, gate.job)
+        up.wait_for(job, "launching")
+        child = next(pid for pid in up.processes() if b"colane.cli\0server\0" in _command(pid))
+        os.kill(child, signal.SIGKILL)
+        assert up.process.stderr is not None
+        assert any("has died (signal 9) and is started again" in line for line in up.process.stderr)
+        gate.open()
+        until(lambda: _answer(up)["state"] == "succeeded", "the job's end")
+        assert _answer(up)["attempt"] == 1
+        assert up.end(signal.SIGINT)[0] == 0
+        with opened(server) as store:
+            assert store.count("finished_jobs") == 1
 
 
 def test_it_ends_where_its_state_directory_is_deleted(make_up: MakeUp, gate: Gate) -> None:

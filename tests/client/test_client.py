@@ -76,6 +76,7 @@ class TestClient:
     def test_knowledge(self, client: Client) -> None:
         client.declare_profile({"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5})
         (profile,) = client.profiles()
+        assert profile["step_s"] is not None
         assert (profile["key"]["family"], profile["step_s"]["source"]) == ("f", "declared")
         assert client.measurements() == []
 

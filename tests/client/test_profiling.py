@@ -135,7 +135,7 @@ def test_nothing_goes_on_when_the_time_is_used_up(client: Client) -> None:
 
 
 def test_the_gpu_type_has_to_be_named_where_there_are_several() -> None:
-    def node(*kinds: str, lost: bool = False) -> dict[str, Any]:
+    def node(*kinds: str, lost: bool = False) -> Any:
         return {"pool": "default", "lost": lost, "gpus": [{"type": kind} for kind in kinds]}
 
     assert gpu_type_of([node("A", "A"), node("B", lost=True)], None) == "A"

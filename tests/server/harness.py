@@ -103,6 +103,7 @@ class World:
     app: FastAPI
     http: httpx.AsyncClient
     agents: Agents
+    judge: AnswerJudge
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         return await self.http.post(path, json=body, headers=headers)
@@ -156,12 +157,13 @@ async def world(
     app = create_app(service, rules or rules_of(service))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(app)
-    judged: dict[str, list[Callable[..., Any]]] = {"response": [AnswerJudge(app)]}
+    judge = AnswerJudge(app)
+    judged: dict[str, list[Callable[..., Any]]] = {"response": [judge]}
     async with httpx.AsyncClient(
         transport=transport, base_url="http://127.0.0.1", headers=OPERATOR, event_hooks=judged
     ) as http:
         try:
-            yield World(service, app, http, reached)
+            yield World(service, app, http, reached, judge)
         finally:
             service.stop()
             async with asyncio.timeout(DEADLINE_S):

@@ -14,12 +14,14 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from colane.server.store import store as names
 from colane.server.store.memory import MemoryStore
+from colane.server.store.redis_store import RedisStore
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
 from colane.server.store.store import (
     AuditEntry,
@@ -33,14 +35,28 @@ from colane.server.store.store import (
     Transaction,
     job_key,
 )
+from tests.server.redis_server import RedisServer, redis_server
 
 JOBS = names.SUBMITTED_JOBS
 NONE_CAME = 65534
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+NAMES = count()
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "colane.db")
+    made: Store
+    if request.param == "redis":
+        made = RedisStore(request.getfixturevalue("redis").address(f"cluster-{next(NAMES)}"))
+    else:
+        made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "colane.db")
     yield made
     made.close()
 

@@ -94,3 +94,12 @@ class ProfileBody(WireModel):
     occupancy: ValueBody | Ratio | None = None
     bandwidth: ValueBody | Ratio | None = None
     users: Annotated[list[Name], Field(max_length=1_000)] = Field(default_factory=list)
+
+
+class TokenBody(WireModel):
+    """A token as its maker describes it: only its SHA-256, in hex. For a user, else for the agent of a node."""
+
+    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    user: Name | None = None
+    node: NodeName | None = None
+    role: Literal["user", "operator"] | None = None

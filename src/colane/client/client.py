@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from colane.api.jobs import JobObject, ListingAnswer, WhyAnswer
+    from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
+    from colane.api.nodes import NodeObject, RemovedNodesAnswer
+    from colane.api.records import (
+        ForgottenAnswer,
+        HealthAnswer,
+        MeasurementObject,
+        ProfileObject,
+        TokenObject,
+        UsageObject,
+    )
 
 TIMEOUT_S: Final = 60.0
 """Ten thousand jobs in one request take a few seconds."""
@@ -32,7 +41,6 @@ TOKEN_BYTES: Final = 32
 """Of chance in a token: too many to try them all."""
 
 PAGE_JOBS: Final = 1_000
-Object = dict[str, Any]
 Read = TypeVar("Read")
 
 
@@ -48,7 +56,7 @@ class Event(NamedTuple):
 
     number: int
     kind: str
-    body: Object
+    body: dict[str, Any]
 
 
 class Client:
@@ -87,11 +95,13 @@ class Client:
 
     def submit(self, job: Mapping[str, Any]) -> int:
         """Submit one job and return its id."""
-        return int(self._change("POST", "/job", job)["id"])
+        answer: JobIdAnswer = self._change("POST", "/job", job)
+        return answer["id"]
 
     def submit_batch(self, jobs: Sequence[Mapping[str, Any]]) -> list[int]:
         """Submit jobs, all or none, and return their ids in order."""
-        return list(self._change("POST", "/jobs", list(jobs))["ids"])
+        answer: JobIdsAnswer = self._change("POST", "/jobs", list(jobs))
+        return answer["ids"]
 
     def queued(self) -> list[JobObject]:
         """Return all queued jobs in order."""
@@ -102,21 +112,11 @@ class Client:
         return list(self._get("/live_jobs"))
 
     def listing(
-        self,
-        limit: int,
-        *,
-        ended: bool = False,
-        user: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        elements: bool = False,
+        self, limit: int, *, ended: bool = False, user: str | None = None, labels: Mapping[str, str] | None = None
     ) -> ListingAnswer:
-        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`.
-
-        An array stands for its elements, unless these are asked for.
-        """
+        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`."""
         label = [f"{name}={value}" for name, value in (labels or {}).items()]
-        asked = {"limit": limit, "ended": ended, "label": label, **_without_none(user=user)}
-        listed: ListingAnswer = self._get("/listing", **asked, **({"elements": True} if elements else {}))
+        listed: ListingAnswer = self._get("/listing", limit=limit, ended=ended, label=label, **_without_none(user=user))
         return listed
 
     def job(self, job_id: int) -> JobObject:
@@ -124,7 +124,7 @@ class Client:
         job: JobObject = self._get(f"/job/{job_id}")
         return job
 
-    def request(self, job_id: int) -> Object:
+    def request(self, job_id: int) -> JobRequestObject:
         """Return the request by which a job like this one of the caller's is submitted, without an environment."""
         return dict(self._get(f"/job/{job_id}/request"))
 
@@ -133,9 +133,9 @@ class Client:
         reason: WhyAnswer = self._get(f"/job/{job_id}/why")
         return reason
 
-    def cancel(self, job_id: int, by: str | None = None, *, elements: str | None = None) -> None:
-        """Cancel a job; of an array, only the elements with these indexes where some are given, as `3,7-9`."""
-        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by, elements=elements))
+    def cancel(self, job_id: int, by: str | None = None) -> None:
+        """Cancel a job."""
+        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
 
     def requeue(self, job_id: int, by: str | None = None) -> None:
         """Take a running job off its GPUs; it is queued again, and goes on from what it has saved."""
@@ -151,7 +151,8 @@ class Client:
 
     def cancel_queued(self, by: str | None = None) -> list[int]:
         """Cancel all queued jobs and return their ids."""
-        return list(self._change("DELETE", "/jobs", None, _without_none(by=by))["ids"])
+        answer: JobIdsAnswer = self._change("DELETE", "/jobs", None, _without_none(by=by))
+        return answer["ids"]
 
     def log(self, job_id: int, offset: int = 0, limit: int | None = None, attempt: int | None = None) -> LogPart:
         """Return a range of the log of an attempt, the latest if none is named; negative offsets count from its end."""
@@ -195,17 +196,19 @@ class Client:
 
     # -- nodes and knowledge
 
-    def nodes(self) -> list[Object]:
+    def nodes(self) -> list[NodeObject]:
         """Return all nodes."""
         return list(self._get("/nodes"))
 
-    def node(self, name: str) -> Object:
+    def node(self, name: str) -> NodeObject:
         """Return a node."""
-        return dict(self._get(f"/node/{name}"))
+        node: NodeObject = self._get(f"/node/{name}")
+        return node
 
     def remove_nodes(self) -> list[str]:
         """Forget all nodes; refused while jobs are assigned."""
-        return list(self._change("DELETE", "/nodes")["removed"])
+        answer: RemovedNodesAnswer = self._change("DELETE", "/nodes")
+        return answer["removed"]
 
     def drain(self, name: str, *, deadline_s: float | None = None, reason: str = "") -> None:
         """Let a node take no new jobs, and its jobs go; those still there after so many seconds are stopped."""
@@ -215,7 +218,7 @@ class Client:
         """Let a node take jobs again."""
         self._change("DELETE", f"/node/{name}/drain")
 
-    def profiles(self) -> list[Object]:
+    def profiles(self) -> list[ProfileObject]:
         """Return all profiles."""
         return list(self._get("/profiles"))
 
@@ -225,28 +228,30 @@ class Client:
 
     def forget_profiles(self, family: str) -> int:
         """Forget all that is known of a family; return how many profiles, measured sets and lengths that were."""
-        return int(self._change("DELETE", "/profiles", params={"family": family})["forgotten"])
+        answer: ForgottenAnswer = self._change("DELETE", "/profiles", params={"family": family})
+        return answer["forgotten"]
 
-    def measurements(self) -> list[Object]:
+    def measurements(self) -> list[MeasurementObject]:
         """Return all sets of jobs measured together."""
         return list(self._get("/measurements"))
 
-    def health(self) -> Object:
+    def health(self) -> HealthAnswer:
         """Return the scheduler's state in numbers."""
-        return dict(self._get("/health"))
+        health: HealthAnswer = self._get("/health")
+        return health
 
     def events(self, after: int | None = None) -> Iterator[Event]:
         """Yield every change from behind a number, or from now on; ends when the scheduler stops."""
         with self._stream("/events", _without_none(after=after)) as answer:
             yield from read_events(answer.iter_lines())
 
-    def usage(self, since_s: float = 0.0) -> list[Object]:
+    def usage(self, since_s: float = 0.0) -> list[UsageObject]:
         """Return what users have had since a unix time, and what they have now."""
         return list(self._get("/usage", since_s=max(0.0, since_s)))
 
     # -- tokens
 
-    def tokens(self) -> list[Object]:
+    def tokens(self) -> list[TokenObject]:
         """Return what is known of tokens: an operator's client of all, a user's of that user's own."""
         return list(self._get("/tokens"))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from colane.api.jobs import JobObject, JobRequestObject
 from colane.client.client import Client
@@ -25,6 +25,9 @@ from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import ENDED
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.words import count
+
+if TYPE_CHECKING:
+    from colane.api.nodes import NodeObject
 
 BY: Final = "colane profile"
 
@@ -299,7 +302,7 @@ def missing(subjects: Iterable[Subject], profiles: Mapping[ProfileKey, Profile])
     return [s for key, s in first.items() if key not in profiles or profiles[key].step_s is None]
 
 
-def gpu_type_of(nodes: Iterable[Mapping[str, Any]], wanted: str | None, pool: str = "default") -> str:
+def gpu_type_of(nodes: Iterable[NodeObject], wanted: str | None, pool: str = "default") -> str:
     """Return the GPU type to profile on: the one wanted, else the only one there is.
 
     Raises:

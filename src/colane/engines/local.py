@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
@@ -24,6 +24,9 @@ from colane.engines import EngineError
 from colane.settings.setting import Given, Section, SettingError, Values
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, GRACE, HOST, NAME, SERVER, SERVER_PORT, STOP_JOBS, URL
+
+if TYPE_CHECKING:
+    from colane.api.nodes import NodeObject
 
 Found = TypeVar("Found")
 
@@ -185,7 +188,7 @@ class LocalEngine:
         """What the scheduler demands: as set, else what it made for itself."""
         return self.config.token or read_token(self.config.state_dir / TOKEN_FILE)
 
-    def node(self) -> dict[str, Any]:
+    def node(self) -> NodeObject:
         """Return the node object."""
         with self.client() as scheduler:
             return scheduler.node(self.config.node)

@@ -123,10 +123,12 @@ class Beliefs:
         self._overheads: dict[str, float] = {}
         self._devices: dict[str, dict[int, int]] = {}
         self._curves = Curves(self._profiles.values())
+        self._families: dict[str, dict[ProfileKey, None]] = {}
         self._rates: dict[_Asked, Rate] = {}
         self._rates_by = 0
         self._leaning: dict[tuple[str, int | None, str], dict[ProfileKey, None]] = {}
         for profile in self._profiles.values():
+            self._families.setdefault(profile.key.family, {})[profile.key] = None
             self.neighbours.believe(profile)
             self._see_overhead(profile)
         for measurement in measurements:
@@ -136,6 +138,10 @@ class Beliefs:
     def profiles(self) -> Mapping[ProfileKey, Profile]:
         """All profiles."""
         return self._profiles
+
+    def of_family(self, family: str) -> list[Profile]:
+        """All profiles of a family."""
+        return [self._profiles[key] for key in self._families.get(family, ())]
 
     def profile(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profile | None:
         """What is known of a job on a GPU type, with so many GPUs, else with as many as it asked for."""
@@ -340,7 +346,7 @@ class Beliefs:
 
     def _keep(self, profile: Profile) -> Profile:
         """Of a profile something has changed by which nothing is decided yet."""
-        self._profiles[profile.key] = profile
+        self._profiles[profile.key] = profile  # there was one before
         self._curves.put(profile)
         return profile
 
@@ -398,9 +404,10 @@ class Beliefs:
             Profiles that have changed: of those kinds what stays, and of others that told how they go next to it what
             is left.
         """
-        old = [profile for profile in self._profiles.values() if profile.key.family == family]
+        old = self.of_family(family)
         for profile in old:
             del self._profiles[profile.key]
+        self._families.pop(family, None)
         curves = {(key.batch_size, key.gpu_type) for key in sharing}
         kept = [memory_alone(one) for one in old if (one.key.batch_size, one.key.gpu_type) in curves]
         changed = [p for p in self._profiles.values() if any(one.beside.family == family for one in p.slowdowns)]
@@ -409,6 +416,8 @@ class Beliefs:
         ]
         changed += kept
         self._profiles.update({profile.key: profile for profile in changed})
+        if kept:
+            self._families[family] = {profile.key: None for profile in kept}
         self._curves = Curves(self._profiles.values())
         self._sharing_beliefs.drop(family)
         self.neighbours.drop(family)
@@ -429,6 +438,8 @@ class Beliefs:
     def _believe(self, merged: Profile) -> Profile:
         old = self._profiles.get(merged.key)
         self._profiles[merged.key] = merged
+        if old is None:
+            self._families.setdefault(merged.key.family, {})[merged.key] = None
         self.version += 1
         is_more = self._see_overhead(merged)
         self._note(None if is_more else frozenset([(merged.key.family, merged.key.batch_size)]))

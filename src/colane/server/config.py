@@ -17,6 +17,7 @@ from colane.server.submitting.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
 from colane.settings.setting import SettingError, Values
+from colane.settings.store_address import StoreAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class ServerConfig(ServiceConfig):
     """Settings of a scheduler: those of its service, and of where it listens and keeps what it knows.
 
     Attributes:
+        store: Where all is kept over the network; None for a file in the state directory.
+        store_password_file: Holds the password of its server.
         state_dir: Holds the store, the lock and `server.json`; made when it is not there.
         host: Address to listen on; other than loopback needs a token.
         port: 0 takes a free one.
@@ -64,6 +67,8 @@ class ServerConfig(ServiceConfig):
     """
 
     state_dir: Path
+    store: StoreAddress | None = None
+    store_password_file: Path | None = None
     host: str = "127.0.0.1"
     port: int = table.DEFAULT_PORT
     token: str | None = field(default=None, repr=False)
@@ -79,6 +84,8 @@ class ServerConfig(ServiceConfig):
         """
         return cls(
             state_dir=state_dir,
+            store=values[table.STORE],
+            store_password_file=values[table.STORE_PASSWORD_FILE],
             host=values[table.HOST],
             port=values[table.SERVER_PORT],
             policy=values[table.POLICY],

@@ -38,10 +38,9 @@ from colane.server.http.listening import (
     uvicorn_config,
 )
 from colane.server.service import Service
-from colane.server.store.sqlite import SqliteStore
+from colane.server.store.opening import open_store
 from colane.server.store.store import SupersededError
 
-STORE_FILE: Final = "colane.db"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
@@ -97,7 +96,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         if local is not None:
             stack.enter_context(local)
             stack.callback((config.state_dir / SOCKET_FILE).unlink, missing_ok=True)
-        store = SqliteStore(config.state_dir / STORE_FILE)
+        store = open_store(config.store, config.state_dir, config.store_password_file)
         stack.callback(store.close)
         service = make_service(store, config)
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
@@ -266,7 +265,9 @@ def about_users() -> str:
 
 def _print_url(config: ServerConfig) -> Callable[[str], None]:
     def show(url: str) -> None:
-        sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, state {config.state_dir})\n")
+        store = "" if config.store is None else f", store {config.store}"
+        kept = f"state {config.state_dir}{store}"
+        sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, {kept})\n")
         sys.stdout.write(f"{about_users()}\n{about_lease(config.node_timeout_s)}\n")
         sys.stdout.flush()
 

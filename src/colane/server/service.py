@@ -6,17 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import httpx
 
 from colane.api.job_request import JobRequest
-from colane.api.jobs import JobIdAnswer, JobObject, WhyAnswer
+from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
+from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
+from colane.api.records import HealthDetailObject, ServiceHealthObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
-from colane.model.arrays import known
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
@@ -30,7 +31,6 @@ from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
-from colane.server.store.documents import Body
 from colane.server.store.identity import History, new_cluster_id
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
@@ -50,9 +50,8 @@ from colane.server.submitting import submission
 from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
-from colane.server.submitting.submission import launch_key
-from colane.server.views.arrays import element_ordinals, ended_array_with, unmade
-from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view, unmade_view
+from colane.server.submitting.shared_family import believed_family
+from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.standing import standing, steps_total
@@ -190,10 +189,16 @@ class Service:
         def prepare(turn: Turn) -> list[JobId]:
             ownership.demand_runnable(owned, turn.read_model)
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
+            admitted = [replace(job, spec=self._believed_spec(job.spec)) for job in admitted]
             waiting = Dependencies(turn, self.store, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, waiting)
 
         return prepare
+
+    def _believed_spec(self, spec: JobSpec) -> JobSpec:
+        """Of the family whose beliefs count for its user."""
+        family = believed_family(spec.family, spec.user, self.driver.core.state.beliefs)
+        return spec if family == spec.family else replace(spec, family=family)
 
     def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that judges and appends one job; problems name its fields alone."""
@@ -208,15 +213,13 @@ class Service:
 
         return prepare_one
 
-    def cancel(
-        self, job_id: JobId, caller: Caller, by: str, elements: str | None = None
-    ) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that cancels a job, or elements of an array; a cancelled one stays so."""
+    def cancel(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], JobIdAnswer]:
+        """Return the change that cancels a job, whatever it does; a cancelled one stays so."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
             ended = ownership.judge(self.store, turn, job_id, self.sight(caller), "cancel")
             if ended is None:
-                changes.cancel(turn, job_id, by, element_ordinals(turn.read_model, job_id, elements))
+                changes.cancel(turn, job_id, by)
             elif ended["job"]["state"] != JobState.CANCELLED:
                 raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
             return {"id": job_id}
@@ -262,16 +265,12 @@ class Service:
         """
         live = self.read_model.jobs.get(job_id)
         if live is None:
-            element = await self._unmade(job_id)
-            if element is None:
-                return await self._shown(job_id, caller)
-            self.sight(caller).demand_sight(job_id, element.spec.user)
-            return unmade_view(element, self.policy)
+            return await self._shown(job_id, caller)
         self.sight(caller).demand_sight(job_id, live.spec.user)
         shown = view_of(self.driver, live)
         shown["attempts"] = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
         if caller.owns(live.spec.user):
-            kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
+            kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
             shown["command"], shown["workdir"] = submission.view(kept)
         return shown
 
@@ -285,15 +284,13 @@ class Service:
         jobs = jobs if sight.is_whole else [job for job in jobs if sight.has(job.spec.user)]
         jobs.sort(key=lambda job: job.id)
         jobs = jobs[:limit]
-        policy = self.policy
+        names, policy = read_model.model_names, self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
         lengths = [read_model.lengths.get(kind_of(job.spec)) for job in jobs]
-        names = [read_model.model_of(job) for job in jobs]
-        elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
-            job_view(job, name, policy, progress.get(job.id), pacings.get(job.id), length, elements.get(job.id, ()))
-            for job, name, length in zip(jobs, names, lengths, strict=True)
+            job_view(job, names.get(job.id), policy, progress.get(job.id), pacings.get(job.id), length)
+            for job, length in zip(jobs, lengths, strict=True)
         )
 
     async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:
@@ -303,7 +300,7 @@ class Service:
             RefusedError: 404; 503 while the store cannot be read.
         """
         job = self.read_model.jobs.get(job_id)
-        is_live, job = job is not None, job or await self._unmade(job_id) or (await self._ended(job_id))[1]
+        is_live, job = job is not None, job or (await self._ended(job_id))[1]
         sight = self.sight(caller)
         sight.demand_sight(job_id, job.spec.user)
         if is_live and job_id in self.driver.core.state.jobs:
@@ -315,7 +312,7 @@ class Service:
         co_runners = pacing.co_runners if pacing else None
         return standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
 
-    async def launch(self, job_id: JobId, caller: Caller) -> Body:
+    async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
         """Return what the agent needs to start a job.
 
         Raises:
@@ -329,14 +326,15 @@ class Service:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
             raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
-        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(job))
+        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
         if secret is None and job_id not in self.read_model.jobs:  # it has ended meanwhile
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if secret is None:
             gone = "its command cannot be read from the scheduler's store any more: submit it again"
             raise RefusedError.because(410, gone)
         spec = job.spec
-        token = None if caller.role is Role.USER else self.job_tokens.token_of(job)
+        own = None if caller.role is Role.USER else self.job_tokens.token_of(job)
+        token: JobTokenObject = {} if own is None else {"token": own}
         return {
             "id": job_id,
             "attempt": job.attempt,
@@ -346,37 +344,21 @@ class Service:
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
             **submission.to_launch(secret),
-            **self._array_of(job),
-            **({} if token is None else {"token": token}),
+            **token,
         }
 
-    def _array_of(self, job: Job) -> Body:
-        """What an element is told of its array."""
-        owner = None if job.element is None else self.read_model.jobs.get(job.element.array)
-        if owner is None or owner.array is None or job.element is None:
-            return {}
-        indexes = known(owner.array)
-        body = {
-            "id": owner.id,
-            "index": job.element.index,
-            "count": indexes.size,
-            "min": indexes.first,
-            "max": indexes.last,
-        }
-        return {"array": body}
-
-    async def request_of(self, job_id: JobId, caller: Caller) -> Body:
+    async def request_of(self, job_id: JobId, caller: Caller) -> JobRequestObject:
         """Return the request by which a job like this one is submitted, without an environment.
 
         Raises:
             RefusedError: 403, another user's, also for operators: it would run as they; 404; 409, not all was kept.
         """
-        live = self.read_model.jobs.get(job_id)
+        live, key = self.read_model.jobs.get(job_id), job_key(job_id)
         if live is None:
             ended, job = await self._ended(job_id)
             kept = ended.get("submitted")
         else:
-            job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
+            job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, key)
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_own(job_id, job.spec.user, "submit it again")
         return submission.to_submit_again(kept)
@@ -410,13 +392,6 @@ class Service:
             why=one.why,
         )
 
-    async def _unmade(self, job_id: JobId) -> Job | None:
-        """Return an element of an array that is no job of its own, as one; None where there is no such element."""
-        owner = self.read_model.array_with(job_id)
-        if owner is None and job_id not in self.read_model.jobs:
-            owner = await asyncio.to_thread(ended_array_with, self.store, job_id)
-        return None if owner is None else unmade(owner, job_id)
-
     async def _shown(self, job_id: JobId, caller: Caller) -> JobObject:
         ended, job = await self._ended(job_id)
         self.sight(caller).demand_sight(job_id, job.spec.user)
@@ -446,7 +421,7 @@ class Service:
 
         return prepare
 
-    async def report(self, name: str, body: ReportBody) -> Body:
+    async def report(self, name: str, body: ReportBody) -> NodeObject:
         """Take in an agent's report and return its node; one without news costs no turn.
 
         Raises:
@@ -503,12 +478,12 @@ class Service:
             return events <= now
         return self.history.has(body.epoch.number, body.epoch.id, events, now)
 
-    def finish(self, body: FinishedBody) -> Callable[[Turn], Body]:
+    def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
         """Return the change that takes in how an attempt ended; one of another cluster or history is not believed."""
         is_ours = body.cluster_id in {None, self.cluster_of(body.node)} and self._is_of_ours(body.node, body)
-        return lambda turn: {"believed": is_ours and changes.finish(turn, body)}
+        return lambda turn: is_ours and changes.finish(turn, body)
 
-    def standing_of(self, name: str) -> Body:
+    def standing_of(self, name: str) -> ClusterObject:
         """What the agent of a node is told of this cluster, by which it knows a scheduler again."""
         current = self.history.current
         return {
@@ -526,7 +501,7 @@ class Service:
         """A report without the jobs of another cluster: their ids mean other jobs here."""
         return body if body.cluster_id in {None, self.cluster_of(name)} else body.model_copy(update={"jobs": []})
 
-    def node(self, name: str, caller: Caller | None = None) -> Body:
+    def node(self, name: str, caller: Caller | None = None) -> NodeObject:
         """Return a node object, to its own agent where no other caller is named.
 
         Raises:
@@ -541,7 +516,8 @@ class Service:
         view = node_view(record, seen_s, jobs, self.driver.turns, self.read_model.nodes, memory, totals, contention)
         if caller is not None and not (sight := self.sight(caller)).has_node(name):
             own = {job.id for job in jobs if sight.has(job.spec.user)}
-            view |= {"messages": closed(record.node), "jobs": [job for job in view["jobs"] if job["id"] in own]}
+            view["messages"] = closed(record.node)
+            view["jobs"] = [job for job in view["jobs"] if job["id"] in own]
         return {
             **view,
             **self.standing_of(name),
@@ -563,15 +539,16 @@ class Service:
         records = f"records cannot be read and are left out: {names} (colane check names them)" if lost else ""
         return "; ".join(filter(None, [self.driver.policy_problem, records]))
 
-    def health(self) -> Body:
+    def health(self) -> ServiceHealthObject:
         """Return the service's state in numbers, and why it is not what it should be."""
         why = self.driver.problem or "the store cannot be read" if self._status == "store-unavailable" else ""
         why = why or self._degraded_by()
         queued = sum(job.placement is None for job in self.read_model.jobs.values())
         lost = sum(record.lost for record in self.read_model.nodes.values())
+        detail: HealthDetailObject = {"detail": why} if why else {}
         return {
             "status": self._status,
-            **({"detail": why} if why else {}),
+            **detail,
             "cluster_id": self.history.cluster_id,
             "epoch": self.history.current.number,
             "policy": self.policy,

@@ -17,6 +17,7 @@ from colane.model.lane import ShareBetween, TurnRule
 from colane.model.see import See
 from colane.settings import readers
 from colane.settings.setting import Section, Setting, Values, number, one_of, path, switch, text
+from colane.settings.store_address import StoreAddress, store_address
 
 DEFAULT_PORT: Final = 8642
 PORT_MAX: Final = 65535
@@ -112,6 +113,21 @@ SERVER_STATE: Final[Setting[Path | None]] = Setting(
     variables=("COLANE_STATE",),
     default_told="colane in the user's state directory",
     help="Where everything is kept.",
+)
+STORE: Final[Setting[StoreAddress | None]] = Setting(
+    name="store",
+    read=store_address,
+    metavar="URL",
+    default_told="colane.db in the state directory",
+    help="Where jobs and nodes are kept instead: in Redis, as redis://head:6379/0 (docs/how-to/stores.md).",
+)
+STORE_PASSWORD_FILE: Final[Setting[Path | None]] = Setting(
+    name="store_password_file",
+    read=path,
+    takes=Path,
+    metavar="FILE",
+    default_told="none",
+    help="File with the password of the store's server; COLANE_STORE_PASSWORD holds one itself.",
 )
 POLICY: Final = Setting(
     name="policy",
@@ -341,7 +357,8 @@ KEEP_JOBS: Final = Setting(
 SERVER: Final = Section(
     "server",
     (
-        POLICY, POLICY_BUDGET, HOST, SERVER_PORT, SERVER_STATE, TOKEN_FILE, KEEP_FINISHED, TLS_CERT, TLS_KEY, LEASE,
+        POLICY, POLICY_BUDGET, HOST, SERVER_PORT, SERVER_STATE, STORE, STORE_PASSWORD_FILE, TOKEN_FILE, KEEP_FINISHED,
+        TLS_CERT, TLS_KEY, LEASE,
         LIMITS, SEE, SHARE_BETWEEN, TURNS, QUANTUM, GUARD, GUARD_AFTER, MEMORY_FACTORS, CORE_TUNER, CORE_WINDOW,
         CONTENTION,
     ),

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from colane.agent.link import contact
 from colane.agent.reconcile import Key
 from colane.api.jobs import JobIdAnswer
+from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
 from colane.api.wire import ProfileBody
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.core.config import CoreConfig
@@ -272,7 +273,7 @@ class FaultyCluster:
         answer: Object = self.speaks(await self._carry_out(name, body))
         return answer
 
-    async def _carry_out(self, name: str, body: Any) -> Object:
+    async def _carry_out(self, name: str, body: Any) -> NodeObject | LaunchObject | FinishedAnswer:
         service: Service = self.service
         if name == "register":
             node = NodeBody.model_validate(body)
@@ -283,7 +284,8 @@ class FaultyCluster:
         if name == "launch_info":
             return await service.launch(JobId(body), OPERATOR)
         ended = FinishedBody.model_validate(body)
-        return {**await service.driver.change(service.finish(ended)), **service.standing_of(ended.node)}
+        believed = await service.driver.change(service.finish(ended))
+        return {"believed": believed, **service.standing_of(ended.node)}
 
     # -- clients
 

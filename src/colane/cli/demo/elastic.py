@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from colane.api.jobs import JobObject, JobRequestObject
+    from colane.api.records import ProfileObject
     from colane.engines.local import LocalEngine
     from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 
@@ -142,7 +143,7 @@ def _steps(live: dict[int, JobObject], number: int) -> float:
 
 
 def _curves(
-    steps_s: dict[str, dict[int, float]], profiles: Iterable[Mapping[str, Any]], devices: int
+    steps_s: dict[str, dict[int, float]], profiles: Iterable[ProfileObject], devices: int
 ) -> dict[str, ThroughputCurve]:
     """f(n) of each family and the fit through it: as it was seen, and better as the scheduler has learnt it.
 

@@ -20,6 +20,7 @@ from colane.engines.local import LocalConfig
 from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun
 
 if TYPE_CHECKING:
+    from colane.api.nodes import NodeObject
     from colane.model.hardware import Gpu
     from colane.model.profile import SetMeasurement
 
@@ -208,7 +209,7 @@ class MixedWatcher:
         )  # fmt: skip
 
     def run(
-        self, phase: DemoPhase, node: dict[str, Any], ended: Sequence[JobObject], sets: Sequence[SetMeasurement]
+        self, phase: DemoPhase, node: NodeObject, ended: Sequence[JobObject], sets: Sequence[SetMeasurement]
     ) -> MixedRun:
         """Return what was seen."""
         devices = tuple(f"{node['name']}/{gpu['index']}" for gpu in node["gpus"])

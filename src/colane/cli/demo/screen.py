@@ -23,6 +23,7 @@ from colane.cli.jobs import objects as jobs
 from colane.model.words import count
 
 if TYPE_CHECKING:
+    from colane.api.nodes import NodeObject
     from colane.cli.demo.run import BatchPlan
 
 BAR_WIDTH = 24
@@ -49,7 +50,7 @@ class Screen(ABC):
         for line in plan.words:
             self.say(line)
 
-    def devices(self, node: dict[str, Any]) -> None:
+    def devices(self, node: NodeObject) -> None:
         """Name the devices that have come up."""
         named = ", ".join(f"{node['name']}/{gpu['index']}" for gpu in node["gpus"])
         self.say(f"scheduler and agent are up with {named}; the batch is submitted")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +12,9 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.model.quantities import parse_duration_s
+
+if TYPE_CHECKING:
+    from colane.api.records import UsageObject
 
 SINCE: Final = "30d"
 HOUR_S: Final = 3600.0
@@ -41,8 +44,11 @@ def usage(
         return
     headings = ("USER", "GPU HOURS", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
     columns = [ScreenColumn(heading, is_number=heading != "USER") for heading in headings]
-    counts = ("jobs", "failed", "running", "gpus", "waiting")
     output.print_table(
         columns,
-        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", *(str(one[name]) for name in counts)] for one in rows],
+        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", *map(str, _counts(one))] for one in rows],
     )
+
+
+def _counts(one: UsageObject) -> tuple[int, ...]:
+    return one["jobs"], one["failed"], one["running"], one["gpus"], one["waiting"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +13,9 @@ from colane.cli.nodes.drain import state_text
 from colane.cli.output import ScreenColumn
 from colane.model.versions import own_version
 from colane.model.words import percent
+
+if TYPE_CHECKING:
+    from colane.api.nodes import DesiredJobObject, GpuObject, NodeObject
 
 COLUMNS = (
     ScreenColumn("NODE"),
@@ -60,7 +63,7 @@ def list_nodes(as_json: output.Json = False) -> None:
         output.note("no node has registered yet: an agent takes some seconds to start (colane up, or colane agent)")
 
 
-def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
+def _rows(node: NodeObject) -> Iterator[list[str]]:
     for gpu in node["gpus"]:
         yield [
             node["name"],
@@ -80,22 +83,22 @@ def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
         yield [node["name"], "", "no GPU", "", cores, "", "lost" if node["lost"] else "busy", _version(node), names]
 
 
-def differs(node: dict[str, Any]) -> bool:
+def differs(node: NodeObject) -> bool:
     """Whether a node's agent is of another version than the scheduler; an older scheduler does not tell."""
     scheduler = node.get("scheduler_version")
     return scheduler is not None and node.get("agent_version") != scheduler
 
 
-def _version(node: dict[str, Any]) -> str:
+def _version(node: NodeObject) -> str:
     return (node.get("agent_version") or "?") + " !" * differs(node)
 
 
-def _memory(gpu: dict[str, Any]) -> str:
+def _memory(gpu: GpuObject) -> str:
     foreign = f" ({output.size(gpu['foreign_bytes'])} foreign)" if gpu["foreign_bytes"] else ""
     return output.size(gpu["memory_bytes"]) + foreign
 
 
-def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
+def _state(node: NodeObject, gpu: GpuObject) -> str:
     if node["lost"]:
         return "lost"
     if not gpu["healthy"]:
@@ -105,12 +108,12 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
     return state + (f" (others use {percent(gpu['others_ratio'])})" if gpu.get("others_ratio") else "")
 
 
-def members(node: dict[str, Any], gpu: int) -> str:
+def members(node: NodeObject, gpu: int) -> str:
     """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Jobs on the host stand last."""
     return ", ".join(filter(None, [_on_gpu(node, gpu), _on_host(node, gpu)]))
 
 
-def _on_host(node: dict[str, Any], gpu: int) -> str:
+def _on_host(node: NodeObject, gpu: int) -> str:
     """Jobs whose memory is on the host and comes back to this GPU."""
     names = [
         str(job["id"])
@@ -120,7 +123,7 @@ def _on_host(node: dict[str, Any], gpu: int) -> str:
     return f"on the host: {' '.join(names)}" if names else ""
 
 
-def _on_gpu(node: dict[str, Any], gpu: int) -> str:
+def _on_gpu(node: NodeObject, gpu: int) -> str:
     lanes: dict[int, list[str]] = {}
     for job in node["jobs"]:
         for slot in job["slots"]:
@@ -132,7 +135,7 @@ def _on_gpu(node: dict[str, Any], gpu: int) -> str:
     return ", ".join(f"lane {lane}: {' '.join(names)}" for lane, names in ordered)
 
 
-def _is_on(job: dict[str, Any], gpu: int) -> bool:
+def _is_on(job: DesiredJobObject, gpu: int) -> bool:
     return not job.get("on_host") and any(slot["gpu"] == gpu for slot in job["slots"])
 
 

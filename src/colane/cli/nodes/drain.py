@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,7 @@ from colane.cli.jobs import objects as jobs
 from colane.model.quantities import parse_duration_s
 
 if TYPE_CHECKING:
+    from colane.api.nodes import DrainObject, NodeObject
     from colane.client.client import Client
 
 LOOK_EVERY_S: Final = 0.5
@@ -92,7 +93,7 @@ def _ask(scheduler: Client, names: list[str], ask: Callable[[str], None]) -> Non
         ask(name)
 
 
-def _show(nodes: list[dict[str, Any]], *, as_json: bool) -> None:
+def _show(nodes: list[NodeObject], *, as_json: bool) -> None:
     if as_json:
         output.print_json([{name: node[name] for name in ("name", "state", "drain", "notice")} for node in nodes])
         return
@@ -103,13 +104,13 @@ def _show(nodes: list[dict[str, Any]], *, as_json: bool) -> None:
         )
 
 
-def state_text(node: dict[str, Any]) -> str:
+def state_text(node: NodeObject) -> str:
     """Return a node's state, and why it is drained and until when its jobs may stay."""
     whys = [drain for drain in (node.get("drain"), node.get("notice")) if drain]
     return "; ".join([str(node["state"]), *map(_because, whys)])
 
 
-def _because(drain: dict[str, Any]) -> str:
+def _because(drain: DrainObject) -> str:
     """`drained by ann (new fan), until 14:03:20`."""
     reason = f" ({output.clean(drain['reason'])})" if drain["reason"] else ""
     deadline_s = drain["deadline_s"]

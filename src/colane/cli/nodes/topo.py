@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,7 @@ from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.topo_screen import Machine, render
 
 if TYPE_CHECKING:
+    from colane.api.nodes import GpuObject, NodeObject
     from colane.model.topo_text import ReadTopology
 
 PICTURES: Final = (".png", ".svg")
@@ -110,7 +111,7 @@ def _live(node: str | None) -> list[Machine]:
     return [_machine(each) for each in named]
 
 
-def _machine(node: dict[str, Any]) -> Machine:
+def _machine(node: NodeObject) -> Machine:
     from colane.model.topology import flat_topology  # noqa: PLC0415 - as above
     from colane.server.store.topology_documents import decode_topology  # noqa: PLC0415
 
@@ -128,7 +129,7 @@ def _machine(node: dict[str, Any]) -> Machine:
     return Machine(node["name"], topology, tuple(gpu["type"] for gpu in gpus), states, on, notes)
 
 
-def _state(node: dict[str, Any], gpu: dict[str, Any], on: tuple[int, ...]) -> str:
+def _state(node: NodeObject, gpu: GpuObject, on: tuple[int, ...]) -> str:
     if node["lost"] or not gpu["healthy"]:
         return "unhealthy"
     return "used" if on else "free"
@@ -182,6 +183,6 @@ def _document(machine: Machine) -> str:
     from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
 
     known = encode_topology(machine.topology)
-    rows = ",\n  ".join(json.dumps(row) for row in known.pop("links"))
-    rest = ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in known.items())
+    rows = ",\n  ".join(json.dumps(row) for row in known["links"])
+    rest = ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in known.items() if key != "links")
     return f'{{"links": [\n  {rows}],\n{rest}}}\n'

@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service.command import StateOption, store_dir
+from colane.cli.service.command import StateOption, store_file
 
 
 def register(app: typer.Typer) -> None:
@@ -26,12 +26,11 @@ def backup(
     It holds jobs, nodes, profiles, history, and the commands and environments of jobs that have not ended. Run it on
     the scheduler's machine as the scheduler's user. `colane restore` puts it back.
     """
-    from colane.server.main import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
-    from colane.server.store import copies  # noqa: PLC0415
+    from colane.server.store import copies  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
     try:
-        size_bytes = copies.backup(store_dir(state) / STORE_FILE, file)
+        size_bytes = copies.backup(store_file(state), file)
     except FileExistsError as error:
         raise MisuseError(f"FILE: {file} exists; name a new file") from error
     except OSError as error:

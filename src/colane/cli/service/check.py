@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service.command import StateOption, store_dir
+from colane.cli.service.command import StateOption, store_file
 
 
 def register(app: typer.Typer) -> None:
@@ -48,11 +48,10 @@ def check(
     Where there is no copy to put back, --set-aside makes the store anew from all records that can be read. The one of
     before stays beside it. A running job whose record is gone is ended by its agent.
     """
-    from colane.server.main import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
-    from colane.server.store import copies  # noqa: PLC0415
+    from colane.server.store import copies  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
-    path = file or store_dir(state) / STORE_FILE
+    path = file or store_file(state)
     if set_aside:
         if file is not None:
             raise MisuseError("--set-aside: is for the store, not for a copy of it")

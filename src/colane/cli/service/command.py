@@ -22,7 +22,7 @@ from colane.client.locate import TOKEN_VARIABLE, read_token
 from colane.settings.places import FILE_VARIABLE
 from colane.settings.setting import Given, Section, Setting, SettingError, Values
 from colane.settings.sources import SettingsFile, find_file, gather
-from colane.settings.table import SERVER, SERVER_STATE, TOKEN_FILE
+from colane.settings.table import SERVER, SERVER_STATE, STORE, TOKEN_FILE
 
 
 class ServiceStart(NamedTuple):
@@ -161,16 +161,24 @@ def state_dir(values: Values) -> Path:
     return values[SERVER_STATE] or default_state_dir().expanduser().absolute()
 
 
-def store_dir(state: Path | None) -> Path:
-    """Return the scheduler's state directory, of a flag or of what the scheduler here is set to.
+def store_file(state: Path | None) -> Path:
+    """Return the file of the scheduler's store, in the directory of a flag or of what the scheduler here is set to.
 
     Raises:
-        MisuseError: The file of settings cannot be.
+        MisuseError: The file of settings cannot be, or the store is none of our files.
     """
+    from colane.server.store.opening import STORE_FILE  # noqa: PLC0415 - the scheduler's imports take long
+
     try:
-        return state_dir(gather(SERVER, {SERVER_STATE.name: state}, file=find_file(None)))
+        values = gather(SERVER, {SERVER_STATE.name: state}, file=find_file(None))
     except SettingError as error:
         raise MisuseError(str(error)) from error
+    if values[STORE] is not None and state is None:
+        raise MisuseError(
+            f"{values.given[STORE.name].origin}: the scheduler's store is {values[STORE]}, which its server copies; "
+            "--state names the directory of one in a file"
+        )
+    return state_dir(values) / STORE_FILE
 
 
 def token_of(start: ServiceStart, values: Values) -> str | None:

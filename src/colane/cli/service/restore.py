@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.service.command import StateOption, store_dir
+from colane.cli.service.command import StateOption, store_file
 
 
 def register(app: typer.Typer) -> None:
@@ -27,11 +27,11 @@ def restore(
     Jobs that were running when the copy was made start again from what they have saved. What was submitted since is
     not known any more: agents end it, and its ids are given to other jobs.
     """
-    from colane.server.main import STORE_FILE, ServerError, locked  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.server.main import ServerError, locked  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store import copies  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
 
-    place = store_dir(state) / STORE_FILE
+    place = store_file(state)
     if place.exists() and not force:
         raise MisuseError(f"--force: there is a store at {place}; with --force it is put aside")
     try:

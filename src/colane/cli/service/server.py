@@ -39,4 +39,5 @@ def server(start: ServiceStart) -> None:
         asked_wrongly = str(error).startswith(("host:", "token:", "tls-cert:"))
         raise (MisuseError if asked_wrongly else FailureError)(f"--{error}") from error
     except StoreError as error:
-        raise FailureError(f"the store in {config.state_dir} cannot be used: {error}") from error
+        place = f"the store in {config.state_dir}" if config.store is None else "--store: it"
+        raise FailureError(f"{place} cannot be used: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,15 +18,16 @@ from colane.settings.table import AGENT, SERVER, UP
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from colane.api.nodes import GpuObject, NodeObject
     from colane.engines.local import LocalEngine
     from colane.settings.setting import Values
 
 FLAGS = (
     table.POLICY, table.POLICY_BUDGET, table.DEVICES, table.TOPOLOGY, table.HOST_BANDWIDTH, table.HOST,
-    table.SERVER_PORT, table.SERVER_STATE, table.TOKEN_FILE, table.MPS, table.NAME, table.KEEP_FINISHED, table.LEASE,
-    table.LIMITS, table.SEE, table.SHARE_BETWEEN, table.TURNS, table.QUANTUM, table.GUARD, table.GUARD_AFTER,
-    table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW, table.CONTENTION, table.YIELD_BOUND, table.GRACE,
-    table.KEEP_JOBS,
+    table.SERVER_PORT, table.SERVER_STATE, table.STORE, table.STORE_PASSWORD_FILE, table.TOKEN_FILE, table.MPS,
+    table.NAME, table.KEEP_FINISHED, table.LEASE, table.LIMITS, table.SEE, table.SHARE_BETWEEN, table.TURNS,
+    table.QUANTUM, table.GUARD, table.GUARD_AFTER, table.MEMORY_FACTORS, table.CORE_TUNER, table.CORE_WINDOW,
+    table.CONTENTION, table.YIELD_BOUND, table.GRACE, table.KEEP_JOBS,
 )  # fmt: skip
 
 
@@ -101,7 +102,9 @@ def _judge(topology: str) -> None:
 
 def _greeting(stack: LocalEngine) -> Iterator[str]:
     config = stack.config
-    yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, state in {config.state_dir}"
+    store = config.server[table.STORE]
+    kept = f"state in {config.state_dir}" + (f", store {store}" if store is not None else "")
+    yield f"colane scheduler at {stack.url}, policy {config.server[table.POLICY]}, {kept}"
     node = stack.node()
     yield from (_device(config.node, gpu) for gpu in node["gpus"])
     with stack.client() as scheduler:
@@ -116,7 +119,7 @@ def _greeting(stack: LocalEngine) -> Iterator[str]:
     yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
 
 
-def _about_users(node: dict[str, Any]) -> Iterator[str]:
+def _about_users(node: NodeObject) -> Iterator[str]:
     """Say what being root means for users; other users have no choice."""
     if os.geteuid() == 0:
         only = node["runs_as"]
@@ -131,7 +134,7 @@ def _is_found_by_itself(state_dir: Path) -> bool:
     return state_dir == default_state_dir({}).absolute()
 
 
-def _device(node: str, gpu: dict[str, Any]) -> str:
+def _device(node: str, gpu: GpuObject) -> str:
     from colane.cli.nodes.command import ranges  # noqa: PLC0415 - imported late
 
     cores = f", cores {ranges(gpu['cores'])}" if gpu["cores"] else ""

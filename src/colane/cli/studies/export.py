@@ -17,6 +17,7 @@ from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
+    from colane.api.nodes import GpuObject, NodeObject
     from colane.client.client import Client
     from colane.traces.tables.measured import MeasuredTable
     from colane.traces.workload import TraceJob, Workload
@@ -105,7 +106,7 @@ def _shared_ratio(item: JobObject, there: Mapping[str, Sequence[DeviceUse]]) -> 
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
 
 
-def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _gpu_types(nodes: Sequence[NodeObject]) -> dict[str, str]:
     return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
 
@@ -205,11 +206,11 @@ def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTa
     return None if known is None or steps is None else steps * known.step_s
 
 
-def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _cluster(nodes: Sequence[NodeObject]) -> dict[str, Any]:
     return {"name": "export", "groups": list(_groups(nodes))}
 
 
-def _groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _groups(nodes: Sequence[NodeObject]) -> Iterator[dict[str, Any]]:
     for node in nodes:
         gpus = node["gpus"]
         yield {
@@ -222,6 +223,6 @@ def _groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _devices(gpus: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _devices(gpus: Sequence[GpuObject]) -> dict[str, Any]:
     """Type and memory of a node's GPUs, if it has any."""
     return {"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}

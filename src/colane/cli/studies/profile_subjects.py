@@ -20,6 +20,7 @@ from colane.model.sizes import check_sizes, parse_sizes
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
+    from colane.api.nodes import NodeObject
 
 BATCH_PLACE: Final = "{batch_size}"
 """Stands in a command for each of the batch sizes."""
@@ -150,7 +151,7 @@ def _shell(job: Mapping[str, Any]) -> JobRequestObject:
     return shell | ({"python": sys.executable} if "model_name" in job else {})
 
 
-def _subject(request: JobRequestObject, nodes: Iterable[Mapping[str, Any]]) -> Subject:
+def _subject(request: JobRequestObject, nodes: Iterable[NodeObject]) -> Subject:
     request = _complete(request)
     try:
         kind = gpu_type_of(nodes, request.get("gpu_type"), request.get("pool", "default"))
@@ -161,7 +162,7 @@ def _subject(request: JobRequestObject, nodes: Iterable[Mapping[str, Any]]) -> S
     return Subject(key=key, request={**request, "gpu_type": kind})
 
 
-def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[Mapping[str, Any]]) -> None:
+def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[NodeObject]) -> None:
     """Refuse a number of GPUs that no machine has of a type that is there, before anything runs."""
     counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
     if any(counts) and gpus > max(counts):

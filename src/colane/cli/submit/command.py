@@ -29,7 +29,9 @@ from colane.model.job_fields import JOB_FIELDS
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
 
-NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_TOKEN_FILE", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
+NOT_FOR_JOBS: Final = (
+    "COLANE_TOKEN", "COLANE_TOKEN_FILE", "COLANE_STATE", "COLANE_STORE_PASSWORD", "_", "OLDPWD", "SHLVL",
+)  # fmt: skip
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
 
 OF_ANOTHER_LAUNCH: Final = re.compile(

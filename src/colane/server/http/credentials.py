@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from colane.api.records import TokenObject
 from colane.server.http.access import Caller, Role, TokenRecord
 from colane.server.http.problems import RefusedError
-from colane.server.store.documents import Body
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
 
@@ -48,7 +48,7 @@ def make(turn: Turn, digest: str, made: Caller, caller: Caller) -> str:
     return token.id
 
 
-def shown(read_model: ReadModel, caller: Caller) -> list[Body]:
+def shown(read_model: ReadModel, caller: Caller) -> list[TokenObject]:
     """Return what is known of the tokens that a caller may revoke, oldest first."""
     known = sorted(
         (token for token in read_model.tokens.values() if _is_his(token, caller)), key=lambda one: one.made_s

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest, ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
+from colane.api.nodes import LaunchObject
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
@@ -31,9 +32,6 @@ By = Annotated[
     Query(
         max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What an operator's request comes of, for the story"
     ),
-]
-Elements = Annotated[
-    str | None, Query(max_length=1_000, description="Of an array, only the elements with these indexes, as 3,7-9")
 ]
 After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
 Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
@@ -141,10 +139,9 @@ async def cancel(
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
     by: By = None,
-    elements: Elements = None,
 ) -> JSONResponse:
-    """Cancel a job: a queued one ends now, a running one when its process is gone; of an array, all or some."""
-    prepare = service.cancel(JobId(number), caller, _said(caller, by), elements)
+    """Cancel a job: a queued one ends now, a running one when its process is gone."""
+    prepare = service.cancel(JobId(number), caller, _said(caller, by))
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -202,7 +199,7 @@ async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSON
     return JSONResponse(await service.why(JobId(number), caller))
 
 
-@router.get("/job/{number}/launch")
+@router.get("/job/{number}/launch", responses=answered(LaunchObject))
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds an environment or a secret."""
     service, caller = asked(request)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
+from colane.api.nodes import DrainedAnswer, FinishedAnswer, NodeObject, RemovedNodesAnswer, UndrainedAnswer
 from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
-from colane.server.http.refusals import REFUSALS
+from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
@@ -23,7 +24,7 @@ NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name o
 # What agents ask again and again stands first: routes are tried in order.
 
 
-@router.post("/node/{name}/report")
+@router.post("/node/{name}/report", responses=answered(NodeObject))
 async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResponse:
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
     service, caller = asked(request)
@@ -31,16 +32,17 @@ async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResp
     return JSONResponse(await service.report(name, body))
 
 
-@router.post("/finished_job")
+@router.post("/finished_job", responses=answered(FinishedAnswer))
 async def finished_job(request: Request, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
     service, caller = asked(request)
     caller.demand_node(body.node)
     believed = await service.driver.change(service.finish(body))
-    return JSONResponse({**believed, **service.standing_of(body.node)})
+    answer: FinishedAnswer = {"believed": believed, **service.standing_of(body.node)}
+    return JSONResponse(answer)
 
 
-@router.post("/node")
+@router.post("/node", responses=answered(NodeObject))
 async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JSONResponse:
     """Register a node; registering it again is an update. Another live agent of the same name is refused."""
     caller.demand_node(body.name)
@@ -48,46 +50,46 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
     return JSONResponse(service.node(body.name))
 
 
-@router.get("/nodes")
+@router.get("/nodes", responses=answered(list[NodeObject]))
 async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
     return JSONResponse([service.node(name, caller) for name in list(service.read_model.nodes)])
 
 
-@router.delete("/nodes")
+@router.delete("/nodes", responses=answered(RemovedNodesAnswer))
 async def remove_nodes(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget all nodes; refused while jobs are assigned."""
     caller.demand_operator("forget nodes")
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> RemovedNodesAnswer:
         return {"removed": changes.remove_nodes(turn)}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/node/{name}")
+@router.get("/node/{name}", responses=answered(NodeObject))
 async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONResponse:
     """Return a node with the whole desired state of its jobs."""
     return JSONResponse(service.node(name, caller))
 
 
-@router.delete("/node/{name}")
+@router.delete("/node/{name}", responses=answered(RemovedNodesAnswer))
 async def remove_node(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget a node that never comes back; its jobs are queued again. Refused while its agent reports and has jobs."""
     caller.demand_operator("forget nodes")
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> RemovedNodesAnswer:
         changes.remove_node(turn, name, reports=service.liveness.is_heard(name))
         return {"removed": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/node/{name}/drain")
+@router.post("/node/{name}/drain", responses=answered(DrainedAnswer))
 async def drain(
     request: Request,
     service: TheService,
@@ -103,7 +105,7 @@ async def drain(
     caller.demand_operator("drain nodes")
     asked = body or DrainBody()
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> DrainedAnswer:
         deadline_s = None if asked.deadline_s is None else turn.now_s + asked.deadline_s
         draining.drain(turn, name, Drain(caller.name, asked.reason, turn.now_s, deadline_s))
         return {"drained": [name]}
@@ -111,21 +113,21 @@ async def drain(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.delete("/node/{name}/drain")
+@router.delete("/node/{name}/drain", responses=answered(UndrainedAnswer))
 async def undrain(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Let a node take jobs again; notice that its agent has of its own stays."""
     caller.demand_operator("undrain nodes")
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> UndrainedAnswer:
         draining.drain(turn, name, None)
         return {"undrained": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.put("/node/{name}")
+@router.put("/node/{name}", responses=answered(NodeObject))
 async def update(service: TheService, caller: TheCaller, name: NamePath, body: NodeBody) -> JSONResponse:
     """Replace a node's description."""
     caller.demand_node(name)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
 from colane.api.jobs import JobObject, ListingAnswer
+from colane.api.records import (
+    DeclaredAnswer,
+    ForgottenAnswer,
+    HealthAnswer,
+    MeasurementObject,
+    ProfileObject,
+    RemovedAnswer,
+    UsageObject,
+)
 from colane.api.wire import ProfileBody
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.problems import RefusedError
@@ -66,29 +75,27 @@ async def listing(
     ended: Annotated[bool, Query(description="Also the last that have ended")] = False,
     user: Annotated[str | None, Query(max_length=200)] = None,
     label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
-    elements: Annotated[bool, Query(description="Elements of arrays as jobs of their own")] = False,
 ) -> JSONResponse:
     """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
-    labels = dict(_split_label(text) for text in label or ())
-    wanted = Wanted(limit, ended, user, labels, service.sight(caller), elements)
+    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()), service.sight(caller))
     return JSONResponse(await shown.listing(service.store, service.driver, wanted))
 
 
-@router.delete("/finished_jobs")
+@router.delete("/finished_jobs", responses=answered(RemovedAnswer))
 async def remove_finished(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget all finished jobs; profiles and measurements stay."""
     caller.demand_operator("forget finished jobs")
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> RemovedAnswer:
         changes.remove_finished(turn)
         return {"removed": True}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/profiles")
+@router.get("/profiles", responses=answered(list[ProfileObject]))
 async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
     """Return all profiles, each value with source and samples."""
     service.sight(caller).demand_whole("profiles")
@@ -96,21 +103,21 @@ async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
     return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
 
 
-@router.put("/profiles")
+@router.put("/profiles", responses=answered(DeclaredAnswer))
 async def declare_profile(
     request: Request, service: TheService, caller: TheCaller, body: ProfileBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Declare what is known of a family; measured values stay above declared ones."""
     caller.demand_operator("declare profiles")
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> DeclaredAnswer:
         changes.declare(turn, body)
         return {"declared": True}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.delete("/profiles")
+@router.delete("/profiles", responses=answered(ForgottenAnswer))
 async def forget_profiles(
     request: Request,
     service: TheService,
@@ -122,13 +129,13 @@ async def forget_profiles(
 ) -> JSONResponse:
     """Forget all that is known of a family: for operators, and for a user from whose jobs alone it was learnt."""
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> ForgottenAnswer:
         return {"forgotten": changes.forget_family(turn, service.store, family, caller)}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/measurements")
+@router.get("/measurements", responses=answered(list[MeasurementObject]))
 async def measurements(service: TheService, caller: TheCaller) -> StreamingResponse:
     """Return all sets of jobs that were measured together, oldest first."""
     service.sight(caller).demand_whole("measurements")
@@ -158,7 +165,7 @@ async def events(
     return EventSourceResponse(lines, ping=PING_S, shutdown_grace_period=GRACE_S)
 
 
-@router.get("/usage")
+@router.get("/usage", responses=answered(list[UsageObject]))
 async def users(
     service: TheService,
     caller: TheCaller,
@@ -170,12 +177,12 @@ async def users(
     return JSONResponse([one for one in found if sight.has(one["user"])])
 
 
-@router.get("/health")
+@router.get("/health", responses=answered(HealthAnswer))
 async def health(request: Request, service: TheService) -> JSONResponse:
     """Return the service's state in numbers; needs no token. 503 while nothing can be written.
 
     While a user's policy fails, all but deciding goes on, and records that cannot be read are done without where that
     is safe: `degraded`, and `detail` says why.
     """
-    body = {**service.health(), "version": request.app.version}
+    body: HealthAnswer = {**service.health(), "version": request.app.version}
     return JSONResponse(body, 503 if body["status"] == "store-unavailable" else 200)

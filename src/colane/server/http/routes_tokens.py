@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
-from pydantic import StringConstraints
 
-from colane.api.wire import Name, NodeName, WireModel
+from colane.api.records import RevokedAnswer, TokenAnswer, TokenObject
+from colane.api.wire import TokenBody
 from colane.server.http import credentials
 from colane.server.http.access import ID_DIGITS
-from colane.server.http.refusals import REFUSALS
+from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.writer.turn import Turn
 
@@ -19,41 +19,32 @@ router = APIRouter(responses=REFUSALS)
 TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description="Id of a token, as it is listed")]
 
 
-class TokenBody(WireModel):
-    """A token as its maker describes it: only its SHA-256, in hex. For a user, else for the agent of a node."""
-
-    digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-    user: Name | None = None
-    node: NodeName | None = None
-    role: Literal["user", "operator"] | None = None
-
-
-@router.post("/tokens")
+@router.post("/tokens", responses=answered(TokenAnswer))
 async def make_token(
     request: Request, service: TheService, caller: TheCaller, body: TokenBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Let a token count from now on: a user's own, an operator's for any caller."""
     made = credentials.judged(body.user, body.node, body.role, caller)
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> TokenAnswer:
         return {"id": credentials.make(turn, body.digest, made, caller)}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.get("/tokens")
+@router.get("/tokens", responses=answered(list[TokenObject]))
 async def tokens(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return what is known of the tokens that are the caller's to revoke, oldest first."""
     return JSONResponse(credentials.shown(service.read_model, caller))
 
 
-@router.delete("/token/{token}")
+@router.delete("/token/{token}", responses=answered(RevokedAnswer))
 async def revoke_token(
     request: Request, service: TheService, caller: TheCaller, token: TokenId, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Let a token count no longer."""
 
-    def prepare(turn: Turn) -> dict[str, Any]:
+    def prepare(turn: Turn) -> RevokedAnswer:
         credentials.revoke(turn, token, caller)
         return {"revoked": token}
 

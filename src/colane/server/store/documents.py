@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.api.jobs import ProgressObject
+from colane.api.nodes import HardwareObject
+from colane.api.records import MeasurementObject, ProfileObject
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
@@ -34,7 +36,6 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
-from colane.model.phases import Array, Element
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
@@ -98,7 +99,6 @@ PLACEMENT: Final = record(
 CONSTRAINTS: Final = record(
     Constraints, checkpoint=maybe(row(CheckpointContract, saved_codes=several())), sizes_lost=several()
 )
-ORDINALS: Final = several(Form(list, tuple))
 JOB: Final = record(
     Job,
     spec=SPEC,
@@ -115,8 +115,6 @@ JOB: Final = record(
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
-    array=maybe(record(Array, pending=ORDINALS, cut=ORDINALS)),
-    element=maybe(record(Element)),
     holds=several(record(Hold, kind=choice(HoldKind), after=maybe(record(Dependency, on=choice(DependsOn))))),
 )
 USED: Final = record(UsedGpus)
@@ -275,9 +273,9 @@ def decode_progress(body: Mapping[str, Any]) -> Progress:
     return PROGRESS.read(body)
 
 
-def encode_node(node: Node) -> Body:
+def encode_node(node: Node) -> HardwareObject:
     """Return a node with its GPUs."""
-    body: Body = NODE.write(node)
+    body: HardwareObject = NODE.write(node)
     return body
 
 
@@ -286,9 +284,9 @@ def decode_node(body: Mapping[str, Any]) -> Node:
     return NODE.read(body)
 
 
-def encode_profile(profile: Profile) -> Body:
+def encode_profile(profile: Profile) -> ProfileObject:
     """Return a profile; each value with source, samples and what took it."""
-    body: Body = PROFILE.write(profile)
+    body: ProfileObject = PROFILE.write(profile)
     return body
 
 
@@ -297,9 +295,9 @@ def decode_profile(body: Mapping[str, Any]) -> Profile:
     return PROFILE.read(body)
 
 
-def encode_measurement(measurement: SetMeasurement) -> Body:
+def encode_measurement(measurement: SetMeasurement) -> MeasurementObject:
     """Return a measured set."""
-    body: Body = MEASUREMENT.write(measurement)
+    body: MeasurementObject = MEASUREMENT.write(measurement)
     return body
 
 

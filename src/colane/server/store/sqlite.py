@@ -17,6 +17,7 @@ from typing import Any, Final
 from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
 from colane.server.store.store import (
     AUDIT,
+    AUDIT_LINES_MAX,
     EPOCHS,
     UNREADABLE_LINE,
     AuditLine,
@@ -31,9 +32,6 @@ from colane.server.store.store import (
 
 BUSY_TIMEOUT_S: Final = 5.0
 """A backup or a curious `sqlite3` shell may hold the lock for a moment; beyond that the write is refused."""
-
-AUDIT_LINES_MAX: Final = 1_000_000
-"""Lines kept when the store is opened, about 300 MB; older ones go. Job records hold the stories as well."""
 
 MIGRATIONS: Final = (
     """

@@ -50,6 +50,8 @@ META: Final = "meta"
 EPOCHS: Final = "epochs"
 """Starts of schedulers on the store, by `job_key` of their numbers."""
 
+AUDIT_LINES_MAX: Final = 1_000_000
+"""Lines kept when a store is opened, about 300 MB; older ones go. Job records hold the stories as well."""
 AUDIT: Final = "audit"
 """Named like a collection where a line of the audit log cannot be read; its key is the line's number."""
 UNREADABLE_LINE: Final = "unreadable"

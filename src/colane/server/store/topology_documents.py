@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from colane.api.nodes import TopologyObject
 from colane.model.topology import Link, LinkKind, Topology
 from colane.server.store.codec import choice, record, row, several
 
@@ -16,9 +17,9 @@ TOPOLOGY: Final = record(
 )
 
 
-def encode_topology(topology: Topology) -> dict[str, Any]:
+def encode_topology(topology: Topology) -> TopologyObject:
     """Return a topology; a link is `[kind, lanes, bandwidth_bytes_per_s]`."""
-    body: dict[str, Any] = TOPOLOGY.write(topology)
+    body: TopologyObject = TOPOLOGY.write(topology)
     return body
 
 

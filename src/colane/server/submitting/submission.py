@@ -7,15 +7,15 @@ do secrets among the words of a command, as far as they are known as such (`mode
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from colane.api.job_request import JobRequest
-from colane.model.job import Job
+from colane.api.jobs import JobRequestObject
+from colane.api.nodes import LaunchSpecObject
 from colane.model.secrets import masked
 from colane.server.http.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
-from colane.server.store.store import job_key
 
 ASKED: Final = "request"
 """In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
@@ -25,19 +25,14 @@ _OF_ONE_TIME: Final = frozenset({"after", "if_never"})
 """They name jobs of then: what is submitted again waits for no other job."""
 
 
-def launch_key(job: Job) -> str:
-    """Return under which key what is kept for a job's launch lies: elements have that of their array."""
-    return job_key(job.id if job.element is None else job.element.array)
-
-
-def asked(request: JobRequest) -> Body:
+def asked(request: JobRequest) -> JobRequestObject:
     """Return what a launch spec keeps of a request besides what it launches."""
     return request.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude=set(_IN_LAUNCH))
 
 
-def to_launch(launch: Mapping[str, Any]) -> Body:
+def to_launch(launch: Mapping[str, Any]) -> LaunchSpecObject:
     """Return what of a launch spec an agent is told."""
-    return {name: value for name, value in launch.items() if name != ASKED}
+    return cast("LaunchSpecObject", {name: value for name, value in launch.items() if name != ASKED})
 
 
 def for_record(launch: Mapping[str, Any] | None) -> Body | None:
@@ -57,7 +52,7 @@ def view(kept: Mapping[str, Any] | None) -> tuple[list[str] | None, str | None]:
     return (None, None) if known is None else (known["command"], known["workdir"])
 
 
-def to_submit_again(kept: Mapping[str, Any] | None) -> Body:
+def to_submit_again(kept: Mapping[str, Any] | None) -> JobRequestObject:
     """Return the request by which a job like this one is submitted, without an environment.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -26,6 +26,7 @@ from colane.api.jobs import (
     ThrottleObject,
     TimeSpentObject,
 )
+from colane.api.nodes import BandwidthWishObject, DesiredJobObject, GangObject, SaveObject, ShownNodeObject
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
@@ -45,9 +46,7 @@ from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
 from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
-from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
-from colane.server.views.arrays import array_view
 from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 
@@ -87,12 +86,8 @@ def job_view(
     progress: Progress | None = None,
     pacing: Pacing | None = None,
     length: int | None = None,
-    elements: Sequence[Job] = (),
 ) -> JobObject:
-    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for.
-
-    An array of whose `elements`, those that are live jobs, some run is said to run, too.
-    """
+    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
     declared = _declared(spec)
@@ -113,10 +108,7 @@ def job_view(
         "steps_total": steps_total,
         **_placement(job.placement),
         "throttle": None if job.throttle is None else _throttle(job.throttle),
-        "state": JobState.RUNNING.value if any(one.placement for one in elements) else job.state.value,
-        "elements": array_view(job, elements),
-        "array_id": None if job.element is None else job.element.array,
-        "array_index": None if job.element is None else job.element.index,
+        "state": job.state.value,
         "model_name": model_name,
         "suspended": job.suspended or job.is_held(HoldKind.USER),
         "suspended_via": job.suspended_via.value,
@@ -264,13 +256,7 @@ def finished_view(document: Mapping[str, Any]) -> JobObject:
     sample = finished.get("progress")
     progress = documents.decode_progress(sample) if sample else None
     body = job_view(job, document["model_name"], document["policy"], progress)
-    told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
-    return cast("JobObject", {**body, **_never_ran(), **told})
-
-
-def _never_ran() -> EndingObject:
-    """What a job that has ended has besides, if it has never run."""
-    return {
+    ending: EndingObject = {
         "exit_code": None,
         "signal": None,
         "outcome": None,
@@ -279,13 +265,8 @@ def _never_ran() -> EndingObject:
         "step_durations_s": [],
         "log_truncated": False,
     }
-
-
-def unmade_view(element: Job, policy: str) -> JobObject:
-    """Return an element of an array that is no job of its own, and perhaps was cancelled, as one."""
-    body = job_view(element, None, policy)
-    ending = _never_ran() if element.has_ended else {}
-    return cast("JobObject", {**body, **ending, "attempts": []})
+    told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
+    return cast("JobObject", {**body, **ending, **told})
 
 
 _FROM_THE_JOB = frozenset({"node", "start_s", "end_s", "progress"})
@@ -301,12 +282,12 @@ def node_view(
     memory: MemoryView = NO_MEMORY,
     totals: Mapping[JobId, int | None] = NO_TOTALS,
     contention: ContentionConfig | None = None,
-) -> Body:
+) -> ShownNodeObject:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
 
     `totals` are the steps of jobs, where known.
     """
-    name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
+    placed = [(job, job.placement) for job in jobs if job.placement is not None]
     return {
         **documents.encode_node(record.node),
         "generation": record.generation,
@@ -320,12 +301,7 @@ def node_view(
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
         "jobs": [
-            {
-                **_desired(job, place, name, nodes),
-                "steps_total": totals.get(job.id, job.effective.steps_total),
-                "flush": _flushes(place, name, memory.tight),
-                "memory": memory.booked.get(job.id),
-            }
+            _desired(job, place, record.node.name, nodes, memory, totals.get(job.id, job.effective.steps_total))
             for job, place in placed
         ],
     }
@@ -344,7 +320,7 @@ def closed(node: Node) -> list[str]:
     return [] if node.closed is None else [f"takes no jobs, and is tried again later: {node.closed.why}"]
 
 
-def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:
+def _measured(jobs: list[Job], contention: ContentionConfig | None) -> BandwidthWishObject | None:
     """How often an agent is to report use of its memory's bandwidth; None where no job could be throttled."""
     alone = all(job.spec.gpus for job in jobs) or not any(job.spec.gpus for job in jobs)
     if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
@@ -352,7 +328,14 @@ def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | No
     return {"interval_s": contention.interval_s}
 
 
-def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body:
+def _desired(
+    job: Job,
+    placement: Placement,
+    node: str,
+    nodes: Mapping[str, NodeRecord],
+    memory: MemoryView,
+    steps_total: int | None,
+) -> DesiredJobObject:
     """What an agent is told of a job: its part of it, and how its part finds the others."""
     return {
         "id": job.id,
@@ -372,23 +355,29 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
         "on_host": job.is_on_host,
         "save": _save(job),
+        "steps_total": steps_total,
+        "flush": _flushes(placement, node, memory.tight),
+        "memory": memory.booked.get(job.id),
     }
 
 
-def _save(job: Job) -> Body | None:
+def _save(job: Job) -> SaveObject | None:
     """The signal that asks a job to save its state now, and which asking of this attempt it is; None of others."""
     contract = job.effective.checkpoint
     if job.state is not JobState.CHECKPOINTING or contract is None:
         return None
     ranks = reforming.ranks_wanted(job)
-    return {"signal": contract.signal, "number": job.run.saves_asked, **({"ranks": ranks} if ranks else {})}
+    asked: SaveObject = {"signal": contract.signal, "number": job.run.saves_asked}
+    if ranks:
+        asked["ranks"] = ranks
+    return asked
 
 
 def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:
     return any(slot.gpu.number in tight for slot in placement.slots_on(node))
 
 
-def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body | None:
+def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> GangObject | None:
     """Where a node's ranks stand in a job that spans several; None for a job on one node."""
     if len(placement.nodes) == 1:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
+from colane.api.records import UsageObject
 from colane.model.job import Job, JobState
 from colane.server.store import documents
-from colane.server.store.documents import Body
 from colane.server.store.store import FINISHED_JOBS, Document, Store
 from colane.server.store.unreadable import readable
 from colane.server.writer.board import ReadModel
@@ -52,6 +52,18 @@ class Usage:
         self.gpus += len(job.gpus_held)
         self.gpu_s += gpu_s(job, max(0.0, now_s - job.start_s) if runs and job.start_s is not None else 0.0)
 
+    def shown(self) -> UsageObject:
+        """As the API shows it."""
+        return {
+            "user": self.user,
+            "jobs": self.jobs,
+            "failed": self.failed,
+            "gpu_s": self.gpu_s,
+            "running": self.running,
+            "gpus": self.gpus,
+            "waiting": self.waiting,
+        }
+
 
 def gpu_s(job: Job, ran_s: float) -> float:
     """GPU seconds of all attempts of a job, the present or last of which has run so long."""
@@ -59,7 +71,7 @@ def gpu_s(job: Job, ran_s: float) -> float:
     return earlier + ran_s * job.gpu_count
 
 
-def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> list[Body]:
+def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> list[UsageObject]:
     """Return what each user has had, the largest first; jobs are read page by page, the last ended first.
 
     Raises:
@@ -70,7 +82,7 @@ def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> 
         users.setdefault(job.spec.user, Usage(job.spec.user)).add_ended(job, ran_s)
     for job in list(read_model.jobs.values()):
         users.setdefault(job.spec.user, Usage(job.spec.user)).add_live(job, now_s)
-    return [asdict(one) for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
+    return [one.shown() for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
 
 
 def _ended_since(store: Store, since_s: float) -> Iterable[tuple[Job, float]]:

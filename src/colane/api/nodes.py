@@ -1,0 +1,234 @@
+"""Answers about nodes; the node object is also what its agent is told to make true."""
+
+from __future__ import annotations
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+LinkRow = tuple[str, int, float]
+"""Kind, NVLinks bonded, bytes per second in one direction (0 unknown); see `model.Link`."""
+
+
+class EpochObject(TypedDict):
+    """One start of a scheduler."""
+
+    number: int
+    id: str
+
+
+class ClusterObject(TypedDict):
+    """By what an agent knows a scheduler again: the cluster, the scheduler's start, and how many events there were."""
+
+    cluster_id: str
+    epoch: EpochObject
+    events: int
+
+
+class GpuObject(TypedDict):
+    """A device; see `model.Gpu`."""
+
+    index: int
+    uuid: str
+    type: str
+    memory_bytes: int
+    socket: int
+    cores: list[int]
+    healthy: bool
+    foreign_bytes: int
+    others_ratio: float
+    sharing: str
+
+
+class TopologyObject(TypedDict):
+    """How the GPUs of a node are connected; see `model.Topology`."""
+
+    links: list[list[LinkRow]]
+    sockets: list[int]
+    switches: list[int]
+    nvswitch: bool
+
+
+class DrainObject(TypedDict):
+    """Why a node takes no new jobs; see `model.Drain`."""
+
+    by: str
+    reason: str
+    since_s: float
+    deadline_s: float | None
+
+
+class HardwareObject(TypedDict):
+    """A node as `model.Node` has it; `closed` is why it was taken out, and until when."""
+
+    name: str
+    gpus: list[GpuObject]
+    cores: list[int]
+    host_memory_bytes: int
+    host_bandwidth_bytes_per_s: int
+    pool: str
+    address: str
+    agent_id: str
+    topology: TopologyObject | None
+    host_refusal: str
+    drain: DrainObject | None
+    notice: DrainObject | None
+    closed: tuple[str, float] | None
+    park_s: float
+    to_host_bytes_per_s: float
+
+
+class TurnsObject(TypedDict):
+    """How the jobs of one lane take turns; see `model.Turns`."""
+
+    rule: str
+    quantum_s: float | None
+
+
+class BandwidthWishObject(TypedDict):
+    """How often an agent is to report which job uses how much of its memory's bandwidth."""
+
+    interval_s: float
+
+
+class SlotObject(TypedDict):
+    """A device of a job's, by its index, and the job's lane there."""
+
+    gpu: int
+    lane: int
+
+
+class GangObject(TypedDict):
+    """Where a node's ranks stand in a job that spans several nodes."""
+
+    nodes: list[str]
+    node_rank: int
+    rank_first: int
+    world_size: int
+    address: str | None
+    port: int
+
+
+class SaveObject(TypedDict):
+    """How a job is asked to save its state now; with `ranks` it is to go on as so many.
+
+    `number` says which asking of its attempt it is.
+    """
+
+    signal: str
+    number: int
+    ranks: NotRequired[int]
+
+
+class DesiredJobObject(TypedDict):
+    """A job that is placed on a node, as the scheduler wants it there.
+
+    `memory` is what it holds between steps and within one on top of that, booked on each of its devices, in bytes.
+    """
+
+    id: int
+    attempt: int
+    run: bool
+    because: str
+    slots: list[SlotObject]
+    cores: list[int]
+    bandwidth_ratio: float
+    gang: GangObject | None
+    time_limit_s: float | None
+    memory_limit_bytes: int
+    weight: float
+    priority: int
+    kind: str
+    paused: bool
+    to_host: bool
+    on_host: bool
+    save: SaveObject | None
+    steps_total: int | None
+    flush: bool
+    memory: tuple[int, int] | None
+
+
+class ShownNodeObject(HardwareObject):
+    """A node, the whole desired state of its jobs, and how those of one lane take turns."""
+
+    generation: int
+    state: str
+    lost: bool
+    last_seen_s: float | None
+    messages: list[str]
+    runs_as: str
+    agent_version: str
+    scheduler_version: str
+    turns: TurnsObject
+    bandwidth: BandwidthWishObject | None
+    jobs: list[DesiredJobObject]
+
+
+class NodeObject(ShownNodeObject, ClusterObject):
+    """The answer of `/node/{name}` and of a report."""
+
+    leased: bool
+    lease_s: float | None
+
+
+class FinishedAnswer(ClusterObject):
+    """The answer of `/finished_job`: whether the end is of the attempt that runs."""
+
+    believed: bool
+
+
+class RemovedNodesAnswer(TypedDict):
+    """Nodes that are forgotten."""
+
+    removed: list[str]
+
+
+class DrainedAnswer(TypedDict):
+    """Nodes that take no new jobs."""
+
+    drained: list[str]
+
+
+class UndrainedAnswer(TypedDict):
+    """Nodes that take jobs again."""
+
+    undrained: list[str]
+
+
+class BatchObject(TypedDict):
+    """How many samples a step of a job takes: of all its GPUs, or of each."""
+
+    size: int
+    per_gpu: bool
+
+
+class LaunchSpecObject(TypedDict, total=False):
+    """What is kept for a job's launch; one that an older Colane took in lacks the newer fields."""
+
+    command: list[str]
+    workdir: str
+    env: dict[str, str]
+    mps: bool
+    ranks: str
+    elastic: bool
+    batch: BatchObject
+    checkpoint_signal: str
+    checkpoint_lead_s: float
+
+
+class JobTokenObject(TypedDict, total=False):
+    """The job's own token, which agents alone are told."""
+
+    token: str
+
+
+class LaunchObject(LaunchSpecObject, JobTokenObject):
+    """The answer of `/job/{id}/launch`."""
+
+    id: int
+    attempt: int
+    name: str
+    user: str
+    gpus: int
+    gpu_memory_bytes: int | None
+    labels: dict[str, str]

@@ -1,0 +1,156 @@
+"""Answers about what has happened and what is known: health, use, profiles, measurements, tokens."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+
+class HealthDetailObject(TypedDict, total=False):
+    """Why a scheduler is not what it should be; missing where it is."""
+
+    detail: str
+
+
+class ServiceHealthObject(HealthDetailObject):
+    """A scheduler's state in numbers."""
+
+    status: str
+    cluster_id: str
+    epoch: int
+    policy: str
+    queued: int
+    running: int
+    nodes: int
+    lost_nodes: int
+    unreadable: list[str]
+    faults: int
+    state_version: int
+    events: int
+    started_s: float
+
+
+class HealthAnswer(ServiceHealthObject):
+    """The answer of `/health`."""
+
+    version: str
+
+
+class UsageObject(TypedDict):
+    """What one user has had, and has now; see `docs/reference/interfaces.md`."""
+
+    user: str
+    jobs: int
+    failed: int
+    gpu_s: float
+    running: int
+    gpus: int
+    waiting: int
+
+
+class ProfileKeyObject(TypedDict):
+    """The jobs that a profile describes; see `model.ProfileKey`."""
+
+    family: str
+    batch_size: int | None
+    gpus: int
+    gpu_type: str
+
+
+class ValueObject(TypedDict):
+    """A number, where it comes from, and what stands behind it; see `model.Value`."""
+
+    value: float
+    source: str
+    samples: int
+    by: str
+
+
+class PlacePaceObject(TypedDict):
+    """Step time in one kind of place; see `model.PlacePace`."""
+
+    distance: float
+    step_s: ValueObject
+
+
+class SlowdownObject(TypedDict):
+    """How much slower jobs go next to a neighbour; see `model.Slowdown`."""
+
+    beside: ProfileKeyObject
+    distance: float
+    ratio: ValueObject
+
+
+class ProfileObject(TypedDict):
+    """What is known of a kind of jobs; see `model.Profile`.
+
+    `core_paces` are pairs of cores and step time; `memory_window` is attempts, and the largest P and E of them.
+    """
+
+    key: ProfileKeyObject
+    step_s: ValueObject | None
+    step_median_s: ValueObject | None
+    persistent_bytes: ValueObject | None
+    ephemeral_bytes: ValueObject | None
+    overhead_bytes: ValueObject | None
+    occupancy: ValueObject | None
+    bandwidth: ValueObject | None
+    updated_s: float
+    users: list[str]
+    places: list[PlacePaceObject]
+    slowdowns: list[SlowdownObject]
+    core_paces: list[tuple[int, ValueObject]]
+    category: str
+    memory_window: tuple[int, float, float] | None
+
+
+class MeasurementObject(TypedDict):
+    """A set of jobs measured together; see `model.SetMeasurement`."""
+
+    keys: list[ProfileKeyObject]
+    sharing: str
+    step_alone_s: list[float]
+    step_together_s: list[float]
+    steps: list[int]
+    delta: float
+    delta_general: float
+    at_s: float
+
+
+class TokenObject(TypedDict):
+    """What is known of a token: which user or node it stands for, and who made it when."""
+
+    id: str
+    role: str
+    name: str
+    made_s: float
+    made_by: str
+
+
+class TokenAnswer(TypedDict):
+    """The id of a token that was made."""
+
+    id: str
+
+
+class RevokedAnswer(TypedDict):
+    """The id of a token that was revoked."""
+
+    revoked: str
+
+
+class RemovedAnswer(TypedDict):
+    """Whether what was asked is removed."""
+
+    removed: bool
+
+
+class DeclaredAnswer(TypedDict):
+    """Whether what was declared is taken in."""
+
+    declared: bool
+
+
+class ForgottenAnswer(TypedDict):
+    """How many profiles, measured sets and lengths were forgotten."""
+
+    forgotten: int

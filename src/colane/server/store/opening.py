@@ -1,0 +1,100 @@
+"""The store of a scheduler opened: a file in its state directory, or one over the network that a setting names."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+from colane.client.locate import read_token
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import Store, StoreError
+from colane.settings.store_address import StoreAddress
+
+STORE_FILE: Final = "colane.db"
+MADE_FILE: Final = "stores.json"
+"""Ids of the stores over the network that were opened from a state directory, by their addresses."""
+PASSWORD_VARIABLE: Final = "COLANE_STORE_PASSWORD"  # noqa: S105 - the name of a variable
+
+
+def open_store(address: StoreAddress | None, state_dir: Path, password_file: Path | None = None) -> Store:
+    """Open a scheduler's store, and make it where there was none.
+
+    Args:
+        address: Over the network; None for the file in the state directory.
+        state_dir: Exists.
+        password_file: Holds the password of the store's server; None for `COLANE_STORE_PASSWORD`, where that is set.
+
+    Raises:
+        StoreError: It cannot be used.
+    """
+    if address is None:
+        return SqliteStore(state_dir / STORE_FILE)
+    known = _known(state_dir)
+    store = connect(address, password_of(password_file), made_before=known.get(str(address)))
+    try:
+        _note(state_dir, {**known, str(address): store.id})
+    except StoreError:
+        store.close()
+        raise
+    return store
+
+
+class IdentifiedStore(Store, Protocol):
+    """A store over the network, which has an id that was made with it."""
+
+    id: str
+
+
+def connect(address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> IdentifiedStore:
+    """Open a store over the network.
+
+    Args:
+        address: Where it is.
+        password: Of its server.
+        made_before: Id of the store that has to be there; None makes one where there is none.
+
+    Raises:
+        StoreError: It cannot be used, or what it needs is not installed.
+    """
+    try:
+        from colane.server.store.redis_store import RedisStore  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise StoreError(f"{address} needs more than is installed ({error}): pip install 'colane[redis]'") from error
+    return RedisStore(address, password, made_before=made_before)
+
+
+def password_of(file: Path | None) -> str | None:
+    """Return the password of a store's server; None where none is given.
+
+    Raises:
+        StoreError: The file cannot be read, or is empty.
+    """
+    if file is None:
+        return os.environ.get(PASSWORD_VARIABLE)
+    found = read_token(file)
+    if found is None:
+        raise StoreError(f"--store-password-file {file}: cannot be read, or is empty")
+    return found
+
+
+def _known(state_dir: Path) -> dict[str, str]:
+    path = state_dir / MADE_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read ({error}): it tells which store is this scheduler's") from error
+    if not (isinstance(found, dict) and all(isinstance(id_, str) for id_ in found.values())):
+        raise StoreError(f"{path} is not as it was written: it tells which store is this scheduler's")
+    return found
+
+
+def _note(state_dir: Path, known: dict[str, str]) -> None:
+    path = state_dir / MADE_FILE
+    fresh = path.with_suffix(".new")
+    try:
+        fresh.write_text(json.dumps(known) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,289 @@
+"""A store in Redis: one round trip a commit, durable where Redis is told to wait for its disk (docs/how-to/stores.md).
+
+Any thread may call any method: each call takes a connection of a pool.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from colane.client.tls import CA_VARIABLE
+from colane.server.store import redis_functions as functions
+from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
+from colane.server.store.store import (
+    AUDIT,
+    AUDIT_LINES_MAX,
+    COLLECTIONS,
+    EPOCHS,
+    UNREADABLE_LINE,
+    AuditEntry,
+    AuditLine,
+    Document,
+    StoreError,
+    StoreWriter,
+    Transaction,
+    Unreadable,
+    UnreadableError,
+    judge_writer,
+)
+from colane.settings.store_address import StoreAddress
+
+SCHEMA: Final = 1
+ANSWER_MAX_S: Final = 10.0
+"""A commit that is not answered for so long has an unknown outcome."""
+CONNECT_MAX_S: Final = 5.0
+LOOKED_AT_ONCE: Final = 1_000
+"""Redis does nothing else meanwhile: a page is looked for among so many documents in one go."""
+SUM_DIGITS: Final = 8
+ORDER: Final = (*(name for name in COLLECTIONS if name != EPOCHS), EPOCHS)
+NUMBER: Final = {name: number for number, name in enumerate(ORDER)}
+
+Answer = TypeVar("Answer")
+Keyword = str | int | float
+
+
+class RedisStore(Noting):
+    """A store in Redis; see `colane.server.store.store.Store` for the methods.
+
+    Args:
+        address: Where the server is, and the name of the cluster there.
+        password: To log in with; None where none is needed.
+        made_before: Id of the store that was there when it was opened last; None where none is known of.
+
+    Raises:
+        StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
+            where there was one before.
+    """
+
+    def __init__(self, address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> None:
+        super().__init__()
+        self.address = address
+        self._redis = _client(address, password)
+        tag = f"{{{address.name}}}"
+        self._head, self._audit = f"{tag}:head", f"{tag}:audit"
+        self._hashes = {name: f"{tag}:{name}" for name in ORDER}
+        self._sets = {name: f"{tag}:{name}:keys" for name in ORDER}
+        places = ((self._hashes[name], self._sets[name]) for name in ORDER)
+        self._keys = [self._head, self._audit, *(place for both in places for place in both)]
+        try:
+            self.id = self._opened(made_before)
+        except StoreError:
+            self._redis.close()
+            raise
+
+    def _opened(self, made_before: str | None) -> str:
+        fresh = uuid.uuid4().hex if made_before is None else ""
+        found = self._call("opened", functions.OPEN, [self._head, self._audit], SCHEMA, fresh, AUDIT_LINES_MAX)
+        if not found:
+            raise StoreError(
+                f"the store {self.address} is empty, but there was one here: bring it back (its append-only file, a "
+                "replica or a copy)"
+            )
+        schema, id_ = int(found[0]), found[1].decode()
+        if schema > SCHEMA:
+            raise StoreError(
+                f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
+                "start that one, or name another: ?name=NAME"
+            )
+        if made_before not in {None, id_}:
+            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
+        return cast("str", id_)
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        said = [] if writer is None else ["" if one is None else one for one in writer]
+        values: list[Keyword] = [self.id, *(said or ["", "", ""])]
+        values += map(len, (transaction.clears, transaction.deletes, transaction.puts, transaction.audit))
+        values += [NUMBER[name] for name in transaction.clears]
+        for delete in transaction.deletes:
+            values += [NUMBER[delete.collection], delete.key]
+        for put in transaction.puts:
+            text = json.dumps(put.document)
+            values += [NUMBER[put.collection], put.key, f"{checksum(put.collection, put.key, text):08x}{text}"]
+        values += [_line(entry) for entry in transaction.audit]
+        word, number = self._call("written", functions.COMMIT, self._keys, *values)
+        self._judge(word.decode(), int(number or 0), writer)
+        self._forget_unreadable(transaction)
+        return int(number)
+
+    def _judge(self, word: str, number: int, writer: StoreWriter | None) -> None:
+        if word == "gone":
+            raise self._gone()
+        if word != "made" and writer is not None:
+            epoch = number if word == "epoch" else writer.epoch
+            events = number if word == "events" else writer.events or 0
+            judge_writer(writer, epoch, events, number)
+
+    def get(self, collection: str, key: str) -> Document | None:
+        value = self._ask("read", lambda: self._redis.hget(self._hashes[collection], key))
+        if value is None:
+            return None
+        record = self._decoded(collection, key.encode(), value)
+        if isinstance(record, Unreadable):
+            raise UnreadableError(str(record))
+        return record[1]
+
+    def count(self, collection: str) -> int:
+        return int(self._ask("read", lambda: self._redis.hlen(self._hashes[collection])))
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        """Read in one go, decoded one by one."""
+        rows = self._ask("read", lambda: self._redis.hgetall(self._hashes[collection]))
+        return self._records(collection, sorted(rows.items()))
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        return self._page(collection, "up", after, limit, ())
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        return [] if before == "" else self._page(collection, "down", before or "", limit, containing)
+
+    def _page(
+        self, collection: str, way: str, begin: str, limit: int, containing: Sequence[str]
+    ) -> list[tuple[str, Document]]:
+        """A short page is the end only where nothing is left to look at."""
+        page: list[tuple[str, Document]] = []
+        keys, at = [self._hashes[collection], self._sets[collection]], begin.encode()
+        while len(page) < limit:
+            values = (way, at, limit - len(page), LOOKED_AT_ONCE, *containing)
+            at, *found = self._call("read", functions.PAGE, keys, *values, reads=True)
+            page += self._records(collection, zip(found[::2], found[1::2], strict=True))
+            if not at:
+                break
+        return page
+
+    def _records(self, collection: str, rows: Any) -> Iterator[tuple[str, Document]]:  # noqa: ANN401 - pairs of bytes
+        for key, value in rows:
+            record = self._decoded(collection, key, value)
+            if not isinstance(record, Unreadable):
+                yield record
+
+    def _decoded(self, collection: str, key: bytes, value: bytes) -> tuple[str, Document] | Unreadable:
+        """One record and its key, or what is wrong with it, which is noted."""
+        known, body = value[:SUM_DIGITS], value[SUM_DIGITS:]
+        is_whole = b"%08x" % checksum(collection, key, body) == known
+        record = decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
+        if isinstance(record, Unreadable):
+            self._note(record)
+        return record
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        if limit <= 0:
+            return []
+        rows = self._ask("read", lambda: self._redis.xrange(self._audit, f"{after + 1}-0", count=limit))
+        return [self._audit_line(int(id_.partition(b"-")[0]), fields[b"line"]) for id_, fields in rows]
+
+    def _audit_line(self, number: int, text: bytes) -> AuditLine:
+        known, body = text[:SUM_DIGITS], text[SUM_DIGITS:]
+        if b"%08x" % checksum(body) == known:
+            return AuditLine(number, *json.loads(body))
+        record = Unreadable(AUDIT, str(number), ALTERED)
+        self._note(record)
+        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def last_audit_number(self) -> int:
+        return self._counter("events")
+
+    def version(self) -> int:
+        return self._counter("version")
+
+    def _counter(self, name: str) -> int:
+        id_, number = self._ask("read", lambda: self._redis.hmget(self._head, ["id", name]))
+        if id_ is None or id_.decode() != self.id or number is None:
+            raise self._gone()
+        return int(number)
+
+    def check(self) -> None:
+        """Each commit and each reading of the version does: here it would be a round trip before each turn."""
+
+    def scrub(self) -> None:
+        """See `Store.scrub`: Redis rewrites its file by itself once it has doubled."""
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _call(self, deed: str, name: str, keys: Sequence[str], *values: Any, reads: bool = False) -> Any:  # noqa: ANN401
+        """Call a function of ours; one that the server has lost, or never had, is loaded first and has done nothing."""
+        fcall = self._redis.fcall_ro if reads else self._redis.fcall
+
+        def called() -> Any:  # noqa: ANN401 - as Redis answers
+            try:
+                return fcall(name, len(keys), *keys, *values)
+            except redis.ResponseError as error:
+                if "function not found" not in str(error).lower():
+                    raise
+            self._redis.function_load(functions.LUA, replace=True)
+            return fcall(name, len(keys), *keys, *values)
+
+        return self._ask(deed, called)
+
+    def _ask(self, deed: str, call: Callable[[], Answer]) -> Any:  # noqa: ANN401 - the client's answers have no types
+        try:
+            return call()
+        except (redis.RedisError, OSError) as error:
+            raise StoreError(f"the store {self.address} could not be {deed}: {said(error)}") from error
+
+    def _gone(self) -> StoreError:
+        return StoreError(
+            f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
+            "kept: bring it back (its append-only file, a replica or a copy)"
+        )
+
+
+FIXES: Final = (
+    (redis.AuthenticationError, "give the right password in a file (--store-password-file) or COLANE_STORE_PASSWORD"),
+    (redis.exceptions.NoPermissionError, "let this user call functions and touch the cluster's keys (ACL SETUSER)"),
+    (redis.ReadOnlyError, "it is a replica: name the one that takes writes"),
+    (redis.exceptions.OutOfMemoryError, "raise its maxmemory, or remove what is not needed there"),
+    (redis.BusyLoadingError, "it still reads its files: wait a moment"),
+    (redis.TimeoutError, "whether it was done is not known"),
+    (redis.ConnectionError, "is it running, and is its address right?"),
+)
+"""What a person can do, by the kind of error; the first that fits counts."""
+
+OTHER_FIXES: Final = (
+    ("NOAUTH", FIXES[0][1]),
+    ("MISCONF", "it cannot write its files: make room on its disk"),
+    ("NOREPLICAS", "too few of its replicas are connected (min-replicas-to-write): bring them back"),
+    ("unknown command", "Redis 7.0 or newer is needed"),
+    ("DB index is out of range", "name a database that it has"),
+)
+
+
+def said(error: Exception) -> str:
+    """Return what a server, or the way to it, says, in one line with the fix."""
+    text = " ".join(str(error).split()).rstrip(".")
+    fixes = [fix for kind, fix in FIXES if isinstance(error, kind)]
+    fixes = [fix for word, fix in OTHER_FIXES if word.lower() in text.lower()] or fixes
+    return f"{text}; {fixes[0]}" if fixes else text
+
+
+def _client(address: StoreAddress, password: str | None) -> redis.Redis:
+    # Nothing is sent again by itself: a commit that was made, sent again, would be refused as another's.
+    given: dict[str, Any] = {
+        "db": int(address.database),
+        "username": address.user or None,
+        "password": password,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": ANSWER_MAX_S,
+        "client_name": "colane",
+    }
+    if address.scheme == "unix":
+        return redis.Redis(unix_socket_path=address.path, **given)
+    given |= {"host": address.host, "port": address.port, "socket_connect_timeout": CONNECT_MAX_S}
+    if address.scheme == "rediss":
+        given |= {"ssl": True, "ssl_ca_certs": os.environ.get(CA_VARIABLE)}
+    return redis.Redis(**given)
+
+
+def _line(entry: AuditEntry) -> str:
+    text = json.dumps([float(entry.at_s), entry.kind, entry.body])
+    return f"{checksum(text):08x}{text}"

@@ -1,0 +1,96 @@
+"""Where a store over the network is, as it is written in a setting: never with its password."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from colane.settings.setting import Raw
+
+DEFAULT_NAME: Final = "colane"
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
+EXAMPLE: Final = "redis://HOST[:PORT][/DB] or unix:///PATH?db=DB, as redis://head:6379/0"
+DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "unix": 0}
+DATABASE_MAX: Final = 65_535
+
+
+class StoreAddress(NamedTuple):
+    """Where a store is.
+
+    Attributes:
+        scheme: What its server speaks, and how it is reached.
+        host: Name or address; empty for a socket.
+        port: 0 for a socket.
+        path: Of a socket.
+        database: Redis's number.
+        user: As whom to log in; empty for the server's default user.
+        name: Of the cluster: several may share a database.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    database: str = "0"
+    user: str = ""
+    name: str = DEFAULT_NAME
+
+    def __str__(self) -> str:
+        """As it is written."""
+        user = f"{self.user}@" if self.user else ""
+        options = [f"db={self.database}"] * (self.scheme == "unix")
+        options += [f"name={self.name}"] * (self.name != DEFAULT_NAME)
+        query = f"?{'&'.join(options)}" if options else ""
+        if self.scheme == "unix":
+            return f"unix://{user}{self.path}{query}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{user}{host}:{self.port}/{self.database}{query}"
+
+
+def store_address(raw: Raw) -> StoreAddress:
+    """Return the address of a store over the network.
+
+    Raises:
+        ValueError: It is none, or holds a password.
+    """
+    text = str(raw).strip()
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"must be {EXAMPLE}: {error}") from None
+    if parts.scheme not in DEFAULT_PORTS:
+        raise ValueError(f"must be {EXAMPLE}, got {text[:60]!r}")
+    if parts.password is not None:  # it would be seen in lists of processes, in histories and in logs
+        raise ValueError("must hold no password: it goes into a file (--store-password-file) or COLANE_STORE_PASSWORD")
+    options = _options(parts, text)
+    user = unquote(parts.username or "")
+    name = options.pop("name", DEFAULT_NAME)
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"name must be 1 to 40 letters, digits, '.', '_' or '-', got {name[:50]!r}")
+    if parts.scheme == "unix":
+        if parts.hostname or not parts.path.strip("/"):
+            raise ValueError(f"must be unix:///PATH, with three slashes, got {text[:60]!r}")
+        database = _database(options.get("db", "0"))
+        return StoreAddress("unix", path=unquote(parts.path), database=database, user=user, name=name)
+    if not parts.hostname:
+        raise ValueError(f"must name a host: {EXAMPLE}, got {text[:60]!r}")
+    database = _database(parts.path.strip("/") or options.get("db", "0"))
+    port = DEFAULT_PORTS[parts.scheme] if port is None else port
+    return StoreAddress(parts.scheme, parts.hostname, port, "", database, user, name)
+
+
+def _options(parts: SplitResult, text: str) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = options.keys() - {"db", "name"}
+    if unknown or parts.fragment:
+        odd = ", ".join(sorted(unknown)) or f"#{parts.fragment}"
+        raise ValueError(f"has options db and name alone, not {odd}: got {text[:60]!r}")
+    return options
+
+
+def _database(text: str) -> str:
+    if not (text.isascii() and text.isdecimal() and int(text) <= DATABASE_MAX):
+        raise ValueError(f"the database must be a number, got {text[:40]!r}")
+    return str(int(text))

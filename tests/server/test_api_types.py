@@ -1,0 +1,113 @@
+"""The law of the room `api`: whatever is answered is of the type that its route declares, no key more and none less.
+
+Every answer to a client of `tests.server.harness.world` is judged, in whichever test; here it is seen to that all
+endpoints declare a type, that all are judged, and that the judge can tell.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+
+from colane.api.jobs import JobObject, WhyAnswer
+from tests.server.answers import OTHER_THAN_JSON, declared, judge
+from tests.server.harness import finished, launched, node, report, world
+
+PROFILE = {"key": {"family": "anns", "gpu_type": "cpu"}, "step_s": 0.5}
+STEPS = {"at_s": 1.0, "steps": 1, "first_step_s": 0.5, "last_step_s": 0.5}
+DIGEST = "0" * 64
+
+
+async def test_every_endpoint_declares_its_answer() -> None:
+    async with world() as w:
+        routes = [route for route in w.app.routes if isinstance(route, APIRoute) and route.include_in_schema]
+        every = {(method, route.path) for route in routes for method in route.methods or ()}
+        assert set(declared(w.app)) == every - OTHER_THAN_JSON
+        operations = (await w.good("GET", "/openapi.json"))["paths"]
+        for method, path in declared(w.app):
+            said = operations[path][method.lower()]["responses"]["200"]["content"]["application/json"]["schema"]
+            assert said, (method, path)
+
+
+async def test_every_endpoint_answers_what_it_declares() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2))
+        await w.good("PUT", "/node/n1", node(gpus=2))
+        first = await w.submit(gpus=2, labels={"a": "b"}, env={"A": "b"}, checkpoint="plain", time_limit="1h")
+        more = (await w.good("POST", "/jobs", [{"command": ["true"], "after": f"ok:{first}"}] * 3))["ids"]
+        await w.good("GET", f"/job/{first}/launch")
+        await w.good("POST", "/node/n1/report", report(launched(first, progress=STEPS), messages=["well"]))
+        await w.good("POST", f"/job/{first}/suspend", {})
+        await w.good("POST", f"/job/{first}/resume", {})
+        for path in ("/jobs", "/live_jobs", "/listing?ended=true", "/nodes", "/node/n1", "/usage", "/health"):
+            await w.good("GET", path)
+        for path in (f"/job/{first}", f"/job/{first}/why", f"/job/{first}/request", f"/job/{more[0]}"):
+            await w.good("GET", path)
+        await w.good("POST", f"/job/{first}/requeue", {})
+        await w.good("GET", "/nodes")
+        await w.good("POST", "/finished_job", finished(first, exit_code=75))
+        await w.good("DELETE", f"/job/{more[0]}")
+        await w.good("DELETE", "/jobs")
+        for path in ("/finished_jobs", "/listing?ended=true", f"/job/{more[0]}", f"/job/{more[0]}/why"):
+            await w.good("GET", path)
+        await w.good("POST", "/node/n1/drain", {"deadline_s": 600, "reason": "new fan"})
+        await w.good("GET", "/node/n1")
+        await w.good("DELETE", "/node/n1/drain")
+        await w.good("PUT", "/profiles", PROFILE)
+        await w.good("GET", "/profiles")
+        await w.good("GET", "/measurements")
+        await w.good("DELETE", "/profiles?family=anns")
+        token = (await w.good("POST", "/tokens", {"digest": DIGEST, "user": "ann"}))["id"]
+        await w.good("GET", "/tokens")
+        await w.good("DELETE", f"/token/{token}")
+        await w.good("POST", "/node", node("n2", agent_id="a2"))
+        await w.good("DELETE", "/node/n2")
+        await w.good("DELETE", f"/job/{first}")
+        attempt = (await w.good("GET", f"/job/{first}"))["attempt"]
+        await w.good("POST", "/finished_job", finished(first, attempt))
+        await w.good("DELETE", "/finished_jobs")
+        await w.good("DELETE", "/nodes")
+        assert w.judge.judged == set(declared(w.app))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (JobObject, {"sate": "queued"}),
+        (JobObject, {"state": None}),
+        (JobObject, {"steps": "3"}),
+        (JobObject, {"holds": [{"kind": "user"}]}),
+        (list[JobObject], {"id": 1.5}),
+        (WhyAnswer, {"sentense": ""}),
+    ],
+)
+async def test_what_is_not_declared_is_noticed(kind: Any, change: dict[str, Any]) -> None:
+    async with world() as w:
+        job = await w.submit()
+        answer = await w.good("GET", f"/job/{job}/why" if kind is WhyAnswer else f"/job/{job}")
+        several = kind is not WhyAnswer and kind is not JobObject
+        judge(kind, json.dumps([answer] if several else answer).encode())
+        changed = answer | change
+        with pytest.raises(ValidationError):
+            judge(kind, json.dumps([changed] if several else changed).encode())
+        for name in answer.keys() - {"attempts", "command", "workdir"}:
+            lacking = {key: value for key, value in answer.items() if key != name}
+            with pytest.raises(ValidationError):
+                judge(kind, json.dumps([lacking] if several else lacking).encode())
+
+
+async def test_what_only_an_ended_job_has_is_all_there_or_not_at_all() -> None:
+    async with world() as w:
+        job = await w.submit()
+        live = await w.good("GET", f"/job/{job}")
+        with pytest.raises(AssertionError):
+            judge(JobObject, json.dumps(live | {"exit_code": 0}).encode())
+        await w.good("DELETE", f"/job/{job}")
+        ended = await w.good("GET", f"/job/{job}")
+        del ended["log_bytes"]
+        with pytest.raises(AssertionError):
+            judge(JobObject, json.dumps(ended).encode())
