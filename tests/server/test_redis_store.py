@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from colane.server.store.opening import MADE_FILE, PASSWORD_VARIABLE, open_store
 from colane.server.store.redis_store import LOOKED_AT_ONCE, SCHEMA, RedisStore
 from colane.server.store.store import (
     AuditEntry,
+    Durability,
     Put,
     StoreError,
     StoreWriter,
@@ -29,7 +31,7 @@ from colane.server.store.store import (
     job_key,
 )
 from colane.settings.store_address import store_address
-from tests.server.harness import SLEEP, world
+from tests.server.harness import DEADLINE_S, SLEEP, world
 from tests.server.processes import scheduler
 from tests.server.redis_server import RedisServer, opened, redis_server
 
@@ -41,6 +43,27 @@ LINE = AuditEntry(1.0, "job", {"x": "ü"})
 def server() -> Iterator[RedisServer]:
     with redis_server() as started:
         yield started
+
+
+def at(server: RedisServer) -> str:
+    """What lets a scheduler's process have its store there."""
+    return (
+        "from colane.settings.store_address import store_address\n"
+        "import colane.server.config as config, functools\n"
+        f"config.ServerConfig = functools.partial(config.ServerConfig, store=store_address({server.url()!r}))\n"
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def until(look: Callable[[], bool]) -> None:
+    """Look until it is so."""
+    end_s = time.monotonic() + DEADLINE_S
+    while not look():
+        assert time.monotonic() < end_s
 
 
 def put(key: str, value: object, collection: str = JOBS) -> Put:
@@ -155,6 +178,67 @@ class TestEmptied:
                 assert [job["id"] for job in await w.good("GET", "/live_jobs")] == [1, 2]
 
 
+class TestDurability:
+    def test_what_keeps_all_has_no_risks(self, server: RedisServer) -> None:
+        with opened(server) as store:
+            assert store.durability() == Durability("redis")
+            assert not str(store.durability())
+
+    @pytest.mark.parametrize(
+        ("name", "value", "told"),
+        [
+            ("appendonly", "no", "appendonly is no: all is lost at its end; set it to yes"),
+            ("appendfsync", "everysec", "appendfsync is everysec: a power cut loses"),
+            ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite is yes: a power cut while"),
+            ("maxmemory-policy", "allkeys-lru", "maxmemory-policy is allkeys-lru: jobs are thrown away"),
+        ],
+    )
+    def test_each_setting_that_loses_is_named(self, server: RedisServer, name: str, value: str, told: str) -> None:
+        with server.raw() as raw:
+            raw.config_set(name, value)
+        with opened(server) as store:
+            assert [risk[: len(told)] for risk in store.durability().risks] == [told]
+
+    def test_a_replica_that_need_not_have_it(self, server: RedisServer) -> None:
+        with redis_server() as replica, replica.raw() as raw, server.raw() as primary:
+            port = free_port()
+            primary.config_set("port", port)
+            raw.replicaof("127.0.0.1", port)
+            until(lambda: primary.info("replication")["connected_slaves"] == 1)
+            with opened(server) as store:
+                assert "min-replicas-to-write is 0" in str(store.durability())
+
+    def test_what_is_not_told_is_named(self, server: RedisServer) -> None:
+        with server.raw() as raw:
+            raw.execute_command("ACL", "SETUSER", "ann", "on", ">p", "~*", "+@all", "-config")
+        store = RedisStore(server.address()._replace(user="ann"), "p")
+        found = store.durability()
+        store.close()
+        assert found.risks == ()
+        assert str(found).startswith("the store's server does not tell appendonly, appendfsync, ")
+
+    async def test_health_says_so(self, server: RedisServer) -> None:
+        with server.raw() as raw:
+            raw.config_set("appendfsync", "everysec")
+        with opened(server) as store:
+            async with world(store) as w:
+                health = await w.good("GET", "/health")
+        assert health["status"] == "degraded"
+        assert "appendfsync is everysec" in health["detail"]
+        assert health["store"]["kind"] == "redis"
+        assert len(health["store"]["risks"]) == 1
+
+    @pytest.mark.live
+    def test_the_scheduler_says_so_in_one_line(self, server: RedisServer, tmp_path: Path) -> None:
+        with server.raw() as raw:
+            raw.config_set("appendfsync", "no")
+        with scheduler(tmp_path, before=at(server)) as started:
+            started.stop(signal.SIGTERM)
+            said = started.errors().splitlines()
+        assert len(said) == 1
+        assert said[0].startswith("the store may lose what it has acknowledged: appendfsync is no: ")
+
+
 class TestBadInput:
     def test_no_server(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -267,18 +351,14 @@ def test_nothing_acknowledged_is_lost_when_one_of_both_is_killed(server: RedisSe
 
 @pytest.mark.live
 def test_a_scheduler_that_was_killed_goes_on_from_what_is_there(server: RedisServer, tmp_path: Path) -> None:
-    before = "from colane.settings.store_address import store_address\n"
-    before += "import colane.server.config as config, functools\n"
-    before += f"at = store_address({server.url()!r})\n"
-    before += "config.ServerConfig = functools.partial(config.ServerConfig, store=at)\n"
-    with scheduler(tmp_path, before=before) as first:
+    with scheduler(tmp_path, before=at(server)) as first:
         assert f"store {server.address()}" in first.line
         key = {"Idempotency-Key": "k"}
         assert first.http.post("/job", json=SLEEP, headers=key).json() == {"id": 1}
         first.process.kill()
         first.process.wait()
     assert not (tmp_path / "colane.db").exists()
-    with scheduler(tmp_path, before=before) as second:
+    with scheduler(tmp_path, before=at(server)) as second:
         assert second.http.post("/job", json=SLEEP, headers=key).json() == {"id": 1}
         assert second.http.post("/job", json=SLEEP).json() == {"id": 2}
         assert second.http.get("/health").json()["epoch"] == 2

@@ -11,6 +11,14 @@ class HealthDetailObject(TypedDict, total=False):
     detail: str
 
 
+class StoreObject(TypedDict):
+    """Of which kind a store is, what it may lose of what it has acknowledged, and what its server does not tell."""
+
+    kind: str
+    risks: list[str]
+    unchecked: list[str]
+
+
 class ServiceHealthObject(HealthDetailObject):
     """A scheduler's state in numbers."""
 
@@ -22,6 +30,7 @@ class ServiceHealthObject(HealthDetailObject):
     running: int
     nodes: int
     lost_nodes: int
+    store: StoreObject
     unreadable: list[str]
     faults: int
     state_version: int

@@ -98,6 +98,8 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
             stack.callback((config.state_dir / SOCKET_FILE).unlink, missing_ok=True)
         store = open_store(config.store, config.state_dir, config.store_password_file)
         stack.callback(store.close)
+        if told := str(store.durability()):
+            log.warning("%s", told)
         service = make_service(store, config)
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
         stack.callback(_withdraw, config.state_dir / SERVER_FILE)

@@ -537,7 +537,10 @@ class Service:
         more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
         names = f"{', '.join(lost[:NAMED_MAX])}{more}"
         records = f"records cannot be read and are left out: {names} (colane check names them)" if lost else ""
-        return "; ".join(filter(None, [self.driver.policy_problem, records]))
+        durability = self.store.durability()
+        return "; ".join(
+            filter(None, [self.driver.policy_problem, records, str(durability) if durability.risks else ""])
+        )
 
     def health(self) -> ServiceHealthObject:
         """Return the service's state in numbers, and why it is not what it should be."""
@@ -546,6 +549,7 @@ class Service:
         queued = sum(job.placement is None for job in self.read_model.jobs.values())
         lost = sum(record.lost for record in self.read_model.nodes.values())
         detail: HealthDetailObject = {"detail": why} if why else {}
+        kind, risks, unchecked = self.store.durability()
         return {
             "status": self._status,
             **detail,
@@ -556,6 +560,7 @@ class Service:
             "running": len(self.read_model.jobs) - queued,
             "nodes": len(self.read_model.nodes) - lost,
             "lost_nodes": lost,
+            "store": {"kind": kind, "risks": list(risks), "unchecked": list(unchecked)},
             "unreadable": public_names(self.store.unreadable())[:UNREADABLE_SHOWN_MAX],
             "faults": self.driver.faults.met,
             "state_version": self.read_model.counters.version,

@@ -12,6 +12,7 @@ from colane.server.store.store import (
     EPOCHS,
     AuditLine,
     Document,
+    Durability,
     StoreError,
     StoreWriter,
     Transaction,
@@ -115,6 +116,9 @@ class MemoryStore:
     def check(self) -> None:
         if self.vanished is not None:
             raise StoreError(self.vanished)
+
+    def durability(self) -> Durability:
+        return Durability("memory")
 
     def scrub(self) -> None:
         """See `Store.scrub`: there are no files."""

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from colane.client.tls import CA_VARIABLE
+from colane.server.store import redis_checks
 from colane.server.store import redis_functions as functions
 from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
 from colane.server.store.store import (
@@ -27,6 +28,7 @@ from colane.server.store.store import (
     AuditEntry,
     AuditLine,
     Document,
+    Durability,
     StoreError,
     StoreWriter,
     Transaction,
@@ -75,6 +77,7 @@ class RedisStore(Noting):
         self._keys = [self._head, self._audit, *(place for both in places for place in both)]
         try:
             self.id = self._opened(made_before)
+            self._durability: Durability = self._ask("opened", lambda: redis_checks.durability(self._redis))
         except StoreError:
             self._redis.close()
             raise
@@ -203,6 +206,9 @@ class RedisStore(Noting):
 
     def check(self) -> None:
         """Each commit and each reading of the version does: here it would be a round trip before each turn."""
+
+    def durability(self) -> Durability:
+        return self._durability
 
     def scrub(self) -> None:
         """See `Store.scrub`: Redis rewrites its file by itself once it has doubled."""

@@ -22,6 +22,7 @@ from colane.server.store.store import (
     UNREADABLE_LINE,
     AuditLine,
     Document,
+    Durability,
     StoreError,
     StoreWriter,
     Transaction,
@@ -240,6 +241,9 @@ class SqliteStore(Noting):
                     f"the store's file {path} was deleted, moved or replaced while the scheduler runs, so nothing can "
                     "be kept: put it back, or stop the scheduler and start it on the files that are there"
                 )
+
+    def durability(self) -> Durability:
+        return Durability("sqlite")
 
     def scrub(self) -> None:
         """See `Store.scrub`.

@@ -105,6 +105,26 @@ class UnreadableError(StoreError):
     """One record cannot be read; the store goes on."""
 
 
+class Durability(NamedTuple):
+    """Whether a store keeps what it has acknowledged.
+
+    Attributes:
+        kind: Of the store.
+        risks: What may be lost, each with what is to be set; empty where nothing is.
+        unchecked: Settings of its server that could not be looked at.
+    """
+
+    kind: str
+    risks: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As an operator is told; empty where there is nothing to say."""
+        risks = f"the store may lose what it has acknowledged: {'; '.join(self.risks)}" if self.risks else ""
+        unchecked = f"the store's server does not tell {', '.join(self.unchecked)}" if self.unchecked else ""
+        return "; ".join(filter(None, [risks, unchecked]))
+
+
 class Put(NamedTuple):
     """Write one document, replacing what the key held."""
 
@@ -239,6 +259,9 @@ class Store(Protocol):
 
     def check(self) -> None:
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""
+
+    def durability(self) -> Durability:
+        """Return what was found of that when the store was opened."""
 
     def scrub(self) -> None:
         """Let nothing that was deleted be readable any more in files that are left, commands and environments first.
