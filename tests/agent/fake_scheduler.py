@@ -13,9 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from colane.agent.launch.users import own_account
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
+from tests.server.answers import judge
 
 Object = dict[str, Any]
 Key = tuple[int, int]
@@ -123,9 +125,9 @@ class FakeScheduler:
         """Whether the latest report has a message with these words; a busy machine may give cause for others too."""
         return bool(self.reports) and any(words in message for message in self.reports[-1]["messages"])
 
-    async def register(self, node: Object) -> Object:
+    async def register(self, node: Any) -> Any:
         self._answer()
-        node = as_json(node, NODE_FIELDS, NodeBody)
+        node = as_json(node, NODE_FIELDS, NodeBody, RegistrationObject)
         known = self.nodes.get(node["name"])
         if known and known["agent_id"] != node["agent_id"]:
             raise Refused(409, [Problem("name", f"node {node['name']} has a live agent")])
@@ -133,18 +135,18 @@ class FakeScheduler:
         self.nodes[node["name"]] = node
         return self._node(node["name"])
 
-    async def report(self, name: str, report: Object) -> Object:
+    async def report(self, name: str, report: Any) -> Any:
         self._answer()
         if name not in self.nodes:
             raise Refused(404, [Problem("", f"no node {name}")])
-        report = as_json(report, REPORT_FIELDS, ReportBody)
+        report = as_json(report, REPORT_FIELDS, ReportBody, ReportObject)
         if report["agent_id"] != self.nodes[name]["agent_id"]:
             raise Refused(409, [Problem("agent_id", f"node {name} belongs to another agent")])
         assert all(job["phase"] in {"launching", "launched"} for job in report["jobs"])
         self.reports.append(report)
         return self._node(name)
 
-    async def launch_info(self, job_id: int) -> Object:
+    async def launch_info(self, job_id: int) -> Any:
         self._answer()
         if job_id not in self._launches:
             raise Refused(404, [Problem("", f"no job {job_id}")])
@@ -152,9 +154,9 @@ class FakeScheduler:
             raise Refused(410, [Problem("", "submit it again")])
         return as_json(self._launches[job_id])
 
-    async def finished(self, finished: Object) -> Object:
+    async def finished(self, finished: Any) -> Any:
         self._answer()
-        finished = as_json(finished, FINISHED_FIELDS, FinishedBody)
+        finished = as_json(finished, FINISHED_FIELDS, FinishedBody, FinishedObject)
         assert finished["outcome"] in OUTCOMES
         assert finished["node"] in self.nodes
         if self.refuse_ends:
@@ -196,12 +198,15 @@ class FakeScheduler:
         return as_json({**node, "turns": self.turns, "jobs": list(self._jobs.values())})
 
 
-def as_json(value: Object, fields: set[str] | None = None, shape: type[BaseModel] | None = None) -> Object:
-    """Send an object through JSON as HTTP would, and judge it as the real scheduler does."""
+def as_json(
+    value: Object, fields: set[str] | None = None, shape: type[BaseModel] | None = None, kind: Any = None
+) -> Object:
+    """Send an object through JSON as HTTP would, and judge it as the real scheduler does, and by its declared type."""
     assert fields is None or set(value) == fields, set(value) ^ fields
     text = json.dumps(value, allow_nan=False)
     if shape is not None:
         shape.model_validate_json(text)
+        judge(kind, text.encode())
     result: Object = json.loads(text)
     return result
 

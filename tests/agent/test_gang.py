@@ -10,6 +10,7 @@ from colane.agent.launch import gang
 from colane.agent.launch.environment import THREAD_POOLS, open_pools
 from colane.agent.supervisor import shim_system
 from colane.agent.supervisor.command import Command
+from colane.api.nodes import LaunchSpecObject
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 
@@ -23,7 +24,7 @@ MEETING = gang.Meeting("127.0.0.1", 23_456, 2)
 PROGRAM = Path("/state/ranks.pyc")
 
 
-def arranged(launch: dict[str, object], gpus: list[Gpu], *, meeting: gang.Meeting | None = MEETING) -> Command:
+def arranged(launch: LaunchSpecObject, gpus: list[Gpu], *, meeting: gang.Meeting | None = MEETING) -> Command:
     cores = tuple(sorted({core for gpu in gpus for core in gpu.cores}))
     command = Command(("python", "train.py"), "/", {"MINE": "1", "MASTER_ADDR": "theirs"}, cores)
     return gang.arrange(command, launch, gpus=gpus, host=HOST, program=PROGRAM, meeting=meeting)

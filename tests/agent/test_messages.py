@@ -33,7 +33,7 @@ JOB: dict[str, Any] = {
     "save": {"signal": "SIGUSR1", "number": 3, "ranks": 2},
     "memory": [5, 6],
 }
-NODE: dict[str, Any] = {
+NODE: Any = {
     "generation": 9,
     "jobs": [JOB],
     "turns": {"rule": "fair", "quantum_s": 0.5},
@@ -49,28 +49,27 @@ def test_a_newer_scheduler_is_understood() -> None:
 
 
 def test_rows_that_have_grown_are_read_as_far_as_they_are_known() -> None:
-    grown = {**NODE, "jobs": [{**JOB, "memory": [5, 6, 7]}]}
+    grown: Any = {**NODE, "jobs": [{**JOB, "memory": [5, 6, 7]}]}
     assert read_desired(grown) == read_desired(NODE)
 
 
 def test_an_older_scheduler_is_understood() -> None:
     save = {"signal": "SIGUSR1", "number": 3}
-    bare = {"generation": 9, "jobs": [{"id": 7, "attempt": 2, "run": True, "slots": [{"gpu": 0}], "save": save}]}
+    bare: Any = {"generation": 9, "jobs": [{"id": 7, "attempt": 2, "run": True, "slots": [{"gpu": 0}], "save": save}]}
     assert read_desired(bare).jobs[0].save == SaveWish("SIGUSR1", 3)
 
 
 def test_words_that_are_not_known_stand_for_what_is_usual() -> None:
     words = {"turns": {"rule": "by-moon", "quantum_s": 0.5}, "jobs": [{**JOB, "kind": "by-moon"}]}
-    read = read_desired({**NODE, **words})
+    read = read_desired(NODE | words)
     assert read.turns == Turns(rule=TurnRule.FAIR, quantum_s=0.5)
     assert read.jobs == read_desired(NODE).jobs
 
 
 def test_ranks_that_are_started_in_a_way_that_is_not_known_are_not_started() -> None:
     assert "'per-socket'" in ranks_problem({"ranks": "per-socket"})
-    assert [ranks_problem(launch) for launch in ({}, {"ranks": "one"}, {"ranks": "per-gpu"}, {"ranks": None})] == [
-        ""
-    ] * 4
+    launches: Any = ({}, {"ranks": "one"}, {"ranks": "per-gpu"}, {"ranks": None})
+    assert [ranks_problem(launch) for launch in launches] == [""] * 4
 
 
 def test_how_a_job_was_placed_is_read_where_a_newer_agent_wrote_it(tmp_path: Path) -> None:

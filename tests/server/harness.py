@@ -170,7 +170,7 @@ async def world(
                 await driving
 
 
-def node(name: str = "n1", gpus: int = 1, *, agent_id: str = "a1", **fields: Any) -> dict[str, Any]:
+def node(name: str = "n1", gpus: int = 1, *, agent_id: str = "a1", **fields: Any) -> Any:
     return {
         "name": name,
         "agent_id": agent_id,
@@ -186,15 +186,15 @@ def gpu(index: int, **fields: Any) -> dict[str, Any]:
     return {"index": index, "uuid": f"cpu-{index}", "type": "cpu", "memory_bytes": 2 * GB, **fields}
 
 
-def launched(job: int, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+def launched(job: int, attempt: int = 1, **fields: Any) -> Any:
     return {"id": job, "attempt": attempt, "phase": "launched", "pid": 42, **fields}
 
 
-def report(*jobs: dict[str, Any], agent_id: str = "a1", **fields: Any) -> dict[str, Any]:
+def report(*jobs: dict[str, Any], agent_id: str = "a1", **fields: Any) -> Any:
     return {"agent_id": agent_id, "at_s": 1.0, "jobs": list(jobs), **fields}
 
 
-def finished(job: int, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+def finished(job: int, attempt: int = 1, **fields: Any) -> Any:
     return {
         "id": job,
         "attempt": attempt,

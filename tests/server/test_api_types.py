@@ -11,9 +11,37 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from colane.api.jobs import JobObject, WhyAnswer
+from colane.api.jobs import ConstraintsObject, JobObject, ProgressObject, WhyAnswer
+from colane.api.nodes import EpochObject, GpuObject, HardwareObject, TopologyObject
+from colane.api.records import MeasurementObject, ProfileObject
+from colane.api.reports import (
+    BandwidthObject,
+    FinishedObject,
+    JobReportObject,
+    NoticeObject,
+    RegistrationObject,
+    ReportObject,
+)
+from colane.api.wire_nodes import (
+    BandwidthBody,
+    EpochBody,
+    FinishedBody,
+    GpuBody,
+    JobReport,
+    NodeBody,
+    NoticeBody,
+    ProgressBody,
+    ReportBody,
+    TopologyBody,
+)
+from colane.model.constraints import Constraints
+from colane.model.hardware import Gpu, Node
+from colane.model.profile import Profile, SetMeasurement
+from colane.model.progress import Progress
+from colane.model.topology import Topology
+from colane.server.store.codec import field_names
 from tests.server.answers import OTHER_THAN_JSON, declared, judge
 from tests.server.harness import finished, launched, node, report, world
 
@@ -111,3 +139,34 @@ async def test_what_only_an_ended_job_has_is_all_there_or_not_at_all() -> None:
         del ended["log_bytes"]
         with pytest.raises(AssertionError):
             judge(JobObject, json.dumps(ended).encode())
+
+
+SAID_BY_AGENTS = [
+    (RegistrationObject, NodeBody),
+    (ReportObject, ReportBody),
+    (JobReportObject, JobReport),
+    (FinishedObject, FinishedBody),
+    (ProgressObject, ProgressBody),
+    (GpuObject, GpuBody),
+    (TopologyObject, TopologyBody),
+    (NoticeObject, NoticeBody),
+    (BandwidthObject, BandwidthBody),
+    (EpochObject, EpochBody),
+]
+
+
+@pytest.mark.parametrize(("sent", "judged"), SAID_BY_AGENTS)
+def test_what_agents_send_is_what_the_scheduler_reads(sent: Any, judged: type[BaseModel]) -> None:
+    assert set(sent.__annotations__) == set(judged.model_fields)
+    required = {name for name, field in judged.model_fields.items() if field.is_required()}
+    assert required - {"node"} <= sent.__required_keys__, "the node's name is added when an end is told"
+
+
+def test_what_is_sent_and_kept_of_hardware_and_progress_is_what_the_model_has() -> None:
+    assert tuple(GpuObject.__annotations__) == field_names(Gpu)
+    assert tuple(TopologyObject.__annotations__) == field_names(Topology)
+    assert tuple(ProgressObject.__annotations__) == field_names(Progress)
+    assert tuple(HardwareObject.__annotations__) == field_names(Node)
+    assert set(ConstraintsObject.__annotations__) == set(field_names(Constraints))
+    assert tuple(ProfileObject.__annotations__) == field_names(Profile)
+    assert tuple(MeasurementObject.__annotations__) == field_names(SetMeasurement)

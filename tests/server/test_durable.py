@@ -55,7 +55,7 @@ from tests.server.harness import (
 )
 
 
-def stepped(job: int, steps: int, last_s: float) -> dict[str, Any]:
+def stepped(job: int, steps: int, last_s: float) -> Any:
     progress = {"at_s": last_s, "steps": steps, "first_step_s": 1.0, "last_step_s": last_s}
     return launched(job, start_s=0.0, progress=progress)
 

@@ -6,6 +6,7 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -46,7 +47,8 @@ async def test_who_trusts_its_certificate_comes_in(
         with Client(started.url, started.token) as client:
             assert client.nodes() == []
         async with AgentLink(started.url, started.token) as link:
-            assert (await link.register({"name": "n", "gpus": []}))["name"] == "n"
+            described: Any = {"name": "n", "gpus": []}
+            assert (await link.register(described))["name"] == "n"
         monkeypatch.delenv("COLANE_CA_FILE")
         with Client(started.url, started.token) as stranger, pytest.raises(SchedulerUnreachable, match="certificate"):
             stranger.nodes()

@@ -24,7 +24,7 @@ from colane.agent.launch.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.link.contact import Contact
-from colane.agent.link.messages import Door, Object, node_object, report_object, with_sharing, with_turns
+from colane.agent.link.messages import Door, node_object, report_object, with_sharing, with_turns
 from colane.agent.link.notice import NoticeWatch
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
@@ -41,6 +41,8 @@ from colane.agent.running.saving import Saver
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import STOPPED
+from colane.api.nodes import LaunchObject
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 
@@ -257,7 +259,7 @@ class Agent:
             except NotLaunchableError as error:
                 await self._refuse(job.key, str(error))
 
-    async def _prepare(self, job: DesiredJob, launch: Object) -> None:
+    async def _prepare(self, job: DesiredJob, launch: LaunchObject) -> None:
         """Write down what is to be run; where that is impossible the scheduler is told."""
         by_index = {gpu.index: gpu for gpu in self._devices.observe(self._own())}
         missing = [index for index in job.gpus if index not in by_index]
@@ -294,7 +296,7 @@ class Agent:
             await self._refuse(job.key, f"no process can be given this: {error}")
 
     def _arranged(
-        self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu], meeting: gang.Meeting | None
+        self, command: Command, facts: LaunchFacts, launch: LaunchObject, gpus: list[Gpu], meeting: gang.Meeting | None
     ) -> tuple[Command, LaunchFacts]:
         """Let the job's processes find each other, on a port that no other job here has."""
         if meeting is None and gang.needs_meeting(launch, gpus):
@@ -308,7 +310,7 @@ class Agent:
     async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> None:
         await self._contact.finished(self._named(refusal(key, detail, outcome)))
 
-    async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu], account: Account) -> Mapping[str, str]:
+    async def _mps_for(self, key: Key, launch: LaunchObject, gpus: list[Gpu], account: Account) -> Mapping[str, str]:
         if not wants_mps(self._config, launch, gpus):
             return {}
         if len(gpus) > 1:
@@ -323,9 +325,13 @@ class Agent:
             self._cages.remove(key)
             self._no_mps.pop(key, None)
 
-    def _named(self, finished: Object) -> Object:
-        whose = {"agent_id": self.state.agent_id, "cluster_id": self.state.cluster_id or None}
-        return {**finished, **whose, **self.state.heard.as_told()}
+    def _named(self, finished: FinishedObject) -> FinishedObject:
+        return {
+            **finished,
+            "agent_id": self.state.agent_id,
+            "cluster_id": self.state.cluster_id or None,
+            **self.state.heard.as_told(),
+        }
 
     def _own(self) -> OwnProcesses:
         own = self.jobs.own()
@@ -336,12 +342,11 @@ class Agent:
         gpus = self._gpus_seen = self._devices.observe(self._own())
         return gpus if self._config.heeds_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
 
-    def _describe(self) -> Object:
+    def _describe(self) -> RegistrationObject:
         gpus = self._fault.closed(self._observed(), self._own().busy)
         config, state = self._config, self.state
         node = node_object(config, state.agent_id, self._door, self._devices, gpus, self._host_refusal)
-        here = {"cores": list(self._cores), "leased": self._is_leased(), "runs_as": self._runs_as}
-        return {**node, **here}
+        return {**node, "cores": list(self._cores), "leased": self._is_leased(), "runs_as": self._runs_as}
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""
@@ -356,7 +361,7 @@ class Agent:
         )
         return Follow(tuple(places), desired.turns, {gpu.index: gpu.capacity_bytes for gpu in self._gpus_seen})
 
-    def _report(self) -> Object:
+    def _report(self) -> ReportObject:
         now_s = time.time()
         used = self._devices.utilization()
         seen = self._gate.seen()
@@ -387,14 +392,14 @@ class Agent:
             *([self._cages.memory_message()] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
-        whose = {
-            "cluster_id": self.state.cluster_id or None,
-            **self.state.heard.as_told(),
-            "leased": self._is_leased(),
-        }
-        notice = self._notice.look()
-        told = {} if notice is None else {"notice": notice.told(self._config.grace_s)}
-        return {**report, **whose, **told, "bandwidth": bandwidth}
+        heard, notice = self.state.heard.as_told(), self._notice.look()
+        report["cluster_id"] = self.state.cluster_id or None
+        report["epoch"], report["events_seen"] = heard["epoch"], heard["events_seen"]
+        report["leased"] = self._is_leased()
+        if notice is not None:
+            report["notice"] = notice.told(self._config.grace_s)
+        report["bandwidth"] = bandwidth
+        return report
 
     def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
         """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""

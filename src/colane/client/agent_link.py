@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import httpx
 
+from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerUnreachable, refused
 from colane.client.keep_alive import Answered, KeepAliveTransport, Origin, origin_of
@@ -16,8 +19,6 @@ from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
 """A busy scheduler commits within milliseconds; after this it is as good as gone, and the agent asks again."""
-
-Object = dict[str, Any]
 
 
 class AgentLink:
@@ -50,23 +51,27 @@ class AgentLink:
         """Close the connection."""
         await self._transport.aclose()
 
-    async def register(self, node: Object) -> Object:
+    async def register(self, node: RegistrationObject) -> NodeObject:
         """Make a node known; refused with 409 while another live agent has its name."""
-        return await self._ask("POST", "/node", node)
+        answer: NodeObject = await self._ask("POST", "/node", node)
+        return answer
 
-    async def report(self, name: str, report: Object) -> Object:
+    async def report(self, name: str, report: ReportObject) -> NodeObject:
         """Tell what is there, and return the node object: what shall be."""
-        return await self._ask("POST", f"/node/{name}/report", report)
+        answer: NodeObject = await self._ask("POST", f"/node/{name}/report", report)
+        return answer
 
-    async def launch_info(self, job_id: int) -> Object:
+    async def launch_info(self, job_id: int) -> LaunchObject:
         """Return what is needed to start a job."""
-        return await self._ask("GET", f"/job/{job_id}/launch")
+        answer: LaunchObject = await self._ask("GET", f"/job/{job_id}/launch")
+        return answer
 
-    async def finished(self, finished: Object) -> Object:
+    async def finished(self, finished: FinishedObject) -> FinishedAnswer:
         """Tell that an attempt has ended; to be repeated until it is heard."""
-        return await self._ask("POST", "/finished_job", finished)
+        answer: FinishedAnswer = await self._ask("POST", "/finished_job", finished)
+        return answer
 
-    async def _ask(self, method: str, path: str, body: Object | None = None) -> Object:
+    async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - an object
         try:
             answer = await self._exchange(method, path, body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -78,7 +83,7 @@ class AgentLink:
             raise Refused(answer.status, refused(answer.status, None).problems)
         return content
 
-    async def _exchange(self, method: str, path: str, body: Object | None) -> Answered:
+    async def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
         if self._heading is None:
             self._heading = _heading(httpx.URL(self._base), self._token)
         origin, before, headers = self._heading

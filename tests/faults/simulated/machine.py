@@ -20,7 +20,7 @@ from colane.agent.supervisor import shim_files
 from colane.model.checkpoint import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
-from tests.faults.simulated.network import Object, VirtualLink
+from tests.faults.simulated.network import VirtualLink
 from tests.faults.simulated.versions import as_it_is
 
 if TYPE_CHECKING:
@@ -322,17 +322,17 @@ class VirtualAgent:
             self._disk.attempts[job.key] = VirtualAttempt(job, float(work["work_s"]), int(work["code"]))
         self._machine.spawn(job.key)
 
-    def _named(self, finished: Object) -> Object:
+    def _named(self, finished: Any) -> Any:
         whose = {"agent_id": self._disk.agent_id, "cluster_id": self._disk.cluster_id or None}
         return {**finished, **whose, **self._disk.heard.as_told()}
 
-    def _gpus(self) -> list[Object]:
+    def _gpus(self) -> list[Any]:
         return [
             {"index": index, "uuid": f"cpu-{index}", "type": "cpu", "memory_bytes": GPU_BYTES, "sharing": "cpu"}
             for index in range(self._machine.gpus)
         ]
 
-    def _describe(self) -> Object:
+    def _describe(self) -> Any:
         return {
             "name": self._machine.name,
             "agent_id": self._disk.agent_id,
@@ -343,7 +343,7 @@ class VirtualAgent:
             "leased": self._is_leased(),
         }
 
-    def _report(self) -> Object:
+    def _report(self) -> Any:
         left_s = self._machine.left_s
         jobs = [
             {

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.errors import SchedulerUnreachable, refused
 from colane.server.http.problems import RefusedError
 from tests.faults.simulated.processes import VirtualClock, VirtualProcess
@@ -114,19 +115,19 @@ class VirtualLink:
     def __init__(self, network: VirtualNetwork, node: str, asker: VirtualProcess, speaks: Callable[[Any], Any]) -> None:
         self._network, self._node, self._asker, self._speaks = network, node, asker, speaks
 
-    async def register(self, node: Object) -> Object:
+    async def register(self, node: RegistrationObject) -> Any:
         """See `Scheduler`."""
         return await self._ask("register", node)
 
-    async def report(self, name: str, report: Object) -> Object:
+    async def report(self, name: str, report: ReportObject) -> Any:
         """See `Scheduler`."""
         return await self._ask("report", [name, report])
 
-    async def launch_info(self, job_id: int) -> Object:
+    async def launch_info(self, job_id: int) -> Any:
         """See `Scheduler`."""
         return await self._ask("launch_info", job_id)
 
-    async def finished(self, finished: Object) -> Object:
+    async def finished(self, finished: FinishedObject) -> Any:
         """See `Scheduler`."""
         return await self._ask("finished", finished)
 

@@ -10,14 +10,14 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from colane.agent.launch.environment import open_pools
 from colane.agent.supervisor import shim_system
 from colane.agent.supervisor.command import Command
+from colane.api.nodes import LaunchSpecObject
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 from colane.model.kinds import Ranks
@@ -61,7 +61,7 @@ class Meeting:
         return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
 
 
-def ranks_problem(launch: Mapping[str, Any]) -> str:
+def ranks_problem(launch: LaunchSpecObject) -> str:
     """Say why its processes cannot be started as the scheduler says, which may be a newer one; empty where they can."""
     asked = launch.get("ranks") or Ranks.ONE
     if asked in set(Ranks):
@@ -69,7 +69,7 @@ def ranks_problem(launch: Mapping[str, Any]) -> str:
     return f"this agent, of another version than its scheduler, cannot start {asked!r} ranks: upgrade it"
 
 
-def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
+def needs_meeting(launch: LaunchSpecObject, gpus: Sequence[Gpu]) -> bool:
     """Whether processes of this job look for each other.
 
     Of an elastic one at one GPU as well: its launcher is given the same words at every size.
@@ -79,7 +79,7 @@ def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
 
 def arrange(
     command: Command,
-    launch: Mapping[str, Any],
+    launch: LaunchSpecObject,
     *,
     gpus: Sequence[Gpu],
     host: HostFacts,

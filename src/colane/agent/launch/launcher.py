@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from colane.adaptor import bundle, wire
 from colane.adaptor.turns import GATE_ENV
@@ -25,6 +25,7 @@ from colane.agent.running.jobdir import SHIM_ERRORS, TOKEN, JobDir, LaunchFacts
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
+from colane.api.nodes import LaunchObject, LaunchSpecObject
 from colane.client.locate import TOKEN_FILE_VARIABLE
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
@@ -36,7 +37,7 @@ def gate_path(state_dir: Path) -> Path:
     return state_dir.absolute() / "gate"
 
 
-def wants_mps(config: AgentConfig, launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
+def wants_mps(config: AgentConfig, launch: LaunchSpecObject, gpus: Sequence[Gpu]) -> bool:
     """Whether this job should go through MPS: it was asked for, here or by the job, on real GPUs."""
     asked = config.mps == Mps.ON or (config.mps == Mps.AUTO and bool(launch.get("mps")))
     return asked and bool(gpus) and not any(gpu.is_cpu_device for gpu in gpus)
@@ -44,7 +45,7 @@ def wants_mps(config: AgentConfig, launch: Mapping[str, Any], gpus: Sequence[Gpu
 
 def plan_launch(
     job: DesiredJob,
-    launch: Mapping[str, Any],
+    launch: LaunchObject,
     config: AgentConfig,
     *,
     gpus: Sequence[Gpu],
@@ -105,7 +106,7 @@ def plan_launch(
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
 
 
-def batch_variables(launch: Mapping[str, Any]) -> dict[str, str]:
+def batch_variables(launch: LaunchObject) -> dict[str, str]:
     """Say how many samples a step of a job takes with the GPUs it has now, in all and on each of them."""
     batch, gpus = launch.get("batch"), launch.get("gpus") or 1
     if not batch:

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from colane.agent.errors import AgentError, NotLaunchableError
 from colane.agent.link.cluster import Membership
-from colane.agent.link.messages import Object, read_desired
+from colane.agent.link.messages import read_desired
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.reconcile import Desired, Key
 from colane.agent.running.heard import told_by
 from colane.agent.running.jobdir import StateDir
 from colane.agent.running.lease import since_boot_s
+from colane.api.nodes import LaunchObject
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.errors import SchedulerError, SchedulerUnreachable
 from colane.model.versions import own_version
 
@@ -25,7 +27,9 @@ NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 class Contact:
     """One node's word with the scheduler. Jobs go on without it for their lease, and all is said again later."""
 
-    def __init__(self, scheduler: Scheduler, name: str, describe: Callable[[], Object], state: StateDir) -> None:
+    def __init__(
+        self, scheduler: Scheduler, name: str, describe: Callable[[], RegistrationObject], state: StateDir
+    ) -> None:
         """Begin unregistered.
 
         Args:
@@ -44,7 +48,7 @@ class Contact:
         self._reachable = True
         self._scheduler_version = own_version()
 
-    async def report(self, report: Object) -> Desired | None:
+    async def report(self, report: ReportObject) -> Desired | None:
         """Report, registering first where needed; what shall run, or None when the scheduler does not say.
 
         A lease that has run out is not renewed while jobs of it are here, and no others are started: what runs may run
@@ -83,7 +87,7 @@ class Contact:
         """The node has other hardware than it was registered with."""
         self._registered = False
 
-    async def finished(self, finished: Object) -> bool:
+    async def finished(self, finished: FinishedObject) -> bool:
         """Tell that an attempt has ended; whether the scheduler knows now.
 
         Raises:
@@ -100,7 +104,7 @@ class Contact:
             return False
         return self._membership.hears(answer.get("cluster_id") or "", told_by(answer))
 
-    async def launch_info(self, key: Key) -> Object | None:
+    async def launch_info(self, key: Key) -> LaunchObject | None:
         """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one.
 
         Raises:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from colane.agent.config import AgentConfig
 from colane.agent.gate.values import Seen
 from colane.agent.launch.gang import LOOPBACK, Meeting
 from colane.agent.reconcile import Desired, DesiredJob, Key, SaveWish
+from colane.api.jobs import ProgressObject
+from colane.api.nodes import (
+    DesiredJobObject,
+    GangObject,
+    GpuObject,
+    NodeObject,
+    SaveObject,
+    TopologyObject,
+    TurnsObject,
+)
+from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
 from colane.model.hardware import Gpu
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
+from colane.model.topology import Topology
 from colane.model.versions import own_version, read_as
-
-Object = dict[str, Any]
 
 
 class Door(NamedTuple):
@@ -33,7 +43,7 @@ MESSAGES_MAX = 100
 
 def node_object(
     config: AgentConfig, agent_id: str, door: Door, devices: Devices, gpus: Sequence[Gpu], host_refusal: str = ""
-) -> Object:
+) -> RegistrationObject:
     """Describe this node for its registration."""
     return {
         "secret": door.secret,
@@ -43,7 +53,7 @@ def node_object(
         "address": door.address,
         "pool": config.pool,
         "gpus": gpu_objects(gpus),
-        "topology": asdict(devices.topology),
+        "topology": topology_object(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
         "host_bandwidth_bytes_per_s": config.host_bandwidth_bytes_per_s,
@@ -52,8 +62,8 @@ def node_object(
 
 
 def report_object(
-    agent_id: str, at_s: float, gpus: Sequence[Gpu], messages: Iterable[str], jobs: list[Object]
-) -> Object:
+    agent_id: str, at_s: float, gpus: Sequence[Gpu], messages: Iterable[str], jobs: list[JobReportObject]
+) -> ReportObject:
     """Say what is here now."""
     return {
         "agent_id": agent_id,
@@ -64,9 +74,35 @@ def report_object(
     }
 
 
-def gpu_objects(gpus: Iterable[Gpu]) -> list[Object]:
+def gpu_objects(gpus: Iterable[Gpu]) -> list[GpuObject]:
     """Give devices as JSON carries them."""
-    return [{**asdict(gpu), "cores": list(gpu.cores)} for gpu in gpus]
+    return [
+        {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "type": gpu.type,
+            "memory_bytes": gpu.memory_bytes,
+            "socket": gpu.socket,
+            "cores": list(gpu.cores),
+            "healthy": gpu.healthy,
+            "foreign_bytes": gpu.foreign_bytes,
+            "others_ratio": gpu.others_ratio,
+            "sharing": gpu.sharing,
+        }
+        for gpu in gpus
+    ]
+
+
+def topology_object(topology: Topology) -> TopologyObject:
+    """Give how devices are connected as JSON carries it."""
+    return {
+        "links": [
+            [(link.kind.value, link.lanes, link.bandwidth_bytes_per_s) for link in row] for row in topology.links
+        ],
+        "sockets": list(topology.sockets),
+        "switches": list(topology.switches),
+        "nvswitch": topology.nvswitch,
+    }
 
 
 def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: Mapping[int, bool]) -> tuple[Gpu, ...]:
@@ -81,14 +117,16 @@ def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: M
     return tuple(replace(gpu, sharing="mps") if gpu.index in shared else gpu for gpu in gpus)
 
 
-def read_desired(node: Object) -> Desired:
+def read_desired(node: NodeObject) -> Desired:
     """Read what shall run from the node object."""
     jobs = tuple(_desired_job(job) for job in node["jobs"])
-    interval_s = (node.get("bandwidth") or {}).get("interval_s")
-    return Desired(node["generation"], jobs, _turns(node.get("turns") or {}), interval_s)
+    wish, turns = node.get("bandwidth"), node.get("turns")
+    interval_s = wish.get("interval_s") if wish else None
+    return Desired(node["generation"], jobs, _turns(turns) if turns else WITHOUT_QUANTUM, interval_s)
 
 
-def _desired_job(job: Object) -> DesiredJob:
+def _desired_job(job: DesiredJobObject) -> DesiredJob:
+    save, memory = job.get("save"), job.get("memory")
     return DesiredJob(
         key=Key(job["id"], job["attempt"]),
         run=job["run"],
@@ -103,20 +141,20 @@ def _desired_job(job: Object) -> DesiredJob:
         flush=bool(job.get("flush")),
         to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
-        save=_save(job["save"]) if job.get("save") else None,
+        save=_save(save) if save else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
-        memory=Memory(*job["memory"][: len(Memory._fields)]) if job.get("memory") else None,
+        memory=Memory(*memory[: len(Memory._fields)]) if memory else None,
         because=job.get("because") or "",
     )
 
 
-def _save(part: Object) -> SaveWish:
+def _save(part: SaveObject) -> SaveWish:
     """Read how a job is asked to save, without what a newer scheduler says besides."""
-    return SaveWish(**{name: part[name] for name in SaveWish._fields if name in part})
+    return SaveWish(part["signal"], part["number"], part.get("ranks", 0))
 
 
-def _meeting(part: Object | None) -> Meeting | None:
+def _meeting(part: GangObject | None) -> Meeting | None:
     """Where the ranks of a job over several nodes meet."""
     if part is None:
         return None
@@ -130,16 +168,21 @@ def _meeting(part: Object | None) -> Meeting | None:
     )
 
 
-def _turns(turns: Object) -> Turns:
+WITHOUT_QUANTUM: Final = Turns(quantum_s=0.0)
+"""What a scheduler means that says nothing of turns."""
+
+
+def _turns(turns: TurnsObject) -> Turns:
     """Read how turns are handed out; a rule that this agent does not know yet is the default one."""
     return Turns(rule=read_as(TurnRule, turns.get("rule"), Turns().rule), quantum_s=turns.get("quantum_s", 0.0))
 
 
-def with_turns(sample: Object, seen: Seen | None) -> Object:
+def with_turns(sample: JobReportObject, seen: Seen | None) -> JobReportObject:
     """Add to what is said of a job how it fares in its turns, if it shares a lane."""
-    if seen is None or not sample.get("progress"):
+    if seen is None or "progress" not in sample:
         return sample
-    turn: Object = {
+    progress: ProgressObject = {
+        **sample["progress"],
         "turn": seen.state,
         "turn_service_s": seen.service_s,
         "turn_wait_s": seen.wait_s,
@@ -148,5 +191,5 @@ def with_turns(sample: Object, seen: Seen | None) -> Object:
         "turn_handoff_s": seen.handoff_s,
     }
     if seen.note:
-        turn["note"] = "; ".join(filter(None, (sample["progress"]["note"], seen.note)))
-    return {**sample, "progress": {**sample["progress"], **turn}}
+        progress["note"] = "; ".join(filter(None, (progress["note"], seen.note)))
+    return {**sample, "progress": progress}

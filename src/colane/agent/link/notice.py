@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from colane.api.reports import NoticeObject
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Notice:
     reason: str
     until_s: float | None
 
-    def told(self, ahead_s: float) -> dict[str, Any]:
+    def told(self, ahead_s: float) -> NoticeObject:
         """Give what the scheduler is told: jobs are to be stopped so long before it goes."""
         left_s = None if self.until_s is None else max(0.0, self.until_s - ahead_s - time.monotonic())
         return {"reason": self.reason, "left_s": left_s}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-Object = dict[str, Any]
+from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
+from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 
 
 class Scheduler(Protocol):
@@ -14,18 +15,18 @@ class Scheduler(Protocol):
     answer's `status` when the scheduler refuses.
     """
 
-    async def register(self, node: Object) -> Object:
+    async def register(self, node: RegistrationObject) -> NodeObject:
         """Make this node known; refused with 409 while another live agent has its name."""
         ...
 
-    async def report(self, name: str, report: Object) -> Object:
+    async def report(self, name: str, report: ReportObject) -> NodeObject:
         """Tell what is here, and learn what shall be: the node object."""
         ...
 
-    async def launch_info(self, job_id: int) -> Object:
+    async def launch_info(self, job_id: int) -> LaunchObject:
         """Give what is needed to start a job."""
         ...
 
-    async def finished(self, finished: Object) -> Object:
+    async def finished(self, finished: FinishedObject) -> FinishedAnswer:
         """Tell that an attempt has ended; the answer tells how far the cluster is."""
         ...

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from colane.agent.measuring.processes import ProcessId
 from colane.agent.reconcile import Desired, DesiredJob, Key
+from colane.api.reports import BandwidthObject
 from colane.devices.cache_misses import CacheMisses, CountersError
 from colane.devices.resctrl import Resctrl, ResctrlError
 from colane.model.bandwidth import BY_CPU_TIME, BY_MISSES, BY_RESCTRL
@@ -195,7 +196,7 @@ class BandwidthMeter:
 
     def sample(
         self, now_s: float, below: Callable[[Key], Sequence[ProcessId]], cpu_s: Mapping[Key, float]
-    ) -> dict[str, object] | None:
+    ) -> BandwidthObject | None:
         """Give what the report says of the interval that has ended; None while it goes on.
 
         Args:
@@ -217,7 +218,7 @@ class BandwidthMeter:
         self._last = (now_s, used)
         return None if before is None else self._told(counting, before, now_s, used)
 
-    def _told(self, counting: Counting, before: tuple[float, Used], now_s: float, used: Used) -> dict[str, object]:
+    def _told(self, counting: Counting, before: tuple[float, Used], now_s: float, used: Used) -> BandwidthObject:
         span_s, whole = now_s - before[0], counting.whole(self._bytes_per_s)
         had = before[1].by_job
         spent = {key.job: max(0.0, count - had[key]) for key, count in used.by_job.items() if key in had}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from colane.adaptor import wire
 from colane.agent.gate.page import RANKS_MAX
@@ -19,6 +19,7 @@ from colane.agent.measuring.device_memory import DeviceMemory, HeldByPid, Overhe
 from colane.agent.measuring.processes import ProcessId, Tree, identify, read_tree
 from colane.agent.running.jobdir import LaunchFacts, directory_of
 from colane.agent.running.saving import asked
+from colane.api.jobs import ProgressObject
 from colane.devices import Utilization
 from colane.model.progress import Progress
 
@@ -331,6 +332,6 @@ def median_s(durations_s: Sequence[float]) -> float | None:
     return statistics.median(durations_s) if durations_s else None
 
 
-def progress_json(progress: Progress) -> dict[str, Any]:
+def progress_json(progress: Progress) -> ProgressObject:
     """Give it as the report carries it."""
-    return {name: getattr(progress, name) for name in PROGRESS_FIELDS}
+    return cast("ProgressObject", {name: getattr(progress, name) for name in PROGRESS_FIELDS})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from colane.api.nodes import ClusterObject, EpochObject
+from colane.api.reports import HeardObject
 
 _DIGITS_MAX = 16
 
@@ -27,16 +29,18 @@ class KnownHistory(NamedTuple):
         events = max(self.events, told.events)
         return KnownHistory(told.epoch, told.epoch_id, events) if told.epoch else self._replace(events=events)
 
-    def as_told(self) -> dict[str, Any]:
+    def as_told(self) -> HeardObject:
         """As a report has it."""
-        epoch = {"number": self.epoch, "id": self.epoch_id} if self.epoch else None
+        epoch: EpochObject | None = {"number": self.epoch, "id": self.epoch_id} if self.epoch else None
         return {"epoch": epoch, "events_seen": self.events}
 
 
-def told_by(node: Mapping[str, Any]) -> KnownHistory:
-    """Read it from a node object."""
-    epoch = node.get("epoch") or {}
-    return KnownHistory(epoch.get("number") or 0, epoch.get("id") or "", node.get("events") or 0)
+def told_by(answer: ClusterObject) -> KnownHistory:
+    """Read it from a node object, or the answer to an end; an older scheduler says less."""
+    epoch, events = answer.get("epoch"), answer.get("events") or 0
+    return (
+        KnownHistory(epoch.get("number") or 0, epoch.get("id") or "", events) if epoch else KnownHistory(events=events)
+    )
 
 
 def as_text(heard: KnownHistory) -> str:

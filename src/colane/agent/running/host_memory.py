@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
@@ -23,6 +23,7 @@ from colane.agent.launch import cage
 from colane.agent.measuring import processes
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir, read_json, write_json
+from colane.api.reports import HostMemoryObject, JobReportObject
 from colane.devices import Devices
 from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender
 
@@ -107,7 +108,7 @@ class HostMemory:
         stay = self._stays.get(key)
         return stay is not None and stay.place is not _MemoryPlace.ON_GPU
 
-    def said(self, key: Key) -> dict[str, Any]:
+    def said(self, key: Key) -> HostMemoryObject:
         """Give what a job's sample says of its memory: fields of `Progress`.
 
         Memory that is to come back is not said to be on the host: the scheduler would give its GPU away.
@@ -302,6 +303,8 @@ def _settle_on_gpu(stay: JobMemory) -> _MemoryPlace:
     return _MemoryPlace.ON_GPU
 
 
-def with_host(sample: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+def with_host(sample: JobReportObject, said: HostMemoryObject) -> JobReportObject:
     """Add to what is said of a job where its GPU memory is."""
-    return {**sample, "progress": {**sample["progress"], **said}} if said and sample.get("progress") else sample
+    if not said or "progress" not in sample:
+        return sample
+    return {**sample, "progress": {**sample["progress"], **said}}

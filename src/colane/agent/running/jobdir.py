@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import islice, pairwise
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
@@ -42,6 +42,7 @@ from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import ShimCommand
 from colane.agent.supervisor.shim_system import read_file
+from colane.api.reports import FinishedObject
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
 TOKEN = "token"  # noqa: S105 - the name of a file
@@ -164,9 +165,10 @@ class JobDir:
         """Whether there is a record of its end."""
         return self.exit_record() is not None
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> FinishedObject | None:
         """What the scheduler is told of its end, once that has been put together."""
-        return _holding(read_json(self._inside + FINISHED), {"id": int, "attempt": int, "outcome": str, "end_s": float})
+        kinds = {"id": int, "attempt": int, "outcome": str, "end_s": float}
+        return cast("FinishedObject | None", _holding(read_json(self._inside + FINISHED), kinds))
 
     def shim_errors(self) -> str:
         """The last line of what its supervisor complained about."""
@@ -454,7 +456,7 @@ def _holding(record: dict[str, Any] | None, kinds: Mapping[str, type | tuple[typ
     return record
 
 
-def write_json(path: Path, fields: dict[str, Any]) -> None:
+def write_json(path: Path, fields: Mapping[str, object]) -> None:
     """Make an object appear whole."""
     write_secret(path, json.dumps(fields).encode())
 

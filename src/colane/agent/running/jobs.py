@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from colane.agent.launch.check import DeviceOccupant, occupant
 from colane.agent.launch.launcher import Launcher, watch
@@ -26,6 +26,7 @@ from colane.agent.running.logs import read_tail
 from colane.agent.running.outcome import TAIL_BYTES, classify, printable
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
+from colane.api.reports import FinishedObject, JobReportObject
 from colane.devices import OwnProcesses, Utilization
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.progress import Progress
@@ -169,9 +170,9 @@ class Jobs:
         used: Mapping[int, Utilization],
         held: Mapping[int, HeldByPid | None],
         others: Mapping[int, float],
-    ) -> dict[str, Any]:
+    ) -> JobReportObject:
         """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample`."""
-        launching: dict[str, Any] = {"id": key.job, "attempt": key.attempt, "phase": "launching"}
+        launching: JobReportObject = {"id": key.job, "attempt": key.attempt, "phase": "launching"}
         return self._bounds.ask(f"what job {key} does", lambda: self._sample(key, now_s, used, held, others), launching)
 
     def _sample(
@@ -181,7 +182,7 @@ class Jobs:
         used: Mapping[int, Utilization],
         held: Mapping[int, HeldByPid | None],
         others: Mapping[int, float],
-    ) -> dict[str, Any]:
+    ) -> JobReportObject:
         job = self._state.job_dir(key)
         started, claimed_by = job.started(), job.claimed_by()
         if started is None or claimed_by is None:
@@ -196,7 +197,7 @@ class Jobs:
             "progress": progress_json(progress),
         }
 
-    def finished(self, key: Key) -> dict[str, Any]:
+    def finished(self, key: Key) -> FinishedObject:
         """Give what the scheduler is told of an attempt's end: put together once, then always the same."""
         job = self._state.job_dir(key)
         known = job.finished()
@@ -356,7 +357,7 @@ class Jobs:
         }
         return {process for pid in roots for process in processes.read_tree(pid).processes}
 
-    def _put_together(self, job: JobDir) -> dict[str, Any]:
+    def _put_together(self, job: JobDir) -> FinishedObject:
         record = job.exit_record()
         if record is None:
             raise AssertionError(f"job {job.key} has not ended")
@@ -366,7 +367,11 @@ class Jobs:
         return {
             "id": job.key.job,
             "attempt": job.key.attempt,
-            **{name: record[name] for name in _PASSED_ON},
+            "end_s": record["end_s"],
+            "exit_code": record["exit_code"],
+            "signal": record["signal"],
+            "log_bytes": record["log_bytes"],
+            "log_truncated": record["log_truncated"],
             "start_s": None if outcome.name in {"not-started", "node-fault"} else record["start_s"],
             "outcome": outcome.name,
             "detail": printable(outcome.detail),
@@ -390,10 +395,7 @@ def _lead_s(job: JobDir) -> float:
     return float(_said_contract(job).get(LEAD_ENV) or learnt_s)
 
 
-_PASSED_ON = ("end_s", "exit_code", "signal", "log_bytes", "log_truncated")
-
-
-def refusal(key: Key, detail: str, outcome: str = "not-started") -> dict[str, Any]:
+def refusal(key: Key, detail: str, outcome: str = "not-started") -> FinishedObject:
     """Give what the scheduler is told of an attempt that left nothing on this machine."""
     now_s = time.time()
     return {
