@@ -54,7 +54,7 @@ def lines(text: str) -> list[str]:
         (["submit", "--partition", "x", "--", "true"], "did you mean --pool?"),
         (["submit", "--gres", "gpu:1", "--", "true"], "did you mean --gpus?"),
         (["submit", "--batchsize", "8", "--model", "vgg11"], "did you mean --batch-size?"),
-        (["submit", "--array", "0-3", "--", "true"], "--array; submit once for each"),
+        (["why", "7["], "'JOB': must be elements of an array, as 12[3,7-9], got '7['"),
         (["submit", "--output", "x", "--", "true"], "a job's output is kept for it: colane logs JOB"),
         (["submit", "--nothing-like-it", "--", "true"], "--nothing-like-it (see colane submit --help)"),
         (["logs", "7", "--tail", "5"], "did you mean --lines?"),

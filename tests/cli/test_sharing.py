@@ -173,13 +173,13 @@ def test_suspending_to_the_host_waits_for_the_outcome(
 ) -> None:
     told = Told(on_host_bytes=30 * 10**9, why="moved-to-host")
     monkeypatch.setattr(jobs, "client", lambda: told)
-    suspend([7], to_host=True)
+    suspend([jobs.JobName(7)], to_host=True)
     assert told.asked == [(7, True)]
     assert capsys.readouterr().out == "job 7: paused, 30 GB of GPU memory on the host\n"
     text = "its GPU memory stays on the GPU: 2 processes of it use the GPU; suspended by ann"
     monkeypatch.setattr(jobs, "client", lambda: Told(suspended_via="lane", why="not-moved", reason=text))
     with pytest.raises(FailureError, match=f"^job 7 is suspended, but {text}$"):
-        suspend([7], to_host=True)
+        suspend([jobs.JobName(7)], to_host=True)
     assert capsys.readouterr().out == "job 7: paused\n"
 
 

@@ -103,7 +103,7 @@ def test_values_agree_within_a_quarter(memory: float, step_s: float, does: bool)
 @given(st.lists(st.tuples(st.sampled_from(USERS), st.sampled_from([1.0, 1.2, 9.0])), min_size=1, max_size=12))
 @examples(200)
 def test_one_users_word_alone_is_not_believed_of_anothers(history: list[tuple[str, float]]) -> None:
-    """Whatever comes in whatever order: a job's family has been taught by its user, by two, or as that user's jobs have shown."""
+    """Whatever comes in any order: a job's family was taught by its user, by two, or as that user's jobs showed."""
     beliefs = Beliefs()
     for user, memory in history:
         family = believed_family("net", user, beliefs)

@@ -121,6 +121,8 @@ if TYPE_CHECKING:
         time_limit_s: float | None
         begin: str | None
         singleton: bool
+        array: str | None
+        measurement_group: str | None
         hold: bool
         batch: str | None
         batch_size: int | None

@@ -273,6 +273,24 @@ class EndingObject(TypedDict, total=False):
     log_truncated: bool
 
 
+class ArrayObject(TypedDict):
+    """An array's elements: their indexes, how many may run at once, and how many do what; see `model.Array`.
+
+    `pending` are first and last index of those that are no jobs of their own yet, `cut` of those that never were.
+    """
+
+    indexes: str
+    throttle: int | None
+    count: int
+    running: int
+    waiting: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    pending: list[list[int]]
+    cut: list[list[int]]
+
+
 class CommonJobObject(DeclaredObject, PlaceObject):
     """What every answer has of a job, live or ended."""
 
@@ -286,6 +304,9 @@ class CommonJobObject(DeclaredObject, PlaceObject):
     failures: int
     throttle: ThrottleObject | None
     state: str
+    elements: ArrayObject | None
+    array_id: int | None
+    array_index: int | None
     model_name: str | None
     suspended: bool
     suspended_via: str

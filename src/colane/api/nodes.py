@@ -216,13 +216,29 @@ class LaunchSpecObject(TypedDict, total=False):
     checkpoint_lead_s: float
 
 
+class ElementObject(TypedDict):
+    """What an element is told of its array: the array's id, its own index, how many there are, and in what range."""
+
+    id: int
+    index: int
+    count: int
+    min: int
+    max: int
+
+
+class LaunchArrayObject(TypedDict, total=False):
+    """Of which array a job is an element; nothing of any other job."""
+
+    array: ElementObject
+
+
 class JobTokenObject(TypedDict, total=False):
     """The job's own token, which agents alone are told."""
 
     token: str
 
 
-class LaunchObject(LaunchSpecObject, JobTokenObject):
+class LaunchObject(LaunchSpecObject, LaunchArrayObject, JobTokenObject):
     """The answer of `/job/{id}/launch`."""
 
     id: int

@@ -112,11 +112,21 @@ class Client:
         return list(self._get("/live_jobs"))
 
     def listing(
-        self, limit: int, *, ended: bool = False, user: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        limit: int,
+        *,
+        ended: bool = False,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        elements: bool = False,
     ) -> ListingAnswer:
-        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`."""
+        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`.
+
+        An array stands for its elements, unless these are asked for.
+        """
         label = [f"{name}={value}" for name, value in (labels or {}).items()]
-        listed: ListingAnswer = self._get("/listing", limit=limit, ended=ended, label=label, **_without_none(user=user))
+        asked = {"limit": limit, "ended": ended, "label": label, **_without_none(user=user)}
+        listed: ListingAnswer = self._get("/listing", **asked, **({"elements": True} if elements else {}))
         return listed
 
     def job(self, job_id: int) -> JobObject:
@@ -133,9 +143,9 @@ class Client:
         reason: WhyAnswer = self._get(f"/job/{job_id}/why")
         return reason
 
-    def cancel(self, job_id: int, by: str | None = None) -> None:
-        """Cancel a job."""
-        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
+    def cancel(self, job_id: int, by: str | None = None, *, elements: str | None = None) -> None:
+        """Cancel a job; of an array, only the elements with these indexes where some are given, as `3,7-9`."""
+        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by, elements=elements))
 
     def requeue(self, job_id: int, by: str | None = None) -> None:
         """Take a running job off its GPUs; it is queued again, and goes on from what it has saved."""

@@ -54,7 +54,7 @@ from colane.core.planners.remeasuring import Remeasuring
 from colane.core.planners.returning import Returns
 from colane.core.planners.tuning import CoreTuning
 from colane.core.policy import Planner, Policy, ask
-from colane.core.reducers import black_holes, checkpointing, dependencies, reports, starting, suspension
+from colane.core.reducers import arrays, black_holes, checkpointing, dependencies, reports, starting, suspension
 from colane.core.reducers.carrying import carry_out
 from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
@@ -147,6 +147,7 @@ class Core:
             What changed and what the driver must do.
         """
         step = Step(self.state, self._watchers, self._timers, self.config, now_s)
+        arrays.begin(step)
         for event in events:
             HANDLERS[type(event)](step, event)
             if step.grown:  # a GPU that cannot hold its jobs is relieved before anything else happens there
@@ -187,6 +188,8 @@ class Core:
             KeyError: There is no such live job.
         """
         asked = self.state.jobs[job]
+        if asked.array is not None and len(asked.holds) == 1:
+            return arrays.reason_of(asked, self.state.arrays.arrays[job])
         if asked.holds:
             book, is_own = self.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
             return book.reason(asked) if book is not None and is_own else hold_reason(asked)
@@ -232,7 +235,7 @@ class Core:
         """
         state, limits, asks = self.state, self.limits, 0
         again = set[str]()
-        dependencies.settle(step)
+        self._settle(step)
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
@@ -244,7 +247,7 @@ class Core:
             pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
             wants_more = self._ask(step)
             state.changed_pools.clear()
-            dependencies.settle(step)
+            self._settle(step)
             if step.lessons > lessons:
                 state.changed_pools.update(state.queues)
             elif wants_more and len(step.decisions) > decisions:
@@ -254,6 +257,12 @@ class Core:
                 again.update(self._ask_for_refused(limits, again))
         if limits is not None:
             step.settle_holds()
+
+    def _settle(self, step: Step) -> None:
+        """Let go, make, hold and end what starts and ends of other jobs bring about."""
+        while step.moved_on or step.elements_moved or self.state.arrays.due:
+            dependencies.settle(step)
+            arrays.settle(step)
 
     def _ask_for_refused(self, limits: LimitBook, asked: set[str]) -> list[str]:
         """Ask once more about pools with jobs that a limit refused and that fit by now: GPUs were no longer kept."""

@@ -9,6 +9,7 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 | `begin` | submitting with a time before which the job may not start | that time, by a timer; resuming |
 | `after` | submitting with a condition on other jobs | that coming true, see `core.reducers.dependencies` |
 | `limit` | what would exceed a limit of its user or group, see `core.cluster.limits` | others under the limit ending |
+| `array` | being an array; being an element of one of which enough run | others ending, see `core.reducers.arrays` |
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from colane.model.job import Job
 from colane.model.reason import Reason, Why
 
 REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType(
-    {HoldKind.USER: Why.HELD, HoldKind.BEGIN: Why.BEGINS_LATER, HoldKind.AFTER: Why.AFTER, HoldKind.LIMIT: Why.LIMIT}
+    {
+        HoldKind.USER: Why.HELD,
+        HoldKind.BEGIN: Why.BEGINS_LATER,
+        HoldKind.AFTER: Why.AFTER,
+        HoldKind.ARRAY: Why.ARRAY_LIMIT,
+        HoldKind.LIMIT: Why.LIMIT,
+    }
 )
 """What is told of each kind, in the order in which they are told where a job has several."""
 
@@ -49,4 +56,6 @@ def hold_reason(job: Job) -> Reason:
     if hold.after is not None:
         waits_for = tuple([each.after for each in job.holds if each.after is not None])
         return Reason(Why.AFTER, {"by": told(waits_for)}, tuple([each.job for each in waits_for]))
+    if hold.kind is HoldKind.ARRAY and job.array is not None:
+        return Reason(Why.SUBMITTED)
     return Reason(REASONS[hold.kind], {"by": hold.by})

@@ -10,6 +10,7 @@ from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
+from colane.model.phases import Array, Ordinals
 from colane.model.plan import Action, Plan
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
@@ -19,23 +20,29 @@ from colane.model.reason import Reason
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Submitted:
-    """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission."""
+    """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission.
+
+    Of an array, `array` says which elements it has; their ids are those behind its own.
+    """
 
     job: Final[JobId]
     spec: Final[JobSpec]
     holds: Final[tuple[Hold, ...]]
+    array: Final[Array | None]
 
-    def __init__(self, job: JobId, spec: JobSpec, holds: tuple[Hold, ...] = ()) -> None:
+    def __init__(self, job: JobId, spec: JobSpec, holds: tuple[Hold, ...] = (), array: Array | None = None) -> None:
         self.job = job
         self.spec = spec
         self.holds = holds
+        self.array = array
 
 
 class CancelRequested(NamedTuple):
-    """Its owner (or `by`) wants the job gone."""
+    """Its owner (or `by`) wants the job gone; of an array, these of its elements, all where none are named."""
 
     job: JobId
     by: str
+    elements: tuple[Ordinals, ...] = ()
 
 
 class RequeueRequested(NamedTuple):

@@ -22,6 +22,8 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
         (S.QUEUED, S.ASSIGNED): "a plan gave it GPUs",
         (S.QUEUED, S.CANCELLED): "cancelled while it waited",
+        (S.QUEUED, S.SUCCEEDED): "an array, and all its elements have succeeded",
+        (S.QUEUED, S.FAILED): "an array, all its elements have ended, and one failed",
         (S.QUEUED, S.QUEUED): "suspended or resumed while it waited, or its time to begin has come",
         (S.ASSIGNED, S.LAUNCHING): "its process started",
         (S.ASSIGNED, S.STOPPING): "cancelled before its process started, or one of its nodes failed or is drained",

@@ -19,6 +19,8 @@ class HoldKind(StrEnum):
     """Its owner wants it to start when another job has ended or started; one hold for each condition."""
     LIMIT = "limit"
     """A limit on what its user or group may have running, until others under it have ended."""
+    ARRAY = "array"
+    """It is an array, whose elements start in its place; or an element, and as many others of it run as may at once."""
 
 
 class Hold(NamedTuple):

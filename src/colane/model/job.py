@@ -11,7 +11,20 @@ from colane.model.hardware import GpuId
 from colane.model.hold import Hold, HoldKind
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
-from colane.model.phases import NONE, NOT_YET, Attempt, FallBack, JobId, Leaving, OnHost, Parking, Suspension, Totals
+from colane.model.phases import (
+    NONE,
+    NOT_YET,
+    Array,
+    Attempt,
+    Element,
+    FallBack,
+    JobId,
+    Leaving,
+    OnHost,
+    Parking,
+    Suspension,
+    Totals,
+)
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 from colane.model.story import ENDED, LEAVING, Exit, JobState, Served, StateChange, SuspendVia
@@ -42,6 +55,8 @@ class Job:
         leaving: What becomes of it, while it is CHECKPOINTING or STOPPING.
         parking: While a plan wants it off its GPUs though it lives on.
         on_host: While its GPU memory lies on the host.
+        array: What it knows of its elements, where it is an array; such a job never starts itself.
+        element: Which element of which array it is; None where it is none.
         effective: Its needs under these constraints, which all that decides looks at; worked out once.
         state: See `JobState`.
         submit_s: Unix seconds, as are all times.
@@ -85,6 +100,8 @@ class Job:
     leaving: Leaving | None
     parking: Parking | None
     on_host: OnHost | None
+    array: Array | None
+    element: Element | None
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
@@ -114,6 +131,8 @@ class Job:
         leaving: Leaving | None = None,
         parking: Parking | None = None,
         on_host: OnHost | None = None,
+        array: Array | None = None,
+        element: Element | None = None,
         effective: JobSpec | None = None,
     ) -> None:
         self.id = id
@@ -141,6 +160,8 @@ class Job:
         self.leaving = leaving
         self.parking = parking
         self.on_host = on_host
+        self.array = array
+        self.element = element
         self.effective = under(spec, constraints) if effective is None else effective
 
     def copied(self) -> Job:
@@ -171,6 +192,8 @@ class Job:
             self.leaving,
             self.parking,
             self.on_host,
+            self.array,
+            self.element,
             self.effective,
         )
 
@@ -197,6 +220,16 @@ class Job:
         fresh = self.copied()
         fresh.totals = totals
         return fresh
+
+    @property
+    def said(self) -> str:
+        """How people name it: `16`, or `12[3]`."""
+        return str(self.id) if self.element is None else str(self.element)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has ever; of an array, whether each of its elements has, or has ended without."""
+        return self.first_start_s is not None if self.array is None else self.array.all_started
 
     @property
     def has_ended(self) -> bool:

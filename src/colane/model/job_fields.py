@@ -280,6 +280,15 @@ JOB_FIELDS: Final = (
         slurm=("-H", "--hold"), other_names=("held",), in_spec=False, shelf=Shelf.NONE,
     ),
     JobField(
+        "array", Text(20_000), "it is run once for each of these indexes, as 0-99, 1,3,7-9 or 0-90:10; %8 behind them: "
+        "at most 8 of them at once",
+        option=Option(
+            "Runs it once for each index, as 0-99 or 1,3,7-9, told in COLANE_ARRAY_INDEX; 0-99%8: at most 8 at once.",
+            ("--array",), "INDEXES[%N]",
+        ),
+        slurm=("-a", "--array"), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
         "retries", Whole(0, RETRIES_MAX, "retry"), "how often a failed attempt is tried again",
         default=0,
         option=Option("Tried again this often when it fails.", ("--retries",)),

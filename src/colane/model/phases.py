@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType
 
 from colane.model.placement import Placement
@@ -12,6 +13,53 @@ from colane.model.story import Exit, JobState, Served, SuspendVia
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
+
+
+Ordinals = tuple[int, int]
+"""Elements of an array from one to another, both included, counted from 0 in order of their indexes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Which element of which array a job is.
+
+    Attributes:
+        array: Id of the array.
+        index: Its index in it.
+    """
+
+    array: JobId
+    index: int
+
+    def __str__(self) -> str:
+        """As people name it: `12[3]`."""
+        return f"{self.array}[{self.index}]"
+
+
+class Array(NamedTuple):
+    """What an array knows of its elements, see `colane.model.arrays`.
+
+    Attributes:
+        indexes: Of all its elements, as text.
+        size: How many it has.
+        throttle: How many of them may run at once; None: any number.
+        pending: Those that are no jobs of their own yet, in order.
+        cut: Those that were cancelled before they were any, in order.
+        succeeded: How many have.
+        failed: How many have ended in another way without being cancelled.
+        cancelled: How many were cancelled, those that were never jobs included.
+        all_started: Whether each has started, or has ended without.
+    """
+
+    indexes: str
+    size: int
+    throttle: int | None = None
+    pending: tuple[Ordinals, ...] = ()
+    cut: tuple[Ordinals, ...] = ()
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    all_started: bool = False
 
 
 class Attempt(NamedTuple):

@@ -50,6 +50,10 @@ class Why(StrEnum):
     LIMIT = "limit"
     BEGINS_LATER = "begins-later"
     AFTER = "after"
+    ARRAY = "array"
+    ARRAY_FULL = "array-full"
+    ARRAY_LIMIT = "array-limit"
+    ARRAY_NEXT = "array-next"
     POLICY_FAILED = "policy-failed"
     # starting
     FREE_GPU = "free-gpu"
@@ -91,6 +95,8 @@ class Why(StrEnum):
     RESUMED = "resumed"
     BEGIN_REACHED = "begin-reached"
     AFTER_MET = "after-met"
+    ARRAY_TURN = "array-turn"
+    ARRAY_CUT = "array-cut"
     REQUEUED = "requeued"
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
@@ -131,6 +137,7 @@ class Why(StrEnum):
     TIME_LIMIT = "time-limit"
     CANCELLED = "cancelled"
     AFTER_NEVER = "after-never"
+    ARRAY_ENDED = "array-ended"
     STEPS_REACHED = "steps-reached"
     NOT_STARTED = "not-started"
     SUPERVISOR_DIED = "supervisor-died"
@@ -206,6 +213,13 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
         Why.AFTER: "Dependency: it starts once {by}",
+        Why.ARRAY: "of {count:element}, {running} run, {waiting} wait and {ended} have ended",
+        Why.ARRAY_FULL: (
+            "JobArrayTaskLimit: {running} of {count:element} run, and no more than {most} may at once; "
+            "{waiting} wait, {ended} have ended"
+        ),
+        Why.ARRAY_LIMIT: "JobArrayTaskLimit: {by}; it starts when others of them have ended",
+        Why.ARRAY_NEXT: "it comes behind {before:element} of array {array} that have not started yet",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
@@ -254,6 +268,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESUMED: "resumed by {by}",
         Why.BEGIN_REACHED: "the time has come before which it was not to start",
         Why.AFTER_MET: "it need not wait any more for job {last}, the last of those it was to start after",
+        Why.ARRAY_TURN: "{running:element} of array {array} run, fewer than may at once",
+        Why.ARRAY_CUT: "{number:element} of it cancelled by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.SHRUNK: "saves its state and goes on with {gpus:GPU} of the {had} it had",
         Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",
@@ -327,6 +343,9 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
         Why.REQUEUED: "taken off its GPUs by {by}; it waits anew, and goes on from what it has saved",
+        Why.ARRAY_ENDED: (
+            "of {count:element}, {ok} have succeeded, {failed} have failed and {cancelled} were cancelled"
+        ),
         Why.AFTER_NEVER: "DependencyNeverSatisfied: job {other} has ended as {state}, so {condition} never comes true",
         Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",

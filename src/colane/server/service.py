@@ -51,7 +51,9 @@ from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
 from colane.server.submitting.shared_family import believed_family
-from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
+from colane.server.submitting.submission import launch_key
+from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
+from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view, unmade_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.standing import standing, steps_total
@@ -213,13 +215,15 @@ class Service:
 
         return prepare_one
 
-    def cancel(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that cancels a job, whatever it does; a cancelled one stays so."""
+    def cancel(
+        self, job_id: JobId, caller: Caller, by: str, elements: str | None = None
+    ) -> Callable[[Turn], JobIdAnswer]:
+        """Return the change that cancels a job, or elements of an array; a cancelled one stays so."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
             ended = ownership.judge(self.store, turn, job_id, self.sight(caller), "cancel")
             if ended is None:
-                changes.cancel(turn, job_id, by)
+                changes.cancel(turn, job_id, by, element_ordinals(turn.read_model, job_id, elements))
             elif ended["job"]["state"] != JobState.CANCELLED:
                 raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
             return {"id": job_id}
@@ -265,12 +269,16 @@ class Service:
         """
         live = self.read_model.jobs.get(job_id)
         if live is None:
-            return await self._shown(job_id, caller)
+            element = await self._unmade(job_id)
+            if element is None:
+                return await self._shown(job_id, caller)
+            self.sight(caller).demand_sight(job_id, element.spec.user)
+            return unmade_view(element, self.policy)
         self.sight(caller).demand_sight(job_id, live.spec.user)
         shown = view_of(self.driver, live)
         shown["attempts"] = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
         if caller.owns(live.spec.user):
-            kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
+            kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
             shown["command"], shown["workdir"] = submission.view(kept)
         return shown
 
@@ -284,13 +292,15 @@ class Service:
         jobs = jobs if sight.is_whole else [job for job in jobs if sight.has(job.spec.user)]
         jobs.sort(key=lambda job: job.id)
         jobs = jobs[:limit]
-        names, policy = read_model.model_names, self.policy
+        policy = self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
         lengths = [read_model.lengths.get(kind_of(job.spec)) for job in jobs]
+        names = [read_model.model_of(job) for job in jobs]
+        elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
-            job_view(job, names.get(job.id), policy, progress.get(job.id), pacings.get(job.id), length)
-            for job, length in zip(jobs, lengths, strict=True)
+            job_view(job, name, policy, progress.get(job.id), pacings.get(job.id), length, elements.get(job.id, ()))
+            for job, name, length in zip(jobs, names, lengths, strict=True)
         )
 
     async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:
@@ -300,7 +310,7 @@ class Service:
             RefusedError: 404; 503 while the store cannot be read.
         """
         job = self.read_model.jobs.get(job_id)
-        is_live, job = job is not None, job or (await self._ended(job_id))[1]
+        is_live, job = job is not None, job or await self._unmade(job_id) or (await self._ended(job_id))[1]
         sight = self.sight(caller)
         sight.demand_sight(job_id, job.spec.user)
         if is_live and job_id in self.driver.core.state.jobs:
@@ -326,7 +336,7 @@ class Service:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
             raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
-        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, job_key(job_id))
+        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(job))
         if secret is None and job_id not in self.read_model.jobs:  # it has ended meanwhile
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if secret is None:
@@ -344,6 +354,7 @@ class Service:
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
             **submission.to_launch(secret),
+            **launched_element(job, self.read_model),
             **token,
         }
 
@@ -353,12 +364,12 @@ class Service:
         Raises:
             RefusedError: 403, another user's, also for operators: it would run as they; 404; 409, not all was kept.
         """
-        live, key = self.read_model.jobs.get(job_id), job_key(job_id)
+        live = self.read_model.jobs.get(job_id)
         if live is None:
             ended, job = await self._ended(job_id)
             kept = ended.get("submitted")
         else:
-            job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, key)
+            job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_own(job_id, job.spec.user, "submit it again")
         return submission.to_submit_again(kept)
@@ -391,6 +402,13 @@ class Service:
             has_job_ended=live is None,
             why=one.why,
         )
+
+    async def _unmade(self, job_id: JobId) -> Job | None:
+        """Return an element of an array that is no job of its own, as one; None where there is no such element."""
+        owner = self.read_model.array_with(job_id)
+        if owner is None and job_id not in self.read_model.jobs:
+            owner = await asyncio.to_thread(ended_array_with, self.store, job_id)
+        return None if owner is None else unmade(owner, job_id)
 
     async def _shown(self, job_id: JobId, caller: Caller) -> JobObject:
         ended, job = await self._ended(job_id)

@@ -81,7 +81,7 @@ def plan_launch(
         colane[LEAD_ENV] = f"{launch.get('checkpoint_lead_s') or CHECKPOINT_PRESETS['plain'].lead_s:g}"
     if launch.get("token"):
         colane[TOKEN_FILE_VARIABLE] = str(steps_path.with_name(TOKEN))
-    colane |= batch_variables(launch)
+    colane |= batch_variables(launch) | array_variables(launch)
     env = job_environment(
         launch.get("env") or {},
         os.environ,
@@ -104,6 +104,11 @@ def plan_launch(
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
+
+
+def array_variables(launch: LaunchObject) -> dict[str, str]:
+    """Say which element of which array a job is."""
+    return {f"COLANE_ARRAY_{name.upper()}": str(value) for name, value in (launch.get("array") or {}).items()}
 
 
 def batch_variables(launch: LaunchObject) -> dict[str, str]:

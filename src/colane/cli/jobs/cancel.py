@@ -25,16 +25,21 @@ def register(app: typer.Typer) -> None:
     )
 
 
-def _parse_job_id(text: str) -> int:
+def _parse_job(text: str) -> jobs.JobName:
     if text == "all":
         raise typer.BadParameter("all jobs are meant by --all")
-    return jobs.parse_job_id(text)
+    return jobs.parse_job_name(text)
 
 
 def cancel(
     job: Annotated[
-        list[int] | None,
-        typer.Argument(metavar="[JOB]...", parser=_parse_job_id, show_default=False, help="Ids of the jobs."),
+        list[jobs.JobName] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            parser=_parse_job,
+            show_default=False,
+            help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All your jobs that wait or run; for an operator, those of all users.")
@@ -42,7 +47,7 @@ def cancel(
     label: jobs.LabelOption = None,
     as_json: output.Json = False,
 ) -> None:
-    """Cancel jobs: those that wait leave the queue, those that run are stopped.
+    """Cancel jobs: those that wait leave the queue, those that run are stopped. Of an array, all or some elements.
 
     A job's processes get SIGTERM, and SIGKILL when they are still there after a while.
     """
@@ -52,13 +57,19 @@ def cancel(
     with jobs.client() as scheduler:
         # Those that wait go in one request, however many they are.
         waiting = scheduler.cancel_queued() if everything else []
-        ids = job or [each["id"] for each in scheduler.live_jobs() if jobs.carries(each, labels)]
-        told: dict[int, str | None] = dict.fromkeys(waiting, "cancelled")
-        told |= {each: _cancel(scheduler, each) for each in ids}
+        live = [] if job else [each for each in scheduler.live_jobs() if jobs.carries(each, labels)]
+        names = job or [jobs.JobName(each["id"]) for each in live if each.get("array_id") is None]
+        told: dict[jobs.JobName, str | None] = dict.fromkeys(map(jobs.JobName, waiting), "cancelled")
+        told |= {each: _cancel(scheduler, each) for each in names}
     unknown = [job_id for job_id, state in told.items() if state is None]
     known = {job_id: state for job_id, state in told.items() if state}
     if as_json:
-        output.print_json([{"id": job_id, "state": state} for job_id, state in known.items()])
+        output.print_json(
+            [
+                {"id": name.job, "state": state} | ({} if name.elements is None else {"elements": name.elements})
+                for name, state in known.items()
+            ]
+        )
     else:
         for job_id, state in known.items():
             output.say(f"job {job_id}: {state}")
@@ -71,13 +82,18 @@ def cancel(
         output.note("no job waits or runs" + (" with this label" if labels else ""))
 
 
-def _cancel(scheduler: Client, job_id: int) -> str | None:
+def _cancel(scheduler: Client, name: jobs.JobName) -> str | None:
     """Cancel a job and return its state, None when there is no such job; one that has ended stays as it was.
+
+    Of an array, how its elements stand.
 
     Another user's job is left as it is, too: `THEIRS`.
     """
     try:
-        scheduler.cancel(job_id)
+        if name.elements is None:
+            scheduler.cancel(name.job)
+        else:
+            scheduler.cancel(name.job, elements=name.elements)
     except Refused as refused:
         if refused.status == NOT_FOUND:
             return None
@@ -85,4 +101,9 @@ def _cancel(scheduler: Client, job_id: int) -> str | None:
             return THEIRS
         if refused.status != CONFLICT:
             raise
-    return str(scheduler.job(job_id)["state"])
+    ids = jobs.ids_of(scheduler, [name])
+    job = scheduler.job(next(iter(ids)) if len(ids) == 1 else name.job)
+    array = job.get("elements")
+    if array is not None and not jobs.has_ended(job):
+        return f"{job['state']}: {jobs.elements_text(array)}"
+    return str(job["state"])

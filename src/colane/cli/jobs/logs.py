@@ -50,15 +50,16 @@ def logs(
     Ctrl-C ends the following, not the job.
     """
     with jobs.client() as scheduler:
-        found = scheduler.job(job)
+        job_id = jobs.id_of(scheduler, job)
+        found = scheduler.job(job_id)
         if attempt is not None and attempt > found["attempt"]:
             raise MisuseError(f"--attempt: job {job} has had {count(found['attempt'], 'attempt')}, got {attempt}")
         told: list[int | None] = [one["number"] for one in found.get("attempts") or ()]
         known = told or [found["attempt"] or None]
         begin = Begin(attempt, 0)
         if lines is not None:
-            begin = begin_of_last(partial(_read, scheduler, job), known if attempt is None else [attempt], lines)
-        copy(scheduler.logs(job, *begin, joined=attempt is None, follow=follow))
+            begin = begin_of_last(partial(_read, scheduler, job_id), known if attempt is None else [attempt], lines)
+        copy(scheduler.logs(job_id, *begin, joined=attempt is None, follow=follow))
 
 
 def follow_log(scheduler: Client, job: int) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -13,29 +13,103 @@ from colane.cli.errors import FailureError, MisuseError
 from colane.model.words import percent
 
 if TYPE_CHECKING:
-    from colane.api.jobs import JobObject
+    from colane.api.jobs import ArrayObject, JobObject
     from colane.client.client import Client, Event
 
 
-def parse_job_id(text: str) -> int:
-    """Return the id of a job.
+class JobName(NamedTuple):
+    """A job as it is named on a command line: by its id, or as elements of an array.
+
+    Attributes:
+        job: The job, or the array.
+        elements: Indexes of its elements, as text; None for a job named by its id alone.
+    """
+
+    job: int
+    elements: str | None = None
+
+    def __str__(self) -> str:
+        """As it was written: `12`, or `12[3]`."""
+        return str(self.job) if self.elements is None else f"{self.job}[{self.elements}]"
+
+
+def parse_job_name(text: str) -> JobName:
+    """Return the job, or the elements of an array, that a word names.
 
     Raises:
-        typer.BadParameter: It is none.
+        typer.BadParameter: It names none.
     """
-    if not text.isascii() or not text.isdecimal() or not int(text[:JOB_DIGITS_MAX]) > 0 or len(text) > JOB_DIGITS_MAX:
-        raise typer.BadParameter(f"must be the number of a job, as 'colane ps --all' shows it, got {text[:40]!r}")
-    return int(text)
+    from colane.model.arrays import parse_name  # noqa: PLC0415 - its dataclasses take some milliseconds
+
+    try:
+        job, indexes = parse_name(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return JobName(job, None if indexes is None else str(indexes))
 
 
-JOB_DIGITS_MAX: Final = 15
+def ids_of(scheduler: Client, names: Iterable[JobName]) -> dict[int, str]:
+    """Return the ids of jobs, in order and each once, and how they are named.
+
+    Raises:
+        MisuseError: One is named as an element and is none.
+    """
+    return {job: name for each in names for job, name in _ids_of(scheduler, each)}
+
+
+def id_of(scheduler: Client, name: JobName) -> int:
+    """Return the id of the one job that is named.
+
+    Raises:
+        MisuseError: Several are, or one that is no element is named as one.
+    """
+    found = list(ids_of(scheduler, [name]))
+    if len(found) > 1:
+        raise MisuseError(f"{name} names {len(found)} jobs, and one is asked for")
+    return found[0]
+
+
+def _ids_of(scheduler: Client, name: JobName) -> Iterator[tuple[int, str]]:
+    from colane.model.arrays import each_of, element_id, known_indexes  # noqa: PLC0415 - as above
+    from colane.model.phases import Element, JobId  # noqa: PLC0415
+
+    if name.elements is None:
+        yield name.job, str(name.job)
+        return
+    array = scheduler.job(name.job).get("elements")
+    if array is None:
+        raise MisuseError(f"job {name.job} is no array: name it without [{name.elements}]")
+    known = known_indexes(array["indexes"])
+    found, missing = known.ordinals_of(known_indexes(name.elements))
+    if missing is not None:
+        raise MisuseError(f"array {name.job} has no element {missing}: it has {array['indexes']}")
+    for ordinal in each_of(found):
+        job = element_id(name.job, ordinal)
+        yield job, str(Element(JobId(name.job), known.index_of(ordinal)))
+
+
+def name_of(job: JobObject) -> str:
+    """Return how a job is named: `16`, of an element `12[3]`."""
+    index = job.get("array_index")
+    return str(job["id"]) if index is None else f"{job['array_id']}[{index}]"
+
+
 JobArgument = Annotated[
-    int, typer.Argument(metavar="JOB", parser=parse_job_id, show_default=False, help="Id of the job.")
+    JobName,
+    typer.Argument(
+        metavar="JOB",
+        parser=parse_job_name,
+        show_default=False,
+        help="Id of the job; 12[3] is element 3 of array 12.",
+    ),
 ]
 LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only jobs with this label; may be repeated."),
 ]
+
+CUTS: Final = frozenset({"cancelled", "array-cut", "after-never"})
+"""Reasons with which an array says that elements of it will not start."""
 
 SIGNALLED: Final = 128
 """A shell adds this to the signal a program died of."""
@@ -72,6 +146,28 @@ def parse_labels(texts: Sequence[str] | None, option: str = "--label") -> dict[s
 def carries(job: JobObject, labels: Mapping[str, str]) -> bool:
     """Whether a job has all these labels."""
     return all(job["labels"].get(name) == value for name, value in labels.items())
+
+
+def listed_name(job: JobObject) -> str:
+    """Return a job's name in a list: of an array `12[0-99%8]`."""
+    array = job.get("elements")
+    if array is None:
+        return name_of(job)
+    indexes = array["indexes"] if len(array["indexes"]) <= INDEXES_SHOWN else f"{array['indexes'][:INDEXES_SHOWN]}..."
+    return f"{job['id']}[{indexes}" + ("]" if array["throttle"] is None else f"%{array['throttle']}]")
+
+
+INDEXES_SHOWN: Final = 24
+
+
+def elements_text(array: ArrayObject) -> str:
+    """Return how the elements of an array stand: `8 run, 32 wait, 60 of 100 ended (2 failed)`."""
+    ended = array["succeeded"] + array["failed"] + array["cancelled"]
+    numbers = ((array["running"], "run"), (array["waiting"], "wait"))
+    told = [f"{number} {word}" for number, word in numbers if number]
+    badly = ((array["failed"], "failed"), (array["cancelled"], "cancelled"))
+    bad = ", ".join(f"{number} {word}" for number, word in badly if number)
+    return ", ".join([*told, f"{ended} of {array['count']} ended" + (f" ({bad})" if bad else "")])
 
 
 def progress_text(job: JobObject) -> str:
@@ -218,28 +314,38 @@ def has_ended(job: JobObject) -> bool:
     return job["state"] in ENDED
 
 
-def _tells_of_end(event: Event, waiting: Container[int]) -> bool:
-    """Whether it is the end of one of these jobs."""
+def _told_by(event: Event, arrays: Mapping[int, Sequence[int]]) -> Sequence[int]:
+    """Return the jobs that may have ended with an event; elements of an array may do so without one of their own."""
+    if event.kind != "job":
+        return ()
     from colane.model.job import ENDED  # noqa: PLC0415 - as above
 
-    return event.kind == "job" and event.body["job"] in waiting and event.body["state"] in ENDED
+    moved = event.body["job"]
+    return [
+        *([moved] if event.body["state"] in ENDED else ()),
+        *(arrays.get(moved, ()) if event.body["why"] in CUTS else ()),
+    ]
 
 
 def until_ended(scheduler: Client, ids: Sequence[int]) -> Iterator[JobObject]:
     """Yield each job once it has ended, as they end. Waits on the scheduler's events, not on a clock."""
-    waiting = set(ids)
+    waiting = dict.fromkeys(ids)
+    arrays: dict[int, list[int]] = {}
     after = int(scheduler.health()["events"])
     for job_id in ids:
         job = scheduler.job(job_id)
         if has_ended(job):
-            waiting.discard(job_id)
+            del waiting[job_id]
             yield job
+        elif (array_id := job.get("array_id")) is not None:
+            arrays.setdefault(array_id, []).append(job_id)
+    for event in scheduler.events(after) if waiting else ():
+        for job_id in _told_by(event, arrays):
+            if job_id in waiting and has_ended(job := scheduler.job(job_id)):
+                del waiting[job_id]
+                yield job
+        if not waiting:
+            break
     if not waiting:
         return
-    for event in scheduler.events(after):
-        if _tells_of_end(event, waiting):
-            waiting.discard(event.body["job"])
-            yield scheduler.job(event.body["job"])
-            if not waiting:
-                return
     raise FailureError(f"the scheduler stopped before job {min(waiting)} had ended")

@@ -71,6 +71,9 @@ def list_jobs(
             help="At most so many that run, that wait and that have ended.",
         ),
     ] = None,
+    elements: Annotated[
+        bool, typer.Option("--elements", "-e", help="Elements of arrays as jobs of their own.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """List jobs that wait or run: how far they are, how fast, and why they wait.
@@ -86,14 +89,18 @@ def list_jobs(
 
     SAVED is how long ago a job saved its state, as far as is known.
 
+    An array is one line, which says how its elements stand; those that run or have been touched are jobs of their own,
+    named as 12[3].
+
     Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
     """
     labels, most = jobs.parse_labels(label), _limit(limit or ("all" if as_json else str(LIMIT)))
     with jobs.client() as scheduler:
         if most is None:
             found, left_out = _whole(scheduler, labels, user, everything=everything), ""
+            found = [job for job in found if elements or job.get("array_id") is None]
         else:
-            listed = scheduler.listing(most, ended=everything, user=user, labels=labels)
+            listed = scheduler.listing(most, ended=everything, user=user, labels=labels, elements=elements)
             found, left_out = listed["jobs"], _left_out(listed["left_out"])
     if as_json:
         output.print_json([_object(job) for job in found])
@@ -201,7 +208,7 @@ def _object(job: JobObject) -> dict[str, object]:
 def _row(job: JobObject, name: str) -> list[str]:
     rate = jobs.steps_per_s(job)
     return [
-        str(job["id"]),
+        jobs.listed_name(job),
         name,
         job["user"],
         job["state"],
@@ -215,7 +222,13 @@ def _row(job: JobObject, name: str) -> list[str]:
 
 
 def _short_reason(job: JobObject) -> str:
-    """Return the code of a waiting or ended job's reason, or that it makes no steps; one that runs well needs none."""
+    """Return the code of a waiting or ended job's reason, or that it makes no steps; one that runs well needs none.
+
+    Of an array, how its elements stand.
+    """
+    array = job.get("elements")
+    if array is not None:
+        return jobs.elements_text(array)
     if job.get("stalled"):
         return jobs.stalled_text(job)
     if job["state"] in {"queued", "paused"} or jobs.is_slow(job) or jobs.has_ended(job):

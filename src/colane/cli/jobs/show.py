@@ -34,8 +34,9 @@ def register(app: typer.Typer) -> None:
 def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     """Show all that is known of a job: its needs, where it runs, how fast, and its story so far."""
     with jobs.client() as scheduler:
-        found = scheduler.job(job)
-        reason = scheduler.why(job)
+        job_id = jobs.id_of(scheduler, job)
+        found = scheduler.job(job_id)
+        reason = scheduler.why(job_id)
     if as_json:
         output.print_json({**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)})
         return
@@ -53,7 +54,8 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
 
 
 def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
-    yield "job", f"{job['id']} ({job['name']})"
+    yield "job", f"{jobs.name_of(job)} ({job['name']})"
+    yield from _array(job)
     yield "state", job["state"]
     yield "reason", reason["sentence"]
     yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
@@ -75,6 +77,17 @@ def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield from _time_spent(job)
     yield from _ending(job)
     yield from _progress(job)
+
+
+def _array(job: JobObject) -> Iterator[tuple[str, str]]:
+    """Yield how the elements of an array stand, and of an element its own id."""
+    array = job.get("elements")
+    if array is not None:
+        most = "" if array["throttle"] is None else f", at most {array['throttle']} at once"
+        yield "array", f"{count(array['count'], 'element')}, {array['indexes']}{most}"
+        yield "elements", jobs.elements_text(array)
+    if job.get("array_id") is not None:
+        yield "element", f"{job['array_index']} of array {job['array_id']}, id {job['id']}"
 
 
 def _command(job: JobObject) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 JobsArgument = Annotated[
-    list[int], typer.Argument(metavar="JOB...", parser=jobs.parse_job_id, show_default=False, help="Ids of the jobs.")
+    list[jobs.JobName],
+    typer.Argument(
+        metavar="JOB...",
+        parser=jobs.parse_job_name,
+        show_default=False,
+        help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
+    ),
 ]
 
 NOT_FOUND, CONFLICT = 404, 409
@@ -57,7 +63,7 @@ def suspend(
     change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), as_json=as_json)
 
 
-def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool) -> None:
+def change(names: list[jobs.JobName], ask: Callable[[Client, int], None], *, as_json: bool) -> None:
     """Ask for a change of each job, and print their states and what was refused.
 
     Raises:
@@ -65,6 +71,7 @@ def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool)
         FailureError: Some were refused.
     """
     with jobs.client() as scheduler:
+        ids = jobs.ids_of(scheduler, names)
         refusals = {each: refused for each in ids if (refused := _ask(scheduler, each, ask)) is not None}
         deadline_s = time.monotonic() + MOVE_MAX_S
         found = [_settled(scheduler, each, deadline_s) for each in ids if each not in refusals]
@@ -72,10 +79,12 @@ def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool)
         output.print_json([{name: job[name] for name in SHOWN} for job in found])
     else:
         for job in found:
-            output.say(f"job {job['id']}: {state_text(job)}")
+            output.say(f"job {jobs.name_of(job)}: {state_text(job)}")
     conflicts = [str(refused) for refused in refusals.values() if refused.status == CONFLICT]
-    conflicts += [f"job {job['id']} is suspended, but {job['reason']}" for job in found if job["why"] == "not-moved"]
-    unknown = [str(each) for each, refused in refusals.items() if refused.status == NOT_FOUND]
+    conflicts += [
+        f"job {jobs.name_of(job)} is suspended, but {job['reason']}" for job in found if job["why"] == "not-moved"
+    ]
+    unknown = [ids[each] for each, refused in refusals.items() if refused.status == NOT_FOUND]
     if conflicts:
         raise FailureError("; ".join([*conflicts, *(f"there is no job {each}" for each in unknown)]))
     if unknown:

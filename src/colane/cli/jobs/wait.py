@@ -45,18 +45,19 @@ def wait(
     The jobs go on when waiting is interrupted or takes too long.
     """
     max_s = None if timeout is None else _duration_s(timeout)
-    ids = list(dict.fromkeys(job))
     ended: dict[int, JobObject] = {}
-    with jobs.client() as scheduler, suppress(_WaitedEnough), _no_longer_than(max_s):
-        for each in jobs.until_ended(scheduler, ids):
-            ended[each["id"]] = each
+    with jobs.client() as scheduler:
+        ids = jobs.ids_of(scheduler, job)
+        with suppress(_WaitedEnough), _no_longer_than(max_s):
+            for each in jobs.until_ended(scheduler, list(ids)):
+                ended[each["id"]] = each
     in_order = [ended[each] for each in ids if each in ended]
     if as_json:
         output.print_json(in_order)
     else:
         for each in in_order:
-            output.say(f"job {each['id']} {each['state']}: {each['reason']}")
-    left = [str(each) for each in ids if each not in ended]
+            output.say(f"job {jobs.name_of(each)} {each['state']}: {each['reason']}")
+    left = [ids[each] for each in ids if each not in ended]
     if left:
         output.note(f"not ended after {timeout}: {', '.join(left)}")
         raise typer.Exit(TIMED_OUT)

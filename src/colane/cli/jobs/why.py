@@ -42,16 +42,17 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     the last lines it printed.
     """
     with jobs.client() as scheduler:
-        reason = scheduler.why(job)
-        asked = scheduler.job(job)
+        job_id = jobs.id_of(scheduler, job)
+        reason = scheduler.why(job_id)
+        asked = scheduler.job(job_id)
         state = asked["state"]
         named = reason["jobs"][:NAMED_MAX]
         others = {other: _live(scheduler, other) for other in named}
-        last = _last_lines(scheduler, job) if state in FAILED else []
+        last = _last_lines(scheduler, job_id) if state in FAILED else []
     if as_json:
-        output.print_json({"id": job, "state": state, **reason, "last_lines": last})
+        output.print_json({"id": job_id, "state": state, **reason, "last_lines": last})
         return
-    for line in _sentences(job, state, reason):
+    for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)
     if asked.get("constraints", {}).get("steps_total_doubted"):
         output.say(f"  {DOUBTED}")
@@ -65,10 +66,10 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         output.say(f"  | {line}")
 
 
-def _sentences(job: int, state: str, reason: WhyAnswer) -> Iterator[str]:
+def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
     """Yield first how it stands now, and then what brought it there."""
     now = reason.get("now") or []
-    yield f"job {job} is {state}: {now[0] if now else reason['sentence']}"
+    yield f"job {name} is {state}: {now[0] if now else reason['sentence']}"
     yield from (f"  {sentence}" for sentence in now[1:])
     if now:
         yield f"  last change: {reason['sentence']}"
@@ -100,4 +101,4 @@ def _describe(job_id: int, job: JobObject | None, name: str) -> str:
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
     eta_s = jobs.eta_s(job)
     left = f", about {output.duration(eta_s)} left" if eta_s is not None else ""
-    return f"job {job_id} ({name}, {job['user'] or 'no user'}): {job['state']}{where}{left}"
+    return f"job {jobs.name_of(job)} ({name}, {job['user'] or 'no user'}): {job['state']}{where}{left}"

@@ -28,7 +28,7 @@ def again(job: jobs.JobArgument, wait: Wait = False, as_json: output.Json = Fals
     ended. The new job's id is the last word printed.
     """
     with jobs.client() as scheduler:
-        request = scheduler.request(job)
+        request = scheduler.request(jobs.id_of(scheduler, job))
     workdir = Path(str(request.get("workdir", "")))
     if not workdir.is_dir():
         output.note(f"note: the directory of job {job} is not there on this machine: {workdir}")

@@ -53,7 +53,6 @@ OPTIONS: Final = (
 """Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
 
 ELSEWHERE: Final = (
-    ("--array -a", "submit once for each, or name several jobs in a file (colane submit jobs.yaml)"),
     ("--output --error -o", "a job's output is kept for it: colane logs JOB"),
     ("--input", "a job does not read standard input: colane submit -- sh -c 'COMMAND < FILE'"),
     ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),

@@ -18,7 +18,7 @@ from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
-from colane.core.cluster.queue import PoolQueue
+from colane.core.cluster.queue import ArrayBook, PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
@@ -69,8 +69,9 @@ class ClusterState:
 
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
     are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
-    `limits` keeps account of what users and groups use, where they are bounded. A job with GPUs that has waited for
-    `cpu_only_passes_s` is left what it books of a host.
+    `arrays` has the live ones and which of their elements are jobs. `limits` keeps account of what users and groups
+    use, where they are bounded. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a
+    host.
     """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
@@ -93,6 +94,7 @@ class ClusterState:
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.dependents: dict[int, dict[JobId, None]] = {}
+        self.arrays = ArrayBook()
         self.steps_unseen = False
         self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
@@ -145,6 +147,8 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
+        if job.element is not None or job.array is not None:
+            self.arrays.moved(job)
         if self.limits is not None:
             self.limits.moved(old, new)
         for moved in (self._told_of_jobs if job.effective.gpus else self._told_of_cpu_jobs).values():

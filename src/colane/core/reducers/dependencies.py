@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from colane.core.eligibility import with_hold
 from colane.core.lifecycle import move
+from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
 from colane.model.dependency import IfNever
 from colane.model.hold import Hold, HoldKind
@@ -38,7 +39,7 @@ def settle(step: Step) -> None:
 
 def _judge(step: Step, job: Job, moved: Job) -> None:
     """Look at what a job waits for of one that has moved."""
-    has_started, kept = moved.first_start_s is not None, list[Hold]()
+    has_started, kept = moved.has_started, list[Hold]()
     for hold in job.holds:
         after = hold.after
         is_met = None
@@ -62,7 +63,10 @@ def _never(step: Step, job: Job, moved: Job, hold: Hold) -> None:
     """What a job waits for cannot happen any more."""
     facts = {"other": moved.id, "state": moved.state.value, "condition": str(hold.after)}
     if job.spec.if_never is IfNever.CANCEL:
-        step.leave(job, JobState.CANCELLED, Reason(Why.AFTER_NEVER, facts))
+        for element in arrays.cancel(step, job, (), Reason(Why.AFTER_NEVER, facts)):
+            step.leave(element, JobState.CANCELLED, Reason(Why.AFTER_NEVER, facts))
+        if job.array is None:
+            step.leave(job, JobState.CANCELLED, Reason(Why.AFTER_NEVER, facts))
         return
     others = tuple([each for each in job.holds if each.kind is not HoldKind.AFTER])
     by = f"Colane: job {moved.id} has ended as {moved.state.value}, so {hold.after} never comes true"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -25,6 +25,7 @@ from colane.core.events import (
 )
 from colane.core.lifecycle import ending_as, move, not_resized
 from colane.core.reducers import (
+    arrays,
     black_holes,
     checkpointing,
     dependencies,
@@ -36,32 +37,23 @@ from colane.core.reducers import (
     reforming,
     starting,
 )
+from colane.core.reducers.entering import entered
 from colane.core.reducers.memory import attempt_ended, learn_memory
-from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.core.usage import TRUTHS_MIN
-from colane.model.constraints import Constraints
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Leaving
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import LEAVING, StateChange
+from colane.model.story import LEAVING
 
-SUBMITTED: Final = Reason(Why.SUBMITTED)
 EXITED: Final = Reason(Why.EXITED)
 
 
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
-    story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
-    spec, config = event.spec, step.config
-    cores = None if config.tuning is None else start_cores_of(step.state, spec)
-    doubted = spec.steps_total is not None and step.state.usage.truths_owed(spec.user) > 0
-    domain = sharing_domain(spec, config.share_between)
-    constraints = Constraints(cores=cores, sharing_domain=domain, steps_total_doubted=doubted)
-    holds = event.holds
-    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds))
+    step.put(entered(step, event.job, event.spec, event.holds, event.array))
     job = step.state.jobs[event.job]
     set_hold_timers(step.timers, job)
     dependencies.enter(step, job)
@@ -81,22 +73,36 @@ def _hold_over(step: Step, job: Job) -> None:
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:
-    """A waiting job ends at once; a running one when its process is gone."""
+    """A waiting job ends at once; a running one when its process is gone; an array with its elements."""
     job = step.state.jobs.get(event.job)
     reason = Reason(Why.CANCELLED, {"by": event.by})
-    if job is None:
+    owner = arrays.owner_of(step, event.job) if job is None else None
+    if owner is not None:
+        ordinal = event.job - owner.id - 1
+        _cancel(step, arrays.cancel(step, owner, ((ordinal, ordinal),), reason), reason)
+    elif job is None:
         step.stale.append((event, "no such live job"))
-    elif job.state is JobState.QUEUED:
-        step.leave(job, JobState.CANCELLED, reason)
-    elif job.state is JobState.STOPPING:
-        step.put(ending_as(job, JobState.CANCELLED))
+    elif job.array is not None:
+        _cancel(step, arrays.cancel(step, job, event.elements, reason), reason)
     else:
-        step.stop(job, JobState.CANCELLED, reason)
+        _cancel(step, (job,), reason)
+
+
+def _cancel(step: Step, jobs: Iterable[Job], reason: Reason) -> None:
+    for job in jobs:
+        if job.state is JobState.QUEUED:
+            step.leave(job, JobState.CANCELLED, reason)
+        elif job.state is JobState.STOPPING:
+            step.put(ending_as(job, JobState.CANCELLED))
+        else:
+            step.stop(job, JobState.CANCELLED, reason)
 
 
 def requeue_requested(step: Step, event: RequeueRequested) -> None:
     """A job that runs saves its state, if it has said how, and waits anew; nothing for one that waits or leaves."""
     job = step.state.jobs.get(event.job)
+    for element in arrays.jobs_of(step, job):
+        requeue_requested(step, event._replace(job=element.id))
     if job is None:
         step.stale.append((event, "no such live job"))
     elif job.state is not JobState.QUEUED and job.state not in LEAVING:

@@ -56,9 +56,9 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "forgotten", "grown", "guard", "lessons",
-        "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated", "rejected", "stale", "state",
-        "surroundings", "suspicions", "timers",
+        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "elements_made", "elements_moved", "forgotten",
+        "grown", "guard", "lessons", "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated",
+        "rejected", "stale", "state", "surroundings", "suspicions", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +78,8 @@ class Step:
         self.stale: list[tuple[Event, str]] = []
         self.lost_nodes: list[str] = []
         self.moved_on: list[Job] = []
+        self.elements_made = 0
+        self.elements_moved: list[Job] = []
         self.rejected: RejectedPlan | None = None
         self._held: dict[JobId, Job] = {}
         self._jobs: dict[JobId, Job] = {}
@@ -90,6 +92,8 @@ class Step:
         self._jobs[job.id] = job
         if self.state.dependents and job.id in self.state.dependents:
             self._note_dependents(job)
+        if job.element is not None and self._has_moved_on(job):
+            self.elements_moved.append(job)
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
@@ -99,15 +103,18 @@ class Step:
 
     def _note_dependents(self, job: Job) -> None:
         """That a job for which others wait has started or ended."""
-        before = self.state.jobs.get(job.id)
-        has_started = job.first_start_s is not None and (before is None or before.first_start_s is None)
-        if has_started or job.has_ended:
+        if self._has_moved_on(job):
             self.moved_on.append(job)
+
+    def _has_moved_on(self, job: Job) -> bool:
+        """Whether a job has started or ended with this value of it."""
+        before = self.state.jobs.get(job.id)
+        return job.has_ended or (job.has_started and (before is None or not before.has_started))
 
     def look_at_dependents(self, job_id: int) -> None:
         """Judge anew what waits for a job that has started already, or has ended in this step."""
         job = self._jobs.get(JobId(job_id)) or self.state.jobs.get(JobId(job_id))
-        if job is not None and (job.has_ended or job.first_start_s is not None):
+        if job is not None and (job.has_ended or job.has_started):
             self.moved_on.append(job)
 
     def hold(self, job: Job) -> None:

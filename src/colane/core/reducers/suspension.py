@@ -15,6 +15,7 @@ from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import move
 from colane.core.planners.returning import gpu_of, on_its_gpu
+from colane.core.reducers import arrays
 from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
@@ -69,8 +70,11 @@ def _is_done(job: Job, via: SuspendVia) -> bool:
 
 def suspend_requested(step: Step, event: SuspendRequested) -> None:
     """Hold a waiting job, pause a running one; nothing for one that is suspended already."""
-    job = step.state.jobs.get(event.job)
+    job = step.state.jobs.get(event.job) or arrays.touch(step, event.job)
     progress = step.state.progress.get(event.job)
+    for element in arrays.jobs_of(step, job):
+        if refusal(step.state, element, step.state.progress.get(element.id), event.via) is None:
+            suspend_requested(step, event._replace(job=element.id))
     problem = "no such live job" if job is None else refusal(step.state, job, progress, event.via)
     if job is None or problem is not None:
         step.stale.append((event, problem or ""))
@@ -116,7 +120,10 @@ def _release(step: Step, job: Job, event: ResumeRequested) -> None:
 
 def resume_requested(step: Step, event: ResumeRequested) -> None:
     """Let a suspended job go on; nothing for any other."""
-    job = step.state.jobs.get(event.job)
+    job = step.state.jobs.get(event.job) or arrays.touch(step, event.job)
+    for element in arrays.jobs_of(step, job):
+        if event.begin is None or element.state is JobState.QUEUED:
+            resume_requested(step, event._replace(job=element.id))
     if job is None:
         step.stale.append((event, "no such live job"))
     elif job.state is JobState.QUEUED:

@@ -57,6 +57,8 @@ def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> D
         sight.demand_owner(job_id, live.spec.user, deed)
     elif ended is not None:
         sight.demand_owner(job_id, str(ended["job"]["spec"].get("user", "")), deed)
+    elif (owner := turn.read_model.array_with(job_id)) is not None:
+        sight.demand_owner(job_id, owner.spec.user, deed)
     return ended
 
 

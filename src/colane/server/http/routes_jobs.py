@@ -33,6 +33,9 @@ By = Annotated[
         max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What an operator's request comes of, for the story"
     ),
 ]
+Elements = Annotated[
+    str | None, Query(max_length=1_000, description="Of an array, only the elements with these indexes, as 3,7-9")
+]
 After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
 Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
 JSON: Final = "application/json"
@@ -139,9 +142,10 @@ async def cancel(
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
     by: By = None,
+    elements: Elements = None,
 ) -> JSONResponse:
-    """Cancel a job: a queued one ends now, a running one when its process is gone."""
-    prepare = service.cancel(JobId(number), caller, _said(caller, by))
+    """Cancel a job: a queued one ends now, a running one when its process is gone; of an array, all or some."""
+    prepare = service.cancel(JobId(number), caller, _said(caller, by), elements)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 

@@ -75,9 +75,11 @@ async def listing(
     ended: Annotated[bool, Query(description="Also the last that have ended")] = False,
     user: Annotated[str | None, Query(max_length=200)] = None,
     label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
+    elements: Annotated[bool, Query(description="Elements of arrays as jobs of their own")] = False,
 ) -> JSONResponse:
     """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
-    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()), service.sight(caller))
+    labels = dict(_split_label(text) for text in label or ())
+    wanted = Wanted(limit, ended, user, labels, service.sight(caller), elements)
     return JSONResponse(await shown.listing(service.store, service.driver, wanted))
 
 

@@ -36,6 +36,7 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
+from colane.model.phases import Array, Element
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
@@ -99,6 +100,7 @@ PLACEMENT: Final = record(
 CONSTRAINTS: Final = record(
     Constraints, checkpoint=maybe(row(CheckpointContract, saved_codes=several())), sizes_lost=several()
 )
+ORDINALS: Final = several(Form(list, tuple))
 JOB: Final = record(
     Job,
     spec=SPEC,
@@ -115,6 +117,8 @@ JOB: Final = record(
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
+    array=maybe(record(Array, pending=ORDINALS, cut=ORDINALS)),
+    element=maybe(record(Element)),
     holds=several(record(Hold, kind=choice(HoldKind), after=maybe(record(Dependency, on=choice(DependsOn))))),
 )
 USED: Final = record(UsedGpus)

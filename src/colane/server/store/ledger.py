@@ -37,6 +37,7 @@ from colane.server.store.store import (
     job_key,
 )
 from colane.server.submitting import submission
+from colane.server.submitting.admission import Admitted
 from colane.server.submitting.lengths import family_of, kind_of, learnt
 from colane.server.writer.board import (
     CLOCK_KEY,
@@ -101,7 +102,7 @@ class LedgerEntry:
         read_model.lengths.update(self.lengths)
 
 
-LaunchSpecs = Callable[[JobId], Document | None]
+LaunchSpecs = Callable[[Job], Document | None]
 """Gives what is kept for the launch of a live job."""
 
 
@@ -208,22 +209,27 @@ def _job_changes(
     puts: list[Put] = []
     deletes: list[Delete] = []
     for job in outcome.jobs:
-        key, old, asked = job_key(job.id), turn.read_model.jobs.get(job.id), turn.admitted.get(job.id)
-        model_name = asked.model_name if asked else turn.read_model.model_names.get(job.id)
+        key, old, asked = job_key(job.id), turn.read_model.jobs.get(job.id), _asked(turn, job)
+        model_name = asked.model_name if asked else turn.read_model.model_of(job)
         home = _collection(job)
         if job.has_ended:
-            launch = asked.launch if asked is not None else launch_specs(job.id)
+            launch = asked.launch if asked is not None else launch_specs(job)
             kept = {"submitted": submission.for_record(launch), "attempts": ATTEMPTS.write(attempts.get(job.id, ()))}
             puts.append(Put(home, key, {**_finished(turn, job, model_name, policy), **kept}))
         else:
             puts.append(Put(home, key, encode_live(job, model_name, attempts.get(job.id, ()))))
-        if asked is not None and not job.has_ended:
+        if asked is not None and job.element is None and not job.has_ended:
             puts.append(Put(LAUNCH_SPECS, key, asked.launch))
         if old is not None and _collection(old) != home:
             deletes.append(Delete(_collection(old), key))
-        if old is not None and job.has_ended:
+        if old is not None and job.has_ended and job.element is None:
             deletes.append(Delete(LAUNCH_SPECS, key))
     return puts, deletes
+
+
+def _asked(turn: Turn, job: Job) -> Admitted | None:
+    """What a job was admitted as, if that was in this turn; an element is what its array is."""
+    return turn.admitted.get(job.id if job.element is None else job.element.array)
 
 
 def _collection(job: Job) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest, in_base_units, said_name, said_twice
+from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import CheckpointContract, parse_contract
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobSpec
 from colane.model.job_fields import JOB_FIELDS, senseless
+from colane.model.phases import Array
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.store.documents import Body
@@ -39,6 +41,7 @@ class Admitted:
         model_name: Built-in model, None for a command.
         holds: What keeps it from starting yet.
         is_singleton: Earlier jobs of its user and name must have ended.
+        array: Its elements, where it is an array.
     """
 
     spec: JobSpec
@@ -46,6 +49,12 @@ class Admitted:
     model_name: str | None
     holds: tuple[Hold, ...] = ()
     is_singleton: bool = False
+    array: Array | None = None
+
+    @property
+    def ids(self) -> int:
+        """How many ids it takes: of an array, one more than it has elements."""
+        return 1 if self.array is None else 1 + self.array.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
         launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
-    return Admitted(spec, launch, program.model_name, _holds(request, now_s), request.singleton)
+    return Admitted(spec, launch, program.model_name, _holds(request, now_s), request.singleton, _array(request))
 
 
 def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
@@ -125,6 +134,22 @@ def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
     held = (Hold(HoldKind.USER, request.user or "its owner"),) if request.hold else ()
     begin = None if request.begin is None else begin_hold(request.begin, now_s, "begin")
     return held if begin is None else (*held, begin)
+
+
+def _array(request: JobRequest) -> Array | None:
+    """The elements that are asked for.
+
+    Raises:
+        RefusedError: 422, there is no such array.
+    """
+    if request.array is None:
+        return None
+    if request.measurement_group is not None:
+        raise RefusedError(422, [Problem("array", "is none of a measured set: leave out measurement_group")])
+    try:
+        return array_of(parse_array(request.array))
+    except ValueError as error:
+        raise RefusedError(422, [Problem("array", str(error))]) from error
 
 
 def begin_hold(text: str, now_s: float, field: str) -> Hold | None:

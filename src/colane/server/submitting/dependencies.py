@@ -45,7 +45,8 @@ class Dependencies:
         """
         found, problems = list[Admitted](), list[Problem]()
         for position, job in enumerate(jobs):
-            job_id = JobId(self._next + position)
+            job_id = JobId(self._next)
+            self._next += job.ids
             try:
                 found.append(self._held(job))
             except ValueError as error:
@@ -79,7 +80,7 @@ class Dependencies:
             raise ValueError(f"@~{asked.back} is too far back: give the job's id")
         ids = sorted(self._ids_of(user), reverse=True)
         if len(ids) <= asked.back:
-            ended = Wanted(asked.back + 1, ended=True, user=user)
+            ended = Wanted(asked.back + 1, ended=True, user=user, elements=False)
             ids = sorted({*ids, *(JobId(each["id"]) for each in last_ended(self._store, ended)[0])}, reverse=True)
         if len(ids) <= asked.back:
             name = f"@~{asked.back}" if asked.back else "@"
@@ -90,7 +91,8 @@ class Dependencies:
         """Live jobs of a user, those of this turn and this request included."""
         yield from (job_id for job_id, spec in self._own.items() if spec.user == user)
         yield from (job_id for job_id, job in self._turn.admitted.items() if job.spec.user == user)
-        yield from (job.id for job in self._turn.read_model.jobs.values() if job.spec.user == user)
+        live = self._turn.read_model.jobs.values()
+        yield from (job.id for job in live if job.spec.user == user and job.element is None)
 
     def _namesakes(self, spec: JobSpec) -> Iterable[JobId]:
         """Live jobs of the user with the same name: all, as one of them may be cancelled while it waits for others."""

@@ -65,8 +65,13 @@ class QuotaKeeper:
             RefusedError: 404, there is no such live job; 409, a limit holds it.
         """
         job = turn.read_model.jobs.get(job_id)
-        if job is not None and job.holds and not (job.is_held(HoldKind.USER) or job.is_held(HoldKind.BEGIN)):
-            if job.is_held(HoldKind.AFTER):
+        if (
+            job is not None
+            and job.array is None
+            and job.holds
+            and not (job.is_held(HoldKind.USER) or job.is_held(HoldKind.BEGIN))
+        ):
+            if job.is_held(HoldKind.AFTER) or job.is_held(HoldKind.ARRAY):
                 text = f"job {job_id} is not held by its owner: {hold_reason(job).sentence()}"
             else:
                 text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"

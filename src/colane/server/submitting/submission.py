@@ -12,10 +12,12 @@ from typing import Any, Final, cast
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobRequestObject
 from colane.api.nodes import LaunchSpecObject
+from colane.model.job import Job
 from colane.model.secrets import masked
 from colane.server.http.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
+from colane.server.store.store import job_key
 
 ASKED: Final = "request"
 """In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
@@ -23,6 +25,11 @@ ASKED: Final = "request"
 _IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
 _OF_ONE_TIME: Final = frozenset({"after", "if_never"})
 """They name jobs of then: what is submitted again waits for no other job."""
+
+
+def launch_key(job: Job) -> str:
+    """Return under which key what is kept for a job's launch lies: elements have that of their array."""
+    return job_key(job.id if job.element is None else job.element.array)
 
 
 def asked(request: JobRequest) -> JobRequestObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -47,6 +47,7 @@ from colane.model.versions import own_version
 from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
 from colane.server.store.ledger import explain
+from colane.server.views.arrays import array_view
 from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 
@@ -86,8 +87,12 @@ def job_view(
     progress: Progress | None = None,
     pacing: Pacing | None = None,
     length: int | None = None,
+    elements: Sequence[Job] = (),
 ) -> JobObject:
-    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
+    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for.
+
+    An array of whose `elements`, those that are live jobs, some run is said to run, too.
+    """
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
     declared = _declared(spec)
@@ -108,7 +113,10 @@ def job_view(
         "steps_total": steps_total,
         **_placement(job.placement),
         "throttle": None if job.throttle is None else _throttle(job.throttle),
-        "state": job.state.value,
+        "state": JobState.RUNNING.value if any(one.placement for one in elements) else job.state.value,
+        "elements": array_view(job, elements),
+        "array_id": None if job.element is None else job.element.array,
+        "array_index": None if job.element is None else job.element.index,
         "model_name": model_name,
         "suspended": job.suspended or job.is_held(HoldKind.USER),
         "suspended_via": job.suspended_via.value,
@@ -256,7 +264,13 @@ def finished_view(document: Mapping[str, Any]) -> JobObject:
     sample = finished.get("progress")
     progress = documents.decode_progress(sample) if sample else None
     body = job_view(job, document["model_name"], document["policy"], progress)
-    ending: EndingObject = {
+    told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
+    return cast("JobObject", {**body, **_never_ran(), **told})
+
+
+def _never_ran() -> EndingObject:
+    """What a job that has ended has besides, if it has never run."""
+    return {
         "exit_code": None,
         "signal": None,
         "outcome": None,
@@ -265,8 +279,13 @@ def finished_view(document: Mapping[str, Any]) -> JobObject:
         "step_durations_s": [],
         "log_truncated": False,
     }
-    told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
-    return cast("JobObject", {**body, **ending, **told})
+
+
+def unmade_view(element: Job, policy: str) -> JobObject:
+    """Return an element of an array that is no job of its own, and perhaps was cancelled, as one."""
+    body = job_view(element, None, policy)
+    ending = _never_ran() if element.has_ended else {}
+    return cast("JobObject", {**body, **ending, "attempts": []})
 
 
 _FROM_THE_JOB = frozenset({"node", "start_s", "end_s", "progress"})

@@ -14,6 +14,7 @@ from typing import Any, Final
 from colane.api.jobs import JobObject, ListingAnswer, ReasonObject
 from colane.model.job import Job, JobState
 from colane.server.http.sight import Sight
+from colane.server.store.codec import UNREADABLE
 from colane.server.store.ledger import explain
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.store.unreadable import readable
@@ -38,6 +39,7 @@ class Wanted:
         user: Only this user's; None for all.
         labels: Only jobs with all of these.
         sight: Only jobs that this caller is told of.
+        elements: Whether elements of arrays are jobs as others; else an array stands for them.
     """
 
     limit: int
@@ -45,6 +47,7 @@ class Wanted:
     user: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     sight: Sight | None = None
+    elements: bool = True
 
     def has(self, user: str, labels: Mapping[str, Any]) -> bool:
         """Whether a job is of those asked for."""
@@ -69,7 +72,10 @@ class Chosen:
 
 def choose(jobs: Iterable[Job], wanted: Wanted) -> Chosen:
     """Choose among live jobs."""
-    known = sorted((job for job in jobs if wanted.has(job.spec.user, job.spec.labels)), key=lambda job: job.id)
+    known = sorted(
+        (job for job in jobs if wanted.has(job.spec.user, job.spec.labels) and (wanted.elements or not job.element)),
+        key=lambda job: job.id,
+    )
     queued = [job for job in known if job.state is JobState.QUEUED]
     placed = [job for job in known if job.state is not JobState.QUEUED]
     shown = sorted([*placed[: wanted.limit], *queued[: wanted.limit]], key=lambda job: job.id)
@@ -106,8 +112,9 @@ def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[JobObject]:
 def view_of(driver: LiveDriver, job: Job) -> JobObject:
     """Return a live job as the API shows it."""
     read_model = driver.read_model
-    name, progress, length = read_model.model_names.get(job.id), driver.progress.get(job.id), kind_of(job.spec)
-    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), read_model.lengths.get(length))
+    name, progress, length = read_model.model_of(job), driver.progress.get(job.id), kind_of(job.spec)
+    steps, elements = read_model.lengths.get(length), read_model.elements_of(job.id) if job.array is not None else ()
+    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), steps, elements)
 
 
 def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
@@ -128,10 +135,35 @@ def last_ended(store: Store, wanted: Wanted) -> tuple[list[JobObject], bool]:
     texts = _texts(wanted)
     while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
         before = page[-1][0]
+        if not wanted.elements:
+            page, before = _of_no_array(page)
         found += filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
         if len(found) > wanted.limit:
             break
     return found[: wanted.limit][::-1], len(found) > wanted.limit
+
+
+def _of_no_array(page: list[tuple[str, Document]]) -> tuple[list[tuple[str, Document]], str]:
+    """Leave elements of arrays out of a page that goes back, and say from where to go on: each array is passed at once.
+
+    The records of an array's elements stand behind its own, and nothing stands between them.
+    """
+    kept, passed = list[tuple[str, Document]](), None
+    for key, document in page:
+        array_id = _array_of(document)
+        if array_id is None:
+            kept.append((key, document))
+        passed = array_id
+    return kept, page[-1][0] if passed is None else job_key(passed + 1)
+
+
+def _array_of(document: Document) -> int | None:
+    """The array of which a record is an element's; None of any other job, and of a record that does not say it."""
+    try:
+        element = document["job"].get("element")
+        return None if element is None else int(element["array"])
+    except UNREADABLE:
+        return None
 
 
 def finished(store: Store, wanted: Wanted, after: int) -> Iterator[JobObject]:

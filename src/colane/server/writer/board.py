@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from colane.model.arrays import both, has
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.server.http.access import Caller, Role, TokenRecord
@@ -112,6 +113,7 @@ class ReadModel:
         hardware: What all nodes have, for judging requests.
         tokens: Tokens by digest.
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
+        elements: Elements that are live jobs, by their array; live arrays alone.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -123,12 +125,49 @@ class ReadModel:
     hardware: Hardware = field(default_factory=Hardware)
     tokens: dict[str, TokenRecord] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
+    elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
+
+    def array_with(self, job_id: int) -> Job | None:
+        """Return the live array one of whose elements has an id; None where there is none."""
+        for array_id in self.elements:
+            job = self.jobs.get(array_id)
+            if job is not None and job.array is not None and has(array_id, job.array, job_id):
+                return job
+        return None
+
+    def has_unmade(self, job_id: int) -> bool:
+        """Whether an id is that of an element of an array that waits and is no job of its own yet."""
+        owner = self.array_with(job_id)
+        if owner is None or owner.array is None:
+            return False
+        ordinal = job_id - owner.id - 1
+        return bool(both(owner.array.pending, ((ordinal, ordinal),)))
+
+    def model_of(self, job: Job) -> str | None:
+        """Return the built-in model that a live job runs; None of a command."""
+        return self.model_names.get(job.id if job.element is None else job.element.array)
+
+    def elements_of(self, array_id: JobId) -> list[Job]:
+        """Return the elements of an array that are live jobs, in order of id."""
+        return [self.jobs[job] for job in sorted(self.elements.get(array_id, ()))]
+
+    def _follow_array(self, job: Job) -> None:
+        if job.element is not None and job.has_ended:
+            self.elements.get(job.element.array, {}).pop(job.id, None)
+        elif job.element is not None:
+            self.elements.setdefault(job.element.array, {})[job.id] = None
+        elif job.has_ended:
+            self.elements.pop(job.id, None)
+        else:
+            self.elements.setdefault(job.id, {})
 
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
         for node in _held_nodes(old):
             self.on_node[node].discard(job.id)
+        if job.array is not None or job.element is not None:
+            self._follow_array(job)
         if job.has_ended:
             self.jobs.pop(job.id, None)
             self.model_names.pop(job.id, None)

@@ -38,6 +38,7 @@ from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
+from colane.model.phases import Ordinals
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.words import count
@@ -61,23 +62,25 @@ UNKNOWN_TYPE = "unknown"
 
 def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
     """Append jobs to the queue's end and return their ids, ascending."""
-    ids = [JobId(turn.next_job_id + offset) for offset in range(len(jobs))]
-    turn.next_job_id += len(jobs)
-    for job_id, job in zip(ids, jobs, strict=True):
+    ids = list[JobId]()
+    for job in jobs:
+        job_id = JobId(turn.next_job_id)
+        turn.next_job_id += job.ids
+        ids.append(job_id)
         turn.admitted[job_id] = job
-        turn.events.append(Submitted(job_id, job.spec, job.holds))
+        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array))
     return ids
 
 
-def cancel(turn: Turn, job_id: JobId, by: str) -> None:
-    """Ask for the end of a live job; the caller has made sure that it is not an ended one.
+def cancel(turn: Turn, job_id: JobId, by: str, elements: tuple[Ordinals, ...] = ()) -> None:
+    """Ask for the end of a live job, of an array of some elements; the caller has made sure that it has not ended.
 
     Raises:
         RefusedError: 404, there is no such live job.
     """
-    if job_id not in turn.read_model.jobs:
+    if job_id not in turn.read_model.jobs and turn.read_model.array_with(job_id) is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    turn.events.append(CancelRequested(job_id, by))
+    turn.events.append(CancelRequested(job_id, by, elements))
 
 
 def requeue(turn: Turn, job_id: JobId, by: str) -> None:
@@ -87,9 +90,14 @@ def requeue(turn: Turn, job_id: JobId, by: str) -> None:
         RefusedError: 404, there is no such live job; 409, it waits, or is measured.
     """
     job = turn.read_model.jobs.get(job_id)
+    if job is None and turn.read_model.has_unmade(job_id):
+        raise RefusedError.because(409, f"job {job_id} has not started: only a job that runs can be queued again")
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    if job.state is JobState.QUEUED or job.spec.measurement_group is not None:
+    if job.array is not None:
+        if not any(element.placement is not None for element in turn.read_model.elements_of(job_id)):
+            raise RefusedError.because(409, f"no element of array {job_id} runs: only those that do are queued again")
+    elif job.state is JobState.QUEUED or job.spec.measurement_group is not None:
         raise RefusedError.because(409, f"job {job_id} is {job.state}: only a job that runs can be queued again")
     turn.events.append(RequeueRequested(job_id, by))
 
@@ -108,6 +116,9 @@ def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: Suspen
         RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
     """
     job = turn.read_model.jobs.get(job_id)
+    if job is None and turn.read_model.has_unmade(job_id):
+        turn.events.append(SuspendRequested(job_id, by, via))
+        return
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     problem = suspension.refusal(state, job, turn.progress.get(job_id), via)
@@ -123,9 +134,9 @@ def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> Non
         RefusedError: 404, there is no such live job; 409, it runs and is to begin later.
     """
     job = turn.read_model.jobs.get(job_id)
-    if job is None:
+    if job is None and not turn.read_model.has_unmade(job_id):
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    if begin is not None and job.state is not JobState.QUEUED:
+    if job is not None and begin is not None and job.state is not JobState.QUEUED:
         raise RefusedError.because(
             409, f"job {job_id} is {job.state}: only of a job that waits may the start be put off"
         )
@@ -134,10 +145,12 @@ def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> Non
 
 def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:
     """Cancel all queued jobs that are the caller's to touch, and return their ids."""
-    queued = (job for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED)
-    ids = [job.id for job in queued if caller.owns(job.spec.user)]
-    turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
-    return ids
+    queued = [job for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED]
+    own = [job for job in queued if caller.owns(job.spec.user)]
+    for job in own:  # of an array what has not started; elements that run go on
+        if job.array is None or job.array.pending:
+            turn.events.append(CancelRequested(job.id, by, () if job.array is None else job.array.pending))
+    return [job.id for job in own if job.element is None]
 
 
 def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:

@@ -25,7 +25,7 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
-from colane.model.job import JobId
+from colane.model.job import Job, JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
@@ -47,10 +47,10 @@ from colane.server.store.store import (
     StoreError,
     StoreWriter,
     Transaction,
-    job_key,
 )
 from colane.server.store.unreadable import get_readable, judge, readable
 from colane.server.submitting.quotas import QuotaKeeper
+from colane.server.submitting.submission import launch_key
 from colane.server.views.jobs_and_nodes import MemoryView
 from colane.server.writer.board import ReadModel, read_board
 from colane.server.writer.boundary import FaultLog
@@ -389,8 +389,8 @@ class LiveDriver:
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
         turn.events.append(Tick())
 
-    def _launch_spec(self, job: JobId) -> Document | None:
-        return get_readable(self.store, LAUNCH_SPECS, job_key(job))  # without it a job ends all the same
+    def _launch_spec(self, job: Job) -> Document | None:
+        return get_readable(self.store, LAUNCH_SPECS, launch_key(job))  # without it a job ends all the same
 
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
