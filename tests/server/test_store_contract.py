@@ -21,6 +21,7 @@ import pytest
 
 from colane.server.store import store as names
 from colane.server.store.memory import MemoryStore
+from colane.server.store.postgres_store import PostgresStore
 from colane.server.store.redis_store import RedisStore
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
 from colane.server.store.store import (
@@ -35,6 +36,7 @@ from colane.server.store.store import (
     Transaction,
     job_key,
 )
+from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.redis_server import RedisServer, redis_server
 
 JOBS = names.SUBMITTED_JOBS
@@ -50,11 +52,19 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: Store
     if request.param == "redis":
         made = RedisStore(request.getfixturevalue("redis").address(f"cluster-{next(NAMES)}"))
+    elif request.param == "postgres":
+        made = PostgresStore(request.getfixturevalue("postgres").address(f"cluster-{next(NAMES)}"))
     else:
         made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "colane.db")
     yield made

@@ -13,6 +13,15 @@ from colane.settings.store_address import StoreAddress, store_address
         ("redis://head", StoreAddress("redis", "head", 6379)),
         ("redis://head:7000/3?name=lab", StoreAddress("redis", "head", 7000, database="3", name="lab")),
         ("rediss://ann@[::1]:6380/0", StoreAddress("rediss", "::1", 6380, user="ann")),
+        ("postgres://db/colane", StoreAddress("postgres", "db", 5432, database="colane")),
+        (
+            "postgresql://ann@db:6543/x?sslmode=verify-full&name=lab",
+            StoreAddress("postgres", "db", 6543, database="x", user="ann", name="lab", sslmode="verify-full"),
+        ),
+        (
+            "postgres://ann@/x?host=/run/postgresql",
+            StoreAddress("postgres", "", 5432, "/run/postgresql", "x", "ann"),
+        ),
         ("unix:///run/redis/s?db=2", StoreAddress("unix", path="/run/redis/s", database="2")),
     ],
 )
@@ -33,6 +42,10 @@ def test_it_is_read_and_written(text: str, meant: StoreAddress) -> None:
         ("redis://head/jobs", "the database must be a number, got 'jobs'"),
         ("redis://head?timeout=3", "has options db and name alone, not timeout"),
         ("redis://head?name=a/b", "name must be 1 to 40 letters"),
+        ("postgres://ann:secret@head/x", "must hold no password"),
+        ("postgres:///x", "must name a host, or else the directory of a socket"),
+        ("postgres://db", "must name a database"),
+        ("postgres://db/x?sslmode=maybe", "sslmode must be disable, .*, got 'maybe'"),
         ("unix://run/s", "must be unix:///PATH, with three slashes"),
     ],
 )

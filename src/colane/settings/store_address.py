@@ -10,8 +10,12 @@ from colane.settings.setting import Raw
 
 DEFAULT_NAME: Final = "colane"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
-EXAMPLE: Final = "redis://HOST[:PORT][/DB] or unix:///PATH?db=DB, as redis://head:6379/0"
-DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "unix": 0}
+EXAMPLE: Final = "redis://HOST[:PORT][/DB], postgres://[USER@]HOST[:PORT]/DATABASE, or unix:///PATH?db=DB"
+POSTGRES: Final = "postgres"
+DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "unix": 0, POSTGRES: 5432}
+OTHER_WORDS: Final = {"postgresql": POSTGRES}
+OPTIONS: Final = {POSTGRES: ("host", "name", "sslmode")}
+SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 DATABASE_MAX: Final = 65_535
 
 
@@ -21,11 +25,12 @@ class StoreAddress(NamedTuple):
     Attributes:
         scheme: What its server speaks, and how it is reached.
         host: Name or address; empty for a socket.
-        port: 0 for a socket.
-        path: Of a socket.
-        database: Redis's number.
+        port: 0 for a socket of Redis.
+        path: Of a socket; of Postgres, of the directory that it lies in.
+        database: Redis's number, or Postgres's name.
         user: As whom to log in; empty for the server's default user.
         name: Of the cluster: several may share a database.
+        sslmode: Postgres's word for how it is encrypted; empty for its default.
     """
 
     scheme: str
@@ -35,17 +40,21 @@ class StoreAddress(NamedTuple):
     database: str = "0"
     user: str = ""
     name: str = DEFAULT_NAME
+    sslmode: str = ""
 
     def __str__(self) -> str:
         """As it is written."""
         user = f"{self.user}@" if self.user else ""
         options = [f"db={self.database}"] * (self.scheme == "unix")
+        options += [f"host={self.path}"] * (self.scheme == POSTGRES and bool(self.path))
         options += [f"name={self.name}"] * (self.name != DEFAULT_NAME)
+        options += [f"sslmode={self.sslmode}"] * bool(self.sslmode)
         query = f"?{'&'.join(options)}" if options else ""
         if self.scheme == "unix":
             return f"unix://{user}{self.path}{query}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{user}{host}:{self.port}/{self.database}{query}"
+        port = f":{self.port}" if self.host or self.port != DEFAULT_PORTS[self.scheme] else ""
+        return f"{self.scheme}://{user}{host}{port}/{self.database}{query}"
 
 
 def store_address(raw: Raw) -> StoreAddress:
@@ -60,16 +69,19 @@ def store_address(raw: Raw) -> StoreAddress:
         port = parts.port
     except ValueError as error:
         raise ValueError(f"must be {EXAMPLE}: {error}") from None
-    if parts.scheme not in DEFAULT_PORTS:
+    scheme = OTHER_WORDS.get(parts.scheme, parts.scheme)
+    if scheme not in DEFAULT_PORTS:
         raise ValueError(f"must be {EXAMPLE}, got {text[:60]!r}")
     if parts.password is not None:  # it would be seen in lists of processes, in histories and in logs
         raise ValueError("must hold no password: it goes into a file (--store-password-file) or COLANE_STORE_PASSWORD")
-    options = _options(parts, text)
+    options = _options(parts, text, OPTIONS.get(scheme, ("db", "name")))
     user = unquote(parts.username or "")
     name = options.pop("name", DEFAULT_NAME)
     if NAME.fullmatch(name) is None:
         raise ValueError(f"name must be 1 to 40 letters, digits, '.', '_' or '-', got {name[:50]!r}")
-    if parts.scheme == "unix":
+    if scheme == POSTGRES:
+        return _postgres(parts, options, user, name)
+    if scheme == "unix":
         if parts.hostname or not parts.path.strip("/"):
             raise ValueError(f"must be unix:///PATH, with three slashes, got {text[:60]!r}")
         database = _database(options.get("db", "0"))
@@ -77,16 +89,29 @@ def store_address(raw: Raw) -> StoreAddress:
     if not parts.hostname:
         raise ValueError(f"must name a host: {EXAMPLE}, got {text[:60]!r}")
     database = _database(parts.path.strip("/") or options.get("db", "0"))
-    port = DEFAULT_PORTS[parts.scheme] if port is None else port
-    return StoreAddress(parts.scheme, parts.hostname, port, "", database, user, name)
+    port = DEFAULT_PORTS[scheme] if port is None else port
+    return StoreAddress(scheme, parts.hostname, port, "", database, user, name)
 
 
-def _options(parts: SplitResult, text: str) -> dict[str, str]:
+def _postgres(parts: SplitResult, options: dict[str, str], user: str, name: str) -> StoreAddress:
+    host, path, database = parts.hostname or "", options.get("host", ""), unquote(parts.path.strip("/"))
+    if bool(host) == bool(path) or (path and not path.startswith("/")):
+        raise ValueError("must name a host, or else the directory of a socket: postgres:///DATABASE?host=/DIRECTORY")
+    if not database or "/" in database:
+        raise ValueError("must name a database: postgres://HOST/DATABASE")
+    sslmode = options.get("sslmode", "")
+    if sslmode not in {"", *SSL_MODES}:
+        raise ValueError(f"sslmode must be {', '.join(SSL_MODES)}, got {sslmode[:40]!r}")
+    port = DEFAULT_PORTS[POSTGRES] if parts.port is None else parts.port
+    return StoreAddress(POSTGRES, host, port, path, database, user, name, sslmode)
+
+
+def _options(parts: SplitResult, text: str, known: tuple[str, ...]) -> dict[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = options.keys() - {"db", "name"}
+    unknown = options.keys() - set(known)
     if unknown or parts.fragment:
         odd = ", ".join(sorted(unknown)) or f"#{parts.fragment}"
-        raise ValueError(f"has options db and name alone, not {odd}: got {text[:60]!r}")
+        raise ValueError(f"has options {' and '.join(known)} alone, not {odd}: got {text[:60]!r}")
     return options
 
 

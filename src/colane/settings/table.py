@@ -119,7 +119,7 @@ STORE: Final[Setting[StoreAddress | None]] = Setting(
     read=store_address,
     metavar="URL",
     default_told="colane.db in the state directory",
-    help="Where jobs and nodes are kept instead: in Redis, as redis://head:6379/0 (docs/how-to/stores.md).",
+    help="Where jobs and nodes are kept instead: redis://db:6379/0, or postgres://db/colane (docs/how-to/stores.md).",
 )
 STORE_PASSWORD_FILE: Final[Setting[Path | None]] = Setting(
     name="store_password_file",

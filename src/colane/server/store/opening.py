@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 from colane.client.locate import read_token
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import Store, StoreError
-from colane.settings.store_address import StoreAddress
+from colane.settings.store_address import POSTGRES, StoreAddress
 
 STORE_FILE: Final = "colane.db"
 MADE_FILE: Final = "stores.json"
@@ -58,11 +59,24 @@ def connect(address: StoreAddress, password: str | None = None, *, made_before: 
     Raises:
         StoreError: It cannot be used, or what it needs is not installed.
     """
+    extra = "postgres" if address.scheme == POSTGRES else "redis"
     try:
-        from colane.server.store.redis_store import RedisStore  # noqa: PLC0415 - an extra
+        kind = _postgres() if extra == "postgres" else _redis()
     except ImportError as error:
-        raise StoreError(f"{address} needs more than is installed ({error}): pip install 'colane[redis]'") from error
-    return RedisStore(address, password, made_before=made_before)
+        raise StoreError(f"{address} needs more than is installed ({error}): pip install 'colane[{extra}]'") from error
+    return kind(address, password, made_before=made_before)
+
+
+def _redis() -> Callable[..., IdentifiedStore]:
+    from colane.server.store.redis_store import RedisStore  # noqa: PLC0415 - an extra
+
+    return RedisStore
+
+
+def _postgres() -> Callable[..., IdentifiedStore]:
+    from colane.server.store.postgres_store import PostgresStore  # noqa: PLC0415 - an extra
+
+    return PostgresStore
 
 
 def password_of(file: Path | None) -> str | None:

@@ -1,0 +1,87 @@
+"""What a store in Postgres consists of: tables, and the function by which a commit is one round trip.
+
+`head` has one row, which each commit locks: commits are made one after the other, each as a whole or not at all. Texts
+compare by their bytes (collation "C"), which is the order that stores promise. The function's name has the number of
+its form: schedulers of two versions may use one database, each in its own schema or after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TABLES: Final = """
+CREATE TABLE head (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    schema integer NOT NULL,
+    id text NOT NULL,
+    events bigint NOT NULL,
+    version bigint NOT NULL
+);
+CREATE TABLE documents (
+    collection text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    body text NOT NULL,
+    checksum bigint NOT NULL,
+    PRIMARY KEY (collection, key)
+);
+CREATE TABLE audit (
+    number bigint PRIMARY KEY,
+    body text NOT NULL,
+    checksum bigint NOT NULL
+);
+"""
+
+FUNCTION: Final = """
+CREATE OR REPLACE FUNCTION colane_commit_1(
+    its_id text, its_epoch bigint, its_events bigint, its_version bigint, clears text[],
+    delete_collections text[], delete_keys text[],
+    put_collections text[], put_keys text[], put_bodies text[], put_checksums bigint[],
+    lines text[], line_checksums bigint[]
+) RETURNS TABLE (word text, number bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    known head%ROWTYPE;
+    newest bigint;
+BEGIN
+    SELECT * INTO known FROM head FOR UPDATE;
+    IF NOT FOUND OR known.id <> its_id THEN
+        RETURN QUERY SELECT 'gone', 0::bigint;
+        RETURN;
+    END IF;
+    IF its_epoch IS NOT NULL THEN
+        SELECT coalesce(max(d.key), '0')::bigint INTO newest FROM documents d WHERE d.collection = 'epochs';
+        IF newest <> its_epoch THEN
+            RETURN QUERY SELECT 'epoch', newest;
+            RETURN;
+        END IF;
+    END IF;
+    IF its_events <> known.events THEN
+        RETURN QUERY SELECT 'events', known.events;
+        RETURN;
+    END IF;
+    IF its_version <> known.version THEN
+        RETURN QUERY SELECT 'version', known.version;
+        RETURN;
+    END IF;
+    IF cardinality(clears) > 0 THEN
+        DELETE FROM documents d WHERE d.collection = ANY (clears);
+    END IF;
+    IF cardinality(delete_keys) > 0 THEN
+        DELETE FROM documents d USING unnest(delete_collections, delete_keys) AS gone(collection, key)
+        WHERE d.collection = gone.collection AND d.key = gone.key;
+    END IF;
+    INSERT INTO documents SELECT * FROM unnest(put_collections, put_keys, put_bodies, put_checksums)
+    ON CONFLICT (collection, key) DO UPDATE SET body = excluded.body, checksum = excluded.checksum;
+    INSERT INTO audit SELECT known.events + line.place, line.body, line.checksum
+    FROM unnest(lines, line_checksums) WITH ORDINALITY AS line(body, checksum, place);
+    UPDATE head SET
+        events = known.events + cardinality(lines),
+        version = known.version + (its_version IS NOT NULL)::integer;
+    RETURN QUERY SELECT 'made', known.events + cardinality(lines);
+END
+$$;
+"""
+
+CALL: Final = (
+    "SELECT word, number FROM colane_commit_1(%s::text, %s::bigint, %s::bigint, %s::bigint, %s::text[], %s::text[], "
+    "%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[])"
+)

@@ -1,0 +1,382 @@
+"""A store in Postgres: one statement a commit, which is a transaction of its own (docs/how-to/stores.md).
+
+One connection writes, one reads; each has its lock, so any thread may call any method. One that broke is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import errors, sql
+
+from colane.client.tls import CA_VARIABLE
+from colane.server.store import postgres_checks
+from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
+from colane.server.store.postgres_functions import CALL, FUNCTION, TABLES
+from colane.server.store.store import (
+    AUDIT,
+    AUDIT_LINES_MAX,
+    UNREADABLE_LINE,
+    AuditLine,
+    Document,
+    Durability,
+    StoreError,
+    StoreWriter,
+    Transaction,
+    Unreadable,
+    UnreadableError,
+    judge_writer,
+)
+from colane.settings.store_address import StoreAddress
+
+SCHEMA: Final = 1
+ANSWER_MAX_S: Final = 10.0
+"""A commit that is not answered for so long has an unknown outcome."""
+CONNECT_MAX_S: Final = 5
+OPENING_LOCK: Final = 0x636F6C616E65
+"""Two that open a new store at once make its tables one after the other."""
+
+GONE: Final = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName, errors.UndefinedColumn)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Answer = TypeVar("Answer")
+
+
+class PostgresStore(Noting):
+    """A store in Postgres; see `colane.server.store.store.Store` for the methods.
+
+    Args:
+        address: Where the server is, its database, and the name of the cluster there, which is that of a schema.
+        password: To log in with; None where none is needed.
+        made_before: Id of the store that was there when it was opened last; None where none is known of.
+
+    Raises:
+        StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
+            where there was one before.
+    """
+
+    def __init__(self, address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> None:
+        super().__init__()
+        self.address = address
+        self._writer = _Line(address, password)
+        self._reader = _Line(address, password)
+        try:
+            self.id = self._opened(made_before)
+            self._durability: Durability = self._use(self._writer, "opened", postgres_checks.durability)
+        except StoreError:
+            self.close()
+            raise
+
+    def _opened(self, made_before: str | None) -> str:
+        found = self._use(
+            self._writer, "opened", lambda connection: _make(connection, self.address, made_before is None)
+        )
+        if found is None:
+            raise StoreError(
+                f"the store {self.address} is empty, but there was one here: bring it back (a replica or a copy)"
+            )
+        schema, id_ = found
+        if schema > SCHEMA:
+            raise StoreError(
+                f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
+                "start that one, or name another: ?name=NAME"
+            )
+        if made_before not in {None, id_}:
+            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
+        return id_
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        puts = {}
+        for put in transaction.puts:  # the last one of a key counts
+            text = json.dumps(put.document)
+            puts[put.collection, put.key] = (text, checksum(put.collection, put.key, text))
+        lines = [json.dumps([float(entry.at_s), entry.kind, entry.body]) for entry in transaction.audit]
+        values: list[Any] = [self.id, *(writer or (None, None, None)), list(transaction.clears)]
+        values += [[one.collection for one in transaction.deletes], [one.key for one in transaction.deletes]]
+        values += [[collection for collection, _ in puts], [key for _, key in puts]]
+        values += [[text for text, _ in puts.values()], [sum_ for _, sum_ in puts.values()]]
+        values += [lines, [checksum(line) for line in lines]]
+        word, number = self._rows(self._writer, "written", CALL, *values)[0]
+        self._judge(word, number, writer)
+        self._forget_unreadable(transaction)
+        return int(number)
+
+    def _judge(self, word: str, number: int, writer: StoreWriter | None) -> None:
+        if word == "gone":
+            raise self._gone()
+        if word != "made" and writer is not None:
+            epoch = number if word == "epoch" else writer.epoch
+            events = number if word == "events" else writer.events or 0
+            judge_writer(writer, epoch, events, number)
+
+    def get(self, collection: str, key: str) -> Document | None:
+        rows = self._read(
+            "SELECT key, body, checksum FROM documents WHERE collection = %s AND key = %s", collection, key
+        )
+        if not rows:
+            return None
+        record = self._decoded(collection, *rows[0])
+        if isinstance(record, Unreadable):
+            raise UnreadableError(str(record))
+        return record[1]
+
+    def count(self, collection: str) -> int:
+        return int(self._read("SELECT count(*) FROM documents WHERE collection = %s", collection)[0][0])
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        """Read in one query, decoded one by one."""
+        query = "SELECT key, body, checksum FROM documents WHERE collection = %s ORDER BY key"
+        return self._records(collection, self._read(query, collection))
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        query = "SELECT key, body, checksum FROM documents WHERE collection = %s AND key > %s ORDER BY key"
+        return self._page(collection, query, [collection, after], limit)
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        values = [collection]
+        query = "SELECT key, body, checksum FROM documents WHERE collection = %s"
+        if before is not None:
+            query, values = f"{query} AND key < %s", [*values, before]
+        query += " AND strpos(body, %s) > 0" * len(containing) + " ORDER BY key DESC"
+        return self._page(collection, query, [*values, *containing], limit)
+
+    def _page(self, collection: str, query: str, values: list[str], limit: int) -> list[tuple[str, Document]]:
+        """An empty page is the end: one on which nothing can be read is passed over."""
+        offset = 0
+        while rows := self._read(f"{query} LIMIT %s OFFSET %s", *values, limit, offset):
+            if page := list(self._records(collection, rows)):
+                return page
+            offset += limit
+        return []
+
+    def _records(self, collection: str, rows: Iterable[tuple[str, str, int]]) -> Iterator[tuple[str, Document]]:
+        for row in rows:
+            record = self._decoded(collection, *row)
+            if not isinstance(record, Unreadable):
+                yield record
+
+    def _decoded(self, collection: str, key: str, body: str, known: int) -> tuple[str, Document] | Unreadable:
+        """One record and its key, or what is wrong with it, which is noted."""
+        is_whole = checksum(collection, key, body) == known
+        record = decoded(collection, key.encode(), body.encode()) if is_whole else _altered(collection, key)
+        if isinstance(record, Unreadable):
+            self._note(record)
+        return record
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        query = "SELECT number, body, checksum FROM audit WHERE number > %s ORDER BY number LIMIT %s"
+        return [self._audit_line(*row) for row in self._read(query, after, limit)]
+
+    def _audit_line(self, number: int, body: str, known: int) -> AuditLine:
+        if checksum(body) == known:
+            return AuditLine(number, *json.loads(body))
+        record = _altered(AUDIT, str(number))
+        self._note(record)
+        return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def last_audit_number(self) -> int:
+        return self._counter("SELECT events FROM head WHERE id = %s")
+
+    def version(self) -> int:
+        return self._counter("SELECT version FROM head WHERE id = %s")
+
+    def _counter(self, query: str) -> int:
+        rows = self._read(query, self.id)
+        if not rows:
+            raise self._gone()
+        return int(rows[0][0])
+
+    def check(self) -> None:
+        """Each commit and each reading of the version does: here it would be a round trip before each turn."""
+
+    def durability(self) -> Durability:
+        return self._durability
+
+    def scrub(self) -> None:
+        """See `Store.scrub`: Postgres overwrites what was deleted once it has room to reuse."""
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+
+    def _read(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
+        return self._rows(self._reader, "read", query, *values)
+
+    def _rows(self, line: _Line, deed: str, query: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+        def ask(connection: Connection) -> list[tuple[Any, ...]]:
+            # Unprepared: a pooler between us and the server gives each statement another connection.
+            return connection.execute(query, values, prepare=False).fetchall()
+
+        return self._use(line, deed, ask)
+
+    def _use(self, line: _Line, deed: str, ask: Callable[[Connection], Answer]) -> Answer:
+        try:
+            try:
+                with line.connected() as connection:
+                    return ask(connection)
+            except psycopg.OperationalError:
+                if deed != "read" or line.is_connected:
+                    raise
+            with line.connected() as connection:  # reading changes nothing, so it is done again where the line broke
+                return ask(connection)
+        except GONE as error:
+            raise self._gone() from error
+        except (psycopg.Error, OSError) as error:
+            raise StoreError(f"the store {self.address} could not be {deed}: {said(error)}") from error
+
+    def _gone(self) -> StoreError:
+        return StoreError(
+            f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
+            "kept: bring it back (a replica or a copy)"
+        )
+
+
+class _Line:
+    """A connection that is made when it is first needed, and again after it broke."""
+
+    def __init__(self, address: StoreAddress, password: str | None) -> None:
+        self._address = address
+        self._password = password
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that is not known to have broken."""
+        return self._connection is not None
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """Hold the connection; what takes too long ends with it."""
+        with self._lock:
+            if self._connection is None or self._connection.closed or self._connection.broken:
+                self._connection = _connect(self._address, self._password)
+            connection = self._connection
+            guard = threading.Timer(ANSWER_MAX_S, _hang_up, [connection])
+            guard.daemon = True
+            guard.start()
+            try:
+                yield connection
+            except BaseException:
+                if connection.closed or connection.broken:
+                    self._connection = None
+                raise
+            finally:
+                guard.cancel()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _hang_up(connection: Connection) -> None:
+    """End a connection whose server does not answer; whoever waits for it is told so."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        return
+
+
+def _connect(address: StoreAddress, password: str | None) -> Connection:
+    given: dict[str, Any] = {
+        "host": address.host or address.path or None,
+        "port": address.port or None,
+        "dbname": address.database,
+        "user": address.user or None,
+        "password": password,
+        "connect_timeout": CONNECT_MAX_S,
+        "tcp_user_timeout": int(ANSWER_MAX_S * 1000),
+        "application_name": "colane",
+        "sslmode": address.sslmode or None,
+        "sslrootcert": os.environ.get(CA_VARIABLE) if address.sslmode else None,
+    }
+    connection = psycopg.connect(autocommit=True, **{name: value for name, value in given.items() if value is not None})
+    try:
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(address.name)))
+        connection.execute("SET client_min_messages TO warning")
+        # Asked for by ourselves: an answer before the disk has it would be no promise.
+        if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
+            connection.execute("SET synchronous_commit TO on")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make(connection: Connection, address: StoreAddress, may_make: bool) -> tuple[int, str] | None:
+    """Return schema and id of the store there; where there is none, make it, or return None."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [OPENING_LOCK])
+        found = connection.execute("SELECT to_regclass('head') IS NOT NULL").fetchone()
+        if found == (True,):
+            row = connection.execute("SELECT schema, id FROM head").fetchone()
+            if row is not None and row[0] > SCHEMA:
+                return int(row[0]), str(row[1])
+        else:
+            row = None
+            if not may_make:
+                return None
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(address.name)))
+            connection.execute(TABLES)
+        if row is None:
+            if not may_make:
+                return None
+            row = (SCHEMA, uuid.uuid4().hex)
+            connection.execute("INSERT INTO head (schema, id, events, version) VALUES (%s, %s, 0, 0)", row)
+        connection.execute(FUNCTION)
+        connection.execute(
+            "DELETE FROM audit WHERE number <= (SELECT events FROM head) - %s::bigint", [AUDIT_LINES_MAX]
+        )
+        return int(row[0]), str(row[1])
+
+
+def _altered(collection: str, key: str) -> Unreadable:
+    return Unreadable(collection, shown(key), ALTERED)
+
+
+PASSWORD_FIX: Final = "give the right password in a file (--store-password-file) or COLANE_STORE_PASSWORD"  # noqa: S105
+FIXES: Final = (
+    (errors.ReadOnlySqlTransaction, "it is a standby, or set to read only: name the one that takes writes"),
+    (errors.DiskFull, "make room on its disk"),
+    (errors.InsufficientPrivilege, "give its user the right: GRANT CREATE ON DATABASE, or own the schema"),
+    (errors.InvalidPassword, PASSWORD_FIX),
+)
+"""What a person can do, by the kind of error."""
+
+OTHER_FIXES: Final = (
+    ("password authentication failed", PASSWORD_FIX),
+    ("no password supplied", PASSWORD_FIX),
+    ("peer authentication failed", "name the database's user: postgres://USER@HOST/DATABASE"),
+    ('database "', "make it: createdb, or name another: postgres://USER@HOST/DATABASE"),
+    ('role "', "name a user that it has: postgres://USER@HOST/DATABASE"),
+    ("starting up", "wait a moment"),
+    ("too many clients", "raise its max_connections, or end other clients"),
+    ("connection refused", "is it running, and is its address right?"),
+    ("no such file", "is it running, and is its address right?"),
+    ("failed to resolve", "is its address right?"),
+    ("server closed the connection", "whether it was done is not known"),
+    ("consuming input failed", "whether it was done is not known"),
+    ("connection is lost", "whether it was done is not known"),
+)
+"""The same by what is said before there is a connection, where errors have no kinds."""
+
+
+def said(error: Exception) -> str:
+    """Return what a server, or the way to it, says, in one line with the fix."""
+    text = " ".join(str(error).split()).rstrip(".")
+    fixes = [fix for kind, fix in FIXES if isinstance(error, kind)]
+    fixes += [fix for words, fix in OTHER_FIXES if words in text.lower()]
+    return f"{text}; {fixes[0]}" if fixes else text
