@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -10,8 +12,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter
 
+from colane.api.events import EVENTS
 from colane.api.jobs import EndingObject, JobObject
 from colane.model.job import ENDED
+from colane.server.store.store import UNREADABLE_LINE, AuditLine
 
 OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events")}
 """Routes whose answer is a text or a stream."""
@@ -39,6 +43,13 @@ def judge(kind: Any, content: bytes) -> None:
     for job in answer if kind == list[JobObject] else [answer] if kind is JobObject else ():
         has = EndingObject.__optional_keys__ & job.keys()
         assert has == (EndingObject.__optional_keys__ if job["state"] in ENDED else set()), job
+
+
+def judge_events(lines: Iterable[AuditLine]) -> None:
+    """Raise where an event is not of its kind's type."""
+    for line in lines:
+        if line.kind != UNREADABLE_LINE:
+            judge(EVENTS[line.kind], json.dumps(line.body).encode())
 
 
 class AnswerJudge:

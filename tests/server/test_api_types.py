@@ -7,12 +7,15 @@ endpoints declare a type, that all are judged, and that the judge can tell.
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
+from colane.api.events import EVENTS
 from colane.api.jobs import ConstraintsObject, JobObject, ProgressObject, WhyAnswer
 from colane.api.nodes import EpochObject, GpuObject, HardwareObject, TopologyObject
 from colane.api.records import MeasurementObject, ProfileObject
@@ -42,11 +45,13 @@ from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.topology import Topology
 from colane.server.store.codec import field_names
-from tests.server.answers import OTHER_THAN_JSON, declared, judge
+from colane.server.store.store import UNREADABLE_LINE, AuditLine
+from tests.server.answers import OTHER_THAN_JSON, declared, judge, judge_events
 from tests.server.harness import finished, launched, node, report, world
 
 PROFILE = {"key": {"family": "anns", "gpu_type": "cpu"}, "step_s": 0.5}
 STEPS = {"at_s": 1.0, "steps": 1, "first_step_s": 0.5, "last_step_s": 0.5}
+INTERFACES = Path(__file__).parents[2] / "docs" / "reference" / "interfaces.md"
 DIGEST = "0" * 64
 
 
@@ -170,3 +175,13 @@ def test_what_is_sent_and_kept_of_hardware_and_progress_is_what_the_model_has() 
     assert set(ConstraintsObject.__annotations__) == set(field_names(Constraints))
     assert tuple(ProfileObject.__annotations__) == field_names(Profile)
     assert tuple(MeasurementObject.__annotations__) == field_names(SetMeasurement)
+
+
+async def test_what_events_tell_is_declared_for_each_kind_that_is_promised() -> None:
+    promised = set(
+        re.findall(r"`([a-z-]+)`", INTERFACES.read_text().partition("`event` (")[2].partition("and `data`")[0])
+    )
+    assert promised == set(EVENTS) | {UNREADABLE_LINE}
+    for kind in ({"job": "7"}, {"nodes": "n1"}):
+        with pytest.raises(ValidationError):
+            judge_events([AuditLine(1, 0.0, "node-lost", kind)])

@@ -52,11 +52,11 @@ class LogPart(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A change, as `/events` tells it."""
+    """A change, as `/events` tells it. The body of each kind has its type in `colane.api.events`, and `at_s`."""
 
     number: int
     kind: str
-    body: dict[str, Any]
+    body: Any
 
 
 class Client:

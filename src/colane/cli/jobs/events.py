@@ -13,6 +13,7 @@ from colane.cli import output
 from colane.cli.jobs import objects as jobs
 
 if TYPE_CHECKING:
+    from colane.api.events import AttemptEndedEventObject, JobEventObject
     from colane.client.client import Client, Event
 
 LAST: Final = 20
@@ -69,12 +70,13 @@ def _clock(at_s: float) -> str:
 
 
 def _text(event: Event) -> str:
-    body = event.body
     if event.kind == "job":
-        return f"job {body['job']} ({body['name']}) {body['state']}: {body['sentence']}"
+        change: JobEventObject = event.body
+        return f"job {change['job']} ({change['name']}) {change['state']}: {change['sentence']}"
     if event.kind == "attempt-ended":
-        return f"job {body['job']}: attempt {body['attempt']} on {body['node']} {body['outcome']}"
-    told = ", ".join(f"{name} {_value(value)}" for name, value in body.items() if name != "at_s" and value != "")
+        end: AttemptEndedEventObject = event.body
+        return f"job {end['job']}: attempt {end['attempt']} on {end['node']} {end['outcome']}"
+    told = ", ".join(f"{name} {_value(value)}" for name, value in event.body.items() if name != "at_s" and value != "")
     return f"{event.kind.replace('-', ' ')}: {told}"
 
 

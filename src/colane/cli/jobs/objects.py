@@ -13,6 +13,7 @@ from colane.cli.errors import FailureError, MisuseError
 from colane.model.words import percent
 
 if TYPE_CHECKING:
+    from colane.api.events import JobEventObject
     from colane.api.jobs import ArrayObject, JobObject
     from colane.client.client import Client, Event
 
@@ -320,10 +321,10 @@ def _told_by(event: Event, arrays: Mapping[int, Sequence[int]]) -> Sequence[int]
         return ()
     from colane.model.job import ENDED  # noqa: PLC0415 - as above
 
-    moved = event.body["job"]
+    change: JobEventObject = event.body
     return [
-        *([moved] if event.body["state"] in ENDED else ()),
-        *(arrays.get(moved, ()) if event.body["why"] in CUTS else ()),
+        *([change["job"]] if change["state"] in ENDED else ()),
+        *(arrays.get(change["job"], ()) if change["why"] in CUTS else ()),
     ]
 
 

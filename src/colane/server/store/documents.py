@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from colane.api.events import PlacementObject
 from colane.api.jobs import ProgressObject
 from colane.api.nodes import HardwareObject
 from colane.api.records import MeasurementObject, ProfileObject
@@ -254,9 +255,9 @@ def _told_by(story: Sequence[StateChange]) -> Body:
     return values
 
 
-def encode_placement(placement: Placement) -> Body:
+def encode_placement(placement: Placement) -> PlacementObject:
     """Return slots as `[node, number, lane]` in rank order, and the booked cores of each node."""
-    body: Body = PLACEMENT.write(placement)
+    body: PlacementObject = PLACEMENT.write(placement)
     return body
 
 

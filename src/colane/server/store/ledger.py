@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from colane.api.events import DecidedPlaceObject, DecisionEventObject, JobEventObject, RejectedPlanEventObject
 from colane.api.jobs import ReasonObject
 from colane.core.events import Decision, Outcome, RejectedPlan
 from colane.model.hardware import Node
@@ -282,8 +283,14 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
     for job in outcome.jobs:
         old = turn.read_model.jobs.get(job.id)
         for line in job.changes_since(old.changes if old else 0):
-            body = {"job": job.id, "name": job.spec.name, "state": line.state.value, "attempt": job.attempt}
-            yield AuditEntry(turn.now_s, "job", {**body, **explain(line.reason)})
+            body: JobEventObject = {
+                "job": job.id,
+                "name": job.spec.name,
+                "state": line.state.value,
+                "attempt": job.attempt,
+                **explain(line.reason),
+            }
+            yield AuditEntry(turn.now_s, "job", body)
     for decision in outcome.decisions:
         yield AuditEntry(turn.now_s, "decision", _decision(decision))
     for name in outcome.lost_nodes:
@@ -292,16 +299,20 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
         yield AuditEntry(turn.now_s, "rejected-plan", _rejected(outcome.rejected, policy))
 
 
-def _decision(decision: Decision) -> Body:
+def _decision(decision: Decision) -> DecisionEventObject:
     action = decision.action
-    body: Body = {"policy": decision.policy, "job": action.job, "action": ACTION_NAMES[type(action)]}
     placement = placement_of(action)
-    if placement is not None:
-        body["placement"] = documents.encode_placement(placement)
-    return {**body, **explain(action.reason)}
+    place: DecidedPlaceObject = {} if placement is None else {"placement": documents.encode_placement(placement)}
+    return {
+        "policy": decision.policy,
+        "job": action.job,
+        "action": ACTION_NAMES[type(action)],
+        **place,
+        **explain(action.reason),
+    }
 
 
-def _rejected(rejected: RejectedPlan, policy: str) -> Body:
+def _rejected(rejected: RejectedPlan, policy: str) -> RejectedPlanEventObject:
     plan = rejected.plan
     return {
         "policy": policy,

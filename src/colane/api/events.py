@@ -1,0 +1,180 @@
+"""What `/events` tells: the data of each kind of event, a type each. All have `at_s` besides: when it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NotRequired
+
+from typing_extensions import TypedDict
+
+from colane.api.jobs import ReasonObject
+from colane.api.records import ProfileKeyObject
+
+SlotRow = tuple[str, int, int]
+"""Node, number of the GPU, lane."""
+
+
+class JobEventObject(ReasonObject):
+    """A job has come into another state."""
+
+    job: int
+    name: str
+    state: str
+    attempt: int
+
+
+class PlacementObject(TypedDict):
+    """Where a job is put: slots in rank order, and the cores that it books on its first node and on others."""
+
+    slots: list[SlotRow]
+    cores: list[int]
+    cores_elsewhere: dict[str, list[int]]
+    port: int
+    node: str
+
+
+class DecidedPlaceObject(TypedDict, total=False):
+    """Of a decision that gives a place."""
+
+    placement: PlacementObject
+
+
+class DecisionEventObject(ReasonObject, DecidedPlaceObject):
+    """A policy has decided about a job."""
+
+    policy: str
+    job: int
+    action: str
+
+
+class FlawObject(TypedDict):
+    """What is wrong with a plan."""
+
+    code: str
+    detail: str
+    jobs: list[int]
+
+
+class RejectedPlanEventObject(TypedDict):
+    """A policy's plan was refused whole; it is kept as evidence."""
+
+    policy: str
+    based_on: int
+    actions: list[DecisionEventObject]
+    flaws: list[FlawObject]
+
+
+class NodeEventObject(TypedDict):
+    """Something has become of a node."""
+
+    node: str
+
+
+class NodeRegisteredEventObject(NodeEventObject):
+    """A node was made known, or described anew; `gpus` are their types."""
+
+    pool: str
+    gpus: list[str]
+
+
+class NodeDrainedEventObject(NodeEventObject):
+    """A node takes no new jobs."""
+
+    by: str
+    reason: str
+    deadline_s: float | None
+
+
+class NodeNoticeEventObject(NodeEventObject):
+    """Its agent has notice of its machine's end; null: no more."""
+
+    reason: str | None
+
+
+class NodeSetApartEventObject(NodeEventObject):
+    """Its agent has heard what this store does not know, and is told another cluster."""
+
+    epoch: NotRequired[int]
+    events_seen: int | None
+    cluster_id: str
+
+
+class MessageEventObject(NodeEventObject):
+    """An agent has something to say."""
+
+    message: str
+
+
+class AttemptEndedEventObject(NodeEventObject):
+    """An agent has told the end of an attempt."""
+
+    job: int
+    attempt: int
+    outcome: str
+
+
+class TokenMadeEventObject(TypedDict):
+    """A token counts from now on."""
+
+    token: str
+    stands_for: str
+    by: str
+
+
+class TokenRevokedEventObject(TypedDict):
+    """A token counts no longer."""
+
+    token: str
+    stood_for: str
+    by: str
+
+
+class ProfileDeclaredEventObject(TypedDict):
+    """An operator has declared what is known of a family."""
+
+    key: ProfileKeyObject
+
+
+class ProfilesForgottenEventObject(TypedDict):
+    """All that was known of a family is forgotten."""
+
+    family: str
+    by: str
+
+
+class OldJobsRemovedEventObject(TypedDict):
+    """Records of jobs that ended long ago are removed, by what is to be kept."""
+
+    jobs: int
+    keep: str
+
+
+class NothingMoreObject(TypedDict):
+    """An event whose kind says all."""
+
+
+EVENTS: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "job": JobEventObject,
+        "decision": DecisionEventObject,
+        "rejected-plan": RejectedPlanEventObject,
+        "attempt-ended": AttemptEndedEventObject,
+        "node-registered": NodeRegisteredEventObject,
+        "node-lost": NodeEventObject,
+        "node-returned": NodeEventObject,
+        "node-removed": NodeEventObject,
+        "node-drained": NodeDrainedEventObject,
+        "node-undrained": NodeEventObject,
+        "node-notice": NodeNoticeEventObject,
+        "node-set-apart": NodeSetApartEventObject,
+        "message": MessageEventObject,
+        "token-made": TokenMadeEventObject,
+        "token-revoked": TokenRevokedEventObject,
+        "profile-declared": ProfileDeclaredEventObject,
+        "profiles-forgotten": ProfilesForgottenEventObject,
+        "finished-jobs-removed": NothingMoreObject,
+        "old-jobs-removed": OldJobsRemovedEventObject,
+    }
+)
+"""By kind. A line of the story of events that cannot be read is told as `unreadable`."""
