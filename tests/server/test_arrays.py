@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from colane.model.see import See
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 from tests.server.test_users import guest
 
@@ -184,3 +185,116 @@ async def test_elements_of_others_are_hidden_and_not_touched() -> None:
         bob = await guest(w, "b", user="bob")
         for job in (array, array + 9):
             assert (await bob.ask("DELETE", f"/job/{job}"))[0] == 403
+
+
+async def test_jobs_wait_for_elements_and_for_arrays() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        array = await submit(w, "0-90:10%1", user="ann")
+        one = await w.submit(user="ann", after=f"ok:{array}[0],any:{array}_20")
+        whole = await w.submit(user="ann", after=f"any:{array}")
+        by_id = await w.submit(user="ann", after=f"start:{array + 3}")
+        shown = await w.good("GET", f"/job/{one}")
+        assert shown["needs"]["after"] == f"ok:{array}[0],any:{array}[20]"
+        assert (await w.good("GET", f"/job/{by_id}"))["needs"]["after"] == f"start:{array}[20]"
+        assert (await w.good("GET", f"/job/{one}/why"))["sentence"] == (
+            f"Dependency: it starts once job {array}[0] has succeeded and job {array}[20] has ended"
+        )
+        await end(w, array + 1)
+        held = (await w.good("GET", f"/job/{one}"))["holds"]
+        assert [hold["after"] for hold in held] == [f"any:{array}[20]"]
+        await w.good("DELETE", f"/job/{array}?elements=20")
+        assert (await w.good("GET", f"/job/{one}"))["holds"] == []
+        assert (await w.good("GET", f"/job/{by_id}"))["holds"] == []
+        several = await w.submit(user="ann", after="any:@~3[30,50-70:10]")
+        assert (await w.good("GET", f"/job/{several}"))["needs"]["after"] == (
+            ",".join(f"any:{array}[{index}]" for index in (30, 50, 60, 70))
+        )
+        await w.good("DELETE", f"/job/{array}")
+        await end(w, array + 2)
+        assert (await w.good("GET", f"/job/{whole}"))["holds"] == []
+        assert (await w.good("GET", f"/job/{several}"))["holds"] == []
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ("ok:{array}[4]", "array {array} has no element 4: it has 0-3"),
+        ("ok:{array}[2-9]", "array {array} has no element 4: it has 0-3"),
+        ("ok:{array}_4", "array {array} has no element 4: it has 0-3"),
+        ("ok:{plain}[1]", "job {plain} is no array: name it without [1]"),
+        ("ok:@[1]", "job {plain} is no array: name it without [1]"),
+        ("ok:{array}[3-1]", "3-1 goes down: write 1-3"),
+        ("ok:{array}[]", "must be indexes as 0-99"),
+        ("ok:{array}[1", "must be ok:12"),
+        ("ok:[1]", "must be ok:12"),
+        ("ok:99[1]", "there is no job 99"),
+        ("ok:{array}[0]", "job {array}[0] has ended as failed, so ok:{array}[0] can never come true"),
+        ("any:{array}[3],ok:{array}[3]", "job {array}[3] has ended as cancelled, so ok:{array}[3] can never come true"),
+        ("any:{array}[0-3],any:1[0-999999]", "must name at most 1000 jobs, got 1000004"),
+    ],
+)
+async def test_elements_that_cannot_be_waited_for_are_refused(after: str, message: str) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        array, plain_job = await submit(w, "0-3%1", user="ann"), await w.submit(user="ann")
+        await end(w, array + 1, 1)
+        await w.good("DELETE", f"/job/{array}?elements=3")
+        names = {"array": array, "plain": plain_job}
+        status, told = await w.refused("POST", "/job", {**SLEEP, "user": "ann", "after": after.format(**names)})
+        assert (status, told[0]["field"]) == (422, "after")
+        assert told[0]["message"].startswith(message.format(**names))
+
+
+async def test_what_has_become_of_elements_counts_after_their_array_has_ended() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        array = await submit(w, "0-2%1", user="ann")
+        await w.good("DELETE", f"/job/{array}?elements=2")
+        await end(w, array + 1)
+        await end(w, array + 2, 1)
+        assert await w.state(array) == "failed"
+        met = await w.submit(user="ann", after=f"ok:{array}[0],fail:{array}[1-2],fail:{array}")
+        assert (await w.good("GET", f"/job/{met}"))["holds"] == []
+        _, told = await w.refused("POST", "/job", {**SLEEP, "user": "ann", "after": f"ok:{array}[2]"})
+        assert told[0]["message"] == (f"job {array}[2] has ended as cancelled, so ok:{array}[2] can never come true")
+
+
+async def test_elements_of_a_hidden_array_do_not_exist() -> None:
+    async with world(see=See.OWN) as w:
+        array = await submit(w, "0-3", user="ann")
+        bob = await guest(w, "b", user="bob")
+        for after in (f"ok:{array}[1]", f"ok:{array + 2}", f"ok:{array}"):
+            status, told = await bob.ask("POST", "/job", {"command": ["true"], "after": after})
+            assert status == 422
+            assert told["detail"][0]["message"].startswith("there is no job")
+        for path in (f"/job/{array + 4}", f"/job/{array + 4}/why", f"/job/{array}"):
+            assert (await bob.ask("GET", path))[0] == 404
+        assert (await bob.ask("DELETE", f"/job/{array}?elements=3"))[0] == 404
+
+
+async def test_an_element_is_submitted_again_alone_and_an_array_as_a_whole() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        array = await submit(w, "0-8:4%2", user="ann")
+        ann = await guest(w, "a", user="ann")
+        await end(w, array + 1)
+        for job, text in ((array, "0-8:4%2"), (array + 1, "0"), (array + 2, "4")):
+            status, again = await ann.ask("GET", f"/job/{job}/request")
+            assert (status, again["array"], again["command"]) == (200, text, ["sleep", "5"])
+
+
+async def test_an_array_has_no_log_and_counts_as_its_elements() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        array = await submit(w, "5-104", user="ann")
+        status, told = await w.refused("GET", f"/job/{array}/log")
+        assert (status, told) == (409, f"job {array} is an array: its elements have logs, as {array}[5]")
+        health = await w.good("GET", "/health")
+        assert (health["queued"], health["running"]) == (99, 1)
+        (used,) = await w.good("GET", "/usage")
+        assert (used["waiting"], used["running"], used["jobs"]) == (99, 1, 0)
+        await w.good("DELETE", f"/job/{array}")
+        await end(w, array + 1)
+        (used,) = await w.good("GET", "/usage")
+        assert (used["waiting"], used["running"]) == (0, 0)

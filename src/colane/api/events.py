@@ -16,12 +16,13 @@ SlotRow = tuple[str, int, int]
 
 
 class JobEventObject(ReasonObject):
-    """A job has come into another state."""
+    """A job has come into another state; `element` says which element of which array it is, as `12[3]`; None of none."""
 
     job: int
     name: str
     state: str
     attempt: int
+    element: str | None
 
 
 class PlacementObject(TypedDict):

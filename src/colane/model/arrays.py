@@ -24,7 +24,7 @@ JOB_DIGITS_MAX: Final = 15
 
 _FORM: Final = "indexes as 0-99, 1,3,7-9 or 0-90:10, and %8 behind them where at most 8 may run at once"
 _RANGE: Final = re.compile(r"(?P<first>[0-9]{1,10})(-(?P<last>[0-9]{1,10})(:(?P<step>[0-9]{1,10}))?)?", re.ASCII)
-_NAME: Final = re.compile(r"(?P<job>[0-9]+)(\[(?P<indexes>[^\[\]]*)\])?", re.ASCII)
+_NAME: Final = re.compile(r"(?P<job>[0-9]+)(\[(?P<indexes>[^\[\]]*)\]|_(?P<index>[0-9]+))?", re.ASCII)
 
 
 class IndexRange(NamedTuple):
@@ -228,7 +228,7 @@ def element_id(array: int, ordinal: int) -> JobId:
 
 
 def parse_name(text: str) -> tuple[int, Indexes | None]:
-    """Return the job, and the elements of it, that people name: `12`, `12[3]` or `12[3,7-9]`.
+    """Return the job, and the elements of it, that people name: `12`, `12[3]`, `12[3,7-9]`, or as in Slurm `12_3`.
 
     Raises:
         ValueError: It is no such name.
@@ -241,7 +241,8 @@ def parse_name(text: str) -> tuple[int, Indexes | None]:
             else "the number of a job, as 'colane ps --all' shows it"
         )
         raise ValueError(f"must be {form}, got {text[:40]!r}")
-    return int(match["job"]), None if match["indexes"] is None else parse_indexes(match["indexes"])
+    indexes = match["indexes"] if match["index"] is None else match["index"]
+    return int(match["job"]), None if indexes is None else parse_indexes(indexes)
 
 
 # -- sets of elements

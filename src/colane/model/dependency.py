@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from colane.model.phases import Element
 from colane.model.story import ENDED, JobState
 
 
@@ -42,18 +43,20 @@ class Dependency(NamedTuple):
     Attributes:
         on: What must have happened.
         job: Id of the job to which.
+        element: Which element of which array that is; None of any other job.
     """
 
     on: DependsOn
     job: int
+    element: Element | None = None
 
     def __str__(self) -> str:
-        """As it is written: `ok:12`."""
-        return f"{self.on.value}:{self.job}"
+        """As it is written: `ok:12`, or `ok:12[3]`."""
+        return f"{self.on.value}:{self.element or self.job}"
 
     def told(self) -> str:
         """What is waited for, in words."""
-        return _TOLD[self.on].format(job=self.job)
+        return _TOLD[self.on].format(job=self.element or self.job)
 
     def holds_for(self, state: JobState, *, has_started: bool) -> bool | None:
         """Whether it is true of a job in this state; None where that may still change, False where it never will."""

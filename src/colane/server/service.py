@@ -17,6 +17,7 @@ from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
 from colane.api.records import HealthDetailObject, ServiceHealthObject
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.model.arrays import known_indexes, number_of
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
@@ -372,7 +373,8 @@ class Service:
             job, kept = live, await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_own(job_id, job.spec.user, "submit it again")
-        return submission.to_submit_again(kept)
+        again = submission.to_submit_again(kept)
+        return again if job.element is None else {**again, "array": str(job.element.index)}
 
     async def locate_log(self, job_id: JobId, caller: Caller, number: int | None = None) -> LogPlace:
         """Return where the log of an attempt of a job lies: of its latest for None, of the first known of for 0.
@@ -381,12 +383,15 @@ class Service:
             RefusedError: 403, another user's; 404.
         """
         live, known = self.read_model.jobs.get(job_id), self.read_model.attempts.get(job_id, ())
-        job = live
+        job = live or await self._unmade(job_id)
         if job is None:
             ended, job = await self._ended(job_id)
             known = ATTEMPTS.read(ended.get("attempts", ()))
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the log of")
+        if job.array is not None:
+            first = known_indexes(job.array.indexes).first
+            raise RefusedError.because(409, f"job {job_id} is an array: its elements have logs, as {job_id}[{first}]")
         if number is None or (number == 0 and not known):
             number = job.attempt
         one = attempt_of(job, known, number or (known[0].number if known else 0))
@@ -564,7 +569,10 @@ class Service:
         """Return the service's state in numbers, and why it is not what it should be."""
         why = self.driver.problem or "the store cannot be read" if self._status == "store-unavailable" else ""
         why = why or self._degraded_by()
-        queued = sum(job.placement is None for job in self.read_model.jobs.values())
+        live = self.read_model.jobs.values()
+        arrays = [job.array for job in live if job.array is not None]
+        queued = sum(job.placement is None and job.array is None for job in live)
+        queued += sum(number_of(array.pending) for array in arrays)
         lost = sum(record.lost for record in self.read_model.nodes.values())
         detail: HealthDetailObject = {"detail": why} if why else {}
         kind, risks, unchecked = self.store.durability()
@@ -575,7 +583,7 @@ class Service:
             "epoch": self.history.current.number,
             "policy": self.policy,
             "queued": queued,
-            "running": len(self.read_model.jobs) - queued,
+            "running": sum(job.placement is not None for job in live),
             "nodes": len(self.read_model.nodes) - lost,
             "lost_nodes": lost,
             "store": {"kind": kind, "risks": list(risks), "unchecked": list(unchecked)},

@@ -72,7 +72,9 @@ def _clock(at_s: float) -> str:
 def _text(event: Event) -> str:
     if event.kind == "job":
         change: JobEventObject = event.body
-        return f"job {change['job']} ({change['name']}) {change['state']}: {change['sentence']}"
+        return (
+            f"job {change.get('element') or change['job']} ({change['name']}) {change['state']}: {change['sentence']}"
+        )
     if event.kind == "attempt-ended":
         end: AttemptEndedEventObject = event.body
         return f"job {end['job']}: attempt {end['attempt']} on {end['node']} {end['outcome']}"

@@ -72,7 +72,7 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     from colane.traces.readers import colane_csv  # noqa: PLC0415
     from colane.traces.tables import measured  # noqa: PLC0415
 
-    items = list(scheduler.finished_jobs(labels=wanted))
+    items = [item for item in scheduler.finished_jobs(labels=wanted) if item.get("elements") is None]
     ran = [item for item in items if item["start_s"] is not None]
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
@@ -181,7 +181,7 @@ def _held_s(item: JobObject) -> float:
     return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
 
 
-LET_GO = frozenset({"resumed", "begin-reached", "after-met"})
+LET_GO = frozenset({"resumed", "begin-reached", "after-met", "array-turn"})
 """Reasons with which a job that waits is let go by its owner, or by its time to begin."""
 
 

@@ -50,7 +50,7 @@ def wait_for(scheduler: Client, ids: list[int], *, as_json: bool) -> int:
     from colane.cli.jobs.logs import follow_log  # noqa: PLC0415 - only when it waits
 
     try:
-        if len(ids) == 1 and not as_json:
+        if len(ids) == 1 and not as_json and scheduler.job(ids[0]).get("elements") is None:
             follow_log(scheduler, ids[0])
         ended = {job["id"]: job for job in jobs.until_ended(scheduler, ids)}
     except KeyboardInterrupt:

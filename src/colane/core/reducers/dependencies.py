@@ -56,12 +56,16 @@ def _judge(step: Step, job: Job, moved: Job) -> None:
     if fresh.is_held(HoldKind.AFTER):
         step.put(fresh)
     else:
-        step.put(move(fresh, JobState.QUEUED, step.now_s, Reason(Why.AFTER_MET, {"last": moved.id})))
+        step.put(move(fresh, JobState.QUEUED, step.now_s, Reason(Why.AFTER_MET, {"last": _named(moved)})))
+
+
+def _named(job: Job) -> str | int:
+    return job.id if job.element is None else job.said
 
 
 def _never(step: Step, job: Job, moved: Job, hold: Hold) -> None:
     """What a job waits for cannot happen any more."""
-    facts = {"other": moved.id, "state": moved.state.value, "condition": str(hold.after)}
+    facts = {"other": _named(moved), "state": moved.state.value, "condition": str(hold.after)}
     if job.spec.if_never is IfNever.CANCEL:
         for element in arrays.cancel(step, job, (), Reason(Why.AFTER_NEVER, facts)):
             step.leave(element, JobState.CANCELLED, Reason(Why.AFTER_NEVER, facts))
@@ -69,7 +73,7 @@ def _never(step: Step, job: Job, moved: Job, hold: Hold) -> None:
             step.leave(job, JobState.CANCELLED, Reason(Why.AFTER_NEVER, facts))
         return
     others = tuple([each for each in job.holds if each.kind is not HoldKind.AFTER])
-    by = f"Colane: job {moved.id} has ended as {moved.state.value}, so {hold.after} never comes true"
+    by = f"Colane: job {moved.said} has ended as {moved.state.value}, so {hold.after} never comes true"
     held = job.with_holds(others)
     held = held.with_holds(with_hold(held, Hold(HoldKind.USER, by)))
     step.put(move(held, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by})))

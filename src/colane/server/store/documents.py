@@ -120,7 +120,13 @@ JOB: Final = record(
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
     array=maybe(record(Array, pending=ORDINALS, cut=ORDINALS)),
     element=maybe(record(Element)),
-    holds=several(record(Hold, kind=choice(HoldKind), after=maybe(record(Dependency, on=choice(DependsOn))))),
+    holds=several(
+        record(
+            Hold,
+            kind=choice(HoldKind),
+            after=maybe(record(Dependency, on=choice(DependsOn), element=maybe(record(Element)))),
+        )
+    ),
 )
 USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)

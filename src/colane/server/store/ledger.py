@@ -288,6 +288,7 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
                 "name": job.spec.name,
                 "state": line.state.value,
                 "attempt": job.attempt,
+                "element": None if job.element is None else str(job.element),
                 **explain(line.reason),
             }
             yield AuditEntry(turn.now_s, "job", body)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
+from colane.model.arrays import Indexes, parse_indexes
 from colane.model.dependency import DependsOn
 
 CONDITIONS_MAX: Final = 1_000
@@ -17,11 +19,13 @@ class AskedCondition(NamedTuple):
         on: What must have happened.
         job: The job's id; 0 where it is counted back.
         back: Submissions of the owner between it and this one; None where the id is given.
+        elements: Which of its elements are meant, where it is an array; None: the job, or the array, as a whole.
     """
 
     on: DependsOn
     job: int
     back: int | None = None
+    elements: Indexes | None = None
 
 
 SINGLETON: Final = "singleton"
@@ -35,6 +39,9 @@ _WORDS: Final = {
     "after": DependsOn.START,
 }
 BACK: Final = "@"
+_COMMA: Final = re.compile(r",(?![^\[\]]*\])")
+_COLON: Final = re.compile(r":(?![^\[\]]*\])")
+_ELEMENTS: Final = re.compile(r"(?P<job>[^\[\]_]*)(\[(?P<indexes>[^\[\]]*)\]|_(?P<index>[0-9]+))?", re.ASCII)
 _FORM: Final = "ok:12, fail:12, any:12 or start:12, several with commas; @ is your last job, @~2 the one two before it"
 
 
@@ -48,21 +55,30 @@ def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
     """
     found: list[AskedCondition] = []
     is_singleton = False
-    for part in text.replace(" ", "").split(","):
+    for part in _COMMA.split(text.replace(" ", "")):  # those between conditions, not those within brackets
         if part == SINGLETON:
             is_singleton = True
             continue
-        word, colon, jobs = part.partition(":")
-        on = _WORDS.get(word.lower()) if colon else DependsOn.OK
+        word, *jobs = _COLON.split(part)
+        on = _WORDS.get(word.lower()) if jobs else DependsOn.OK
         if on is None:
             raise ValueError(f"must be {_FORM}, got {part[:40]!r}")
-        found += [_one(on, job) for job in (jobs if colon else word).split(":")]
-    if len(found) > CONDITIONS_MAX:
-        raise ValueError(f"must name at most {CONDITIONS_MAX} jobs, got {len(found)}")
+        found += [_one(on, job) for job in jobs or [word]]
+    jobs_named = sum(1 if each.elements is None else each.elements.size for each in found)
+    if jobs_named > CONDITIONS_MAX:
+        raise ValueError(f"must name at most {CONDITIONS_MAX} jobs, got {jobs_named}")
     return found, is_singleton
 
 
-def _one(on: DependsOn, job: str) -> AskedCondition:
+def _one(on: DependsOn, text: str) -> AskedCondition:
+    match = _ELEMENTS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"must be {_FORM}, got {text[:40]!r}")
+    asked, indexes = _job(on, match["job"]), match["index"] if match["indexes"] is None else match["indexes"]
+    return asked if indexes is None else asked._replace(elements=parse_indexes(indexes))
+
+
+def _job(on: DependsOn, job: str) -> AskedCondition:
     digits = job.removeprefix(f"{BACK}~") if job.startswith(f"{BACK}~") else "0" if job == BACK else None
     number = job if digits is None else digits
     if not (number.isascii() and number.isdecimal()) or len(number) > 15 or (digits is None and int(number) == 0):

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from colane.model.arrays import each_of, element_id, element_of, has, known
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import JobId, JobSpec, JobState
+from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
+from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, Store, job_key
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
+from colane.server.views.arrays import ended_array_with, unmade
 from colane.server.views.listing import Wanted, last_ended
 from colane.server.writer.turn import Turn
 
@@ -34,7 +37,7 @@ class Dependencies:
         self._turn = turn
         self._store = store
         self._sight = sight
-        self._own: dict[JobId, JobSpec] = {}
+        self._own: dict[JobId, Admitted] = {}
         self._next = turn.next_job_id
 
     def given(self, jobs: Sequence[Admitted], field: str = "jobs[{}].after") -> list[Admitted]:
@@ -51,7 +54,7 @@ class Dependencies:
                 found.append(self._held(job))
             except ValueError as error:
                 problems.append(Problem(field.format(position), str(error)))
-            self._own[job_id] = job.spec
+            self._own[job_id] = job
         if problems:
             raise RefusedError(422, problems[:20])
         return found
@@ -60,7 +63,7 @@ class Dependencies:
         if not job.spec.after and not job.is_singleton:
             return job
         asked, is_singleton = parse_asked(job.spec.after) if job.spec.after else ([], False)
-        wanted = {Dependency(each.on, self._meant(each, job.spec.user)): None for each in asked}
+        wanted = {one: None for each in asked for one in self._dependencies(each, job.spec.user)}
         if is_singleton or job.is_singleton:
             wanted |= {Dependency(DependsOn.ANY, each): None for each in self._namesakes(job.spec)}
             if len(wanted) > CONDITIONS_MAX:
@@ -71,6 +74,52 @@ class Dependencies:
         _demand_possible(wanted)
         spec = replace(job.spec, after=",".join(map(str, wanted)))
         return replace(job, spec=spec, holds=(*job.holds, *holds))
+
+    def _dependencies(self, asked: AskedCondition, user: str) -> Iterable[Dependency]:
+        """The jobs that are meant, each with its condition: elements of an array have ids of their own.
+
+        Raises:
+            ValueError: There is no such job, or no such element.
+        """
+        job_id = JobId(self._meant(asked, user))
+        if asked.elements is None:
+            owner = self._array_with(job_id)
+            element = None if owner is None or owner.array is None else element_of(owner.id, owner.array, job_id)
+            yield Dependency(asked.on, job_id, element)
+            return
+        owner = self._array(job_id)
+        if owner.array is None:
+            raise ValueError(f"job {job_id} is no array: name it without [{asked.elements}]")
+        found, missing = known(owner.array).ordinals_of(asked.elements)
+        if missing is not None:
+            raise ValueError(f"array {job_id} has no element {missing}: it has {owner.array.indexes}")
+        for ordinal in each_of(found):
+            other = element_id(job_id, ordinal)
+            yield Dependency(asked.on, other, element_of(job_id, owner.array, other))
+
+    def _array(self, job_id: JobId) -> Job:
+        """The job with an id, also one of this request or this turn, of which only its array is told.
+
+        Raises:
+            ValueError: There is none.
+        """
+        admitted = self._own.get(job_id) or self._turn.admitted.get(job_id)
+        if admitted is not None:
+            return Job(job_id, admitted.spec, self._turn.now_s, array=admitted.array)
+        live = self._turn.read_model.jobs.get(job_id)
+        document = self._store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
+        job = live if document is None else documents.decode_job(document["job"])
+        if job is None or not self._sight.has(job.spec.user):
+            raise ValueError(f"there is no job {job_id}")
+        return job
+
+    def _array_with(self, job_id: JobId) -> Job | None:
+        """The array one of whose elements has an id, also one of this request or this turn."""
+        for array_id, admitted in (*self._own.items(), *self._turn.admitted.items()):
+            if admitted.array is not None and has(array_id, admitted.array, job_id):
+                return Job(array_id, admitted.spec, self._turn.now_s, array=admitted.array)
+        owner = self._turn.read_model.array_with(job_id) or ended_array_with(self._store, job_id)
+        return owner if owner is not None and self._sight.has(owner.spec.user) else None
 
     def _meant(self, asked: AskedCondition, user: str) -> int:
         """The id of the job that is meant."""
@@ -89,7 +138,7 @@ class Dependencies:
 
     def _ids_of(self, user: str) -> Iterable[JobId]:
         """Live jobs of a user, those of this turn and this request included."""
-        yield from (job_id for job_id, spec in self._own.items() if spec.user == user)
+        yield from (job_id for job_id, job in self._own.items() if job.spec.user == user)
         yield from (job_id for job_id, job in self._turn.admitted.items() if job.spec.user == user)
         live = self._turn.read_model.jobs.values()
         yield from (job.id for job in live if job.spec.user == user and job.element is None)
@@ -104,7 +153,7 @@ class Dependencies:
 
     def _spec_of(self, job_id: JobId) -> JobSpec | None:
         if job_id in self._own:
-            return self._own[job_id]
+            return self._own[job_id].spec
         if job_id in self._turn.admitted:
             return self._turn.admitted[job_id].spec
         job = self._turn.read_model.jobs.get(job_id)
@@ -119,15 +168,30 @@ class Dependencies:
         job_id = JobId(wanted.job)
         spec = self._spec_of(job_id)
         live = self._turn.read_model.jobs.get(job_id)
-        if spec is not None and self._sight.has(spec.user):
-            return live is None or wanted.holds_for(live.state, has_started=live.first_start_s is not None) is None
-        document = self._store.get(FINISHED_JOBS, job_key(job_id)) if spec is None else None
-        if document is None or not self._sight.has(document["job"]["spec"]["user"]):
-            raise ValueError(f"there is no job {job_id}")
-        state = JobState(document["job"]["state"])
+        if live is None and wanted.element is not None and (element := self._unmade(job_id)) is not None:
+            spec, live = element.spec, element
+        if spec is not None and self._sight.has(spec.user) and not (live is not None and live.has_ended):
+            return live is None or wanted.holds_for(live.state, has_started=live.has_started) is None
+        state = self._ended_as(wanted, live)
         if wanted.holds_for(state, has_started=True) is False:
-            raise ValueError(f"job {job_id} has ended as {state.value}, so {wanted} can never come true")
+            raise ValueError(
+                f"job {wanted.element or wanted.job} has ended as {state.value}, so {wanted} can never come true"
+            )
         return False
+
+    def _ended_as(self, wanted: Dependency, element: Job | None) -> JobState:
+        """How a job has ended, or an element that was cancelled before it was one."""
+        if element is not None and self._sight.has(element.spec.user):
+            return element.state
+        document = self._store.get(FINISHED_JOBS, job_key(wanted.job)) if element is None else None
+        if document is None or not self._sight.has(document["job"]["spec"]["user"]):
+            raise ValueError(f"there is no job {wanted.element or wanted.job}")
+        return JobState(document["job"]["state"])
+
+    def _unmade(self, job_id: JobId) -> Job | None:
+        """An element that is no job of its own."""
+        owner = self._array_with(job_id)
+        return None if owner is None else unmade(owner, job_id)
 
 
 def _demand_possible(wanted: Iterable[Dependency]) -> None:

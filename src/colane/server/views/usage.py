@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.api.records import UsageObject
+from colane.model.arrays import number_of
 from colane.model.job import Job, JobState
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, Document, Store
@@ -79,9 +80,14 @@ def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> 
     """
     users: dict[str, Usage] = {}
     for job, ran_s in _ended_since(store, since_s):
-        users.setdefault(job.spec.user, Usage(job.spec.user)).add_ended(job, ran_s)
+        if job.array is None:
+            users.setdefault(job.spec.user, Usage(job.spec.user)).add_ended(job, ran_s)
     for job in list(read_model.jobs.values()):
-        users.setdefault(job.spec.user, Usage(job.spec.user)).add_live(job, now_s)
+        one = users.setdefault(job.spec.user, Usage(job.spec.user))
+        if job.array is None:
+            one.add_live(job, now_s)
+        else:
+            one.waiting += number_of(job.array.pending)
     return [one.shown() for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
 
 
