@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter
 
+from colane.api.errors import ErrorAnswer
 from colane.api.events import EVENTS
 from colane.api.jobs import EndingObject, JobObject
 from colane.model.job import ENDED
@@ -57,16 +58,19 @@ class AnswerJudge:
 
     def __init__(self, app: FastAPI) -> None:
         self._routes = [route for route in app.routes if isinstance(route, APIRoute)]
-        self._declared = declared(app)
         self.judged: set[tuple[str, str]] = set()
 
     async def __call__(self, response: httpx.Response) -> None:
-        method, path = response.request.method, response.request.url.path
-        if response.status_code != 200:
-            return
-        for route in self._routes:
-            kind = self._declared.get((method, route.path))
-            if kind is not None and method in (route.methods or ()) and route.path_regex.match(path):
-                judge(kind, await response.aread())
-                self.judged.add((method, route.path))
-                return
+        route, status = self._route(response.request), response.status_code
+        kind = None if route is None else route.responses.get(status, {}).get("model")
+        if status >= 400 and kind is None:
+            kind = ErrorAnswer
+        if kind is not None and response.headers.get("content-type") == "application/json":
+            judge(kind, await response.aread())
+            if route is not None and status == 200:
+                self.judged.add((response.request.method, route.path))
+
+    def _route(self, request: httpx.Request) -> APIRoute | None:
+        path, method = request.url.path, request.method
+        fitting = (one for one in self._routes if method in (one.methods or ()) and one.path_regex.match(path))
+        return next(fitting, None)

@@ -14,6 +14,7 @@ from colane.cli.output import ScreenColumn
 from colane.client.knowledge import encode_measurement, encode_profile, read_measurements, read_profiles
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
     from colane.client.client import Client
     from colane.client.profile_session import Session
     from colane.client.profiling import Subject
@@ -48,7 +49,7 @@ class Live:
             sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()
 
-    def tell(self, doing: str, jobs: Sequence[Mapping[str, Any]]) -> None:
+    def tell(self, doing: str, jobs: Sequence[JobObject]) -> None:
         """Say how the jobs stand."""
         line = f"{doing}: {'; '.join(map(_standing, jobs))}" if self._changing else doing
         if line == self._said:
@@ -255,8 +256,9 @@ def _source(value: Value | None) -> str:
     return source_text(value) or "unknown"
 
 
-def _standing(job: Mapping[str, Any]) -> str:
-    name, step_s = job["name"], (job["progress"] or {}).get("step_mean_s")
+def _standing(job: JobObject) -> str:
+    name, sample = job["name"], job["progress"]
+    step_s = sample.get("step_mean_s") if sample else None
     if job["state"] == "queued":
         return f"{name} waits ({job['reason']})"
     if not job["steps"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -180,7 +180,7 @@ def _is_known(caller: Caller, callers: Callers, peer_uid: int | None, header: st
 
 def refusal_response(refused: RefusedError) -> JSONResponse:
     """Return a refusal as the API's answer."""
-    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+    headers: dict[str, str] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
     if refused.status == 503:
         headers["Retry-After"] = "1"
     if refused.status == 408:

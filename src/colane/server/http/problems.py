@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from colane.api.errors import ErrorAnswer
 from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
 from colane.model.versions import own_version
@@ -68,10 +69,10 @@ class RefusedError(Exception):
         """Return the refusal where the store cannot be used: at present, or of one record for good."""
         return cls.because(500 if isinstance(error, UnreadableError) else 503, str(error))
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorAnswer:
         """Return the JSON answer: a list of field and message, a string where no field is to blame."""
         if any(problem.field for problem in self.problems):
-            return {"detail": [problem._asdict() for problem in self.problems]}
+            return {"detail": [{"field": one.field, "message": one.message} for one in self.problems]}
         return {"detail": "; ".join(problem.message for problem in self.problems)}
 
 

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel
-
-
-class ProblemBody(BaseModel):
-    """One thing wrong with a request."""
-
-    field: str
-    message: str
-
-
-class ErrorBody(BaseModel):
-    """Every error."""
-
-    detail: list[ProblemBody] | str
-
+from colane.api.errors import ErrorAnswer
 
 REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": ErrorBody, "description": text}
+    status: {"model": ErrorAnswer, "description": text}
     for status, text in {
         400: "The body is not JSON",
         401: "A token is needed",
@@ -41,10 +27,10 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def answered(kind: object) -> dict[int | str, dict[str, Any]]:
-    """Return what a route is declared with: the type of what it answers where all is well.
+def answered(kind: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return what a route is declared with: the type of what it answers, where all is well or with another status.
 
     It is said, and not checked at run time: the type checker has done so, and `tests/server/harness.py` does for every
     answer in a test.
     """
-    return {200: {"model": kind}}
+    return {status: {"model": kind}}

@@ -179,7 +179,7 @@ async def users(
     return JSONResponse([one for one in found if sight.has(one["user"])])
 
 
-@router.get("/health", responses=answered(HealthAnswer))
+@router.get("/health", responses=answered(HealthAnswer) | answered(HealthAnswer, 503))
 async def health(request: Request, service: TheService) -> JSONResponse:
     """Return the service's state in numbers; needs no token. 503 while nothing can be written.
 
