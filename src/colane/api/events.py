@@ -16,7 +16,7 @@ SlotRow = tuple[str, int, int]
 
 
 class JobEventObject(ReasonObject):
-    """A job has come into another state; `element` says which element of which array it is, as `12[3]`; None of none."""
+    """A job has come into another state; `element` names one of an array as `12[3]`, and is None of any other."""
 
     job: int
     name: str

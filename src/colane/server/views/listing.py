@@ -26,6 +26,7 @@ WHY_MAX: Final = 20
 """Each present reason is a question to the policy, so only the first in line are asked for."""
 
 PAGE_ROWS: Final = 500
+PASSING_ROWS: Final = 2
 NO_REASON: Final[ReasonObject] = {"why": None, "sentence": "", "facts": {}, "jobs": []}
 
 
@@ -133,20 +134,23 @@ def last_ended(store: Store, wanted: Wanted) -> tuple[list[JobObject], bool]:
     found: list[JobObject] = []
     before: str | None = None
     texts = _texts(wanted)
-    while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
+    whole = rows = min(PAGE_ROWS, wanted.limit + 1)
+    while page := store.page_back(FINISHED_JOBS, before, rows, texts):
         before = page[-1][0]
         if not wanted.elements:
-            page, before = _of_no_array(page)
+            page, before, is_passing = _of_no_array(page)
+            rows = PASSING_ROWS if is_passing else whole
         found += filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
         if len(found) > wanted.limit:
             break
     return found[: wanted.limit][::-1], len(found) > wanted.limit
 
 
-def _of_no_array(page: list[tuple[str, Document]]) -> tuple[list[tuple[str, Document]], str]:
+def _of_no_array(page: list[tuple[str, Document]]) -> tuple[list[tuple[str, Document]], str, bool]:
     """Leave elements of arrays out of a page that goes back, and say from where to go on: each array is passed at once.
 
-    The records of an array's elements stand behind its own, and nothing stands between them.
+    The records of an array's elements stand behind its own, and nothing stands between them. Also returned is whether
+    one was passed last: then its own record comes next, and perhaps the last element of another.
     """
     kept, passed = list[tuple[str, Document]](), None
     for key, document in page:
@@ -154,7 +158,7 @@ def _of_no_array(page: list[tuple[str, Document]]) -> tuple[list[tuple[str, Docu
         if array_id is None:
             kept.append((key, document))
         passed = array_id
-    return kept, page[-1][0] if passed is None else job_key(passed + 1)
+    return kept, page[-1][0] if passed is None else job_key(passed + 1), passed is not None
 
 
 def _array_of(document: Document) -> int | None:
