@@ -29,7 +29,7 @@ def test_each_element_is_told_its_index_and_has_a_log_of_its_own(live: Colane) -
     array = submitted(live, "--array", "0-8:4,20", "--gpus", "0", "--", "sh", "-c", TELL)
     said = live("wait", array)
     assert (said.code, said.out) == (
-        0, f"job {array} succeeded: of 4 elements, 4 have succeeded, 0 have failed and 0 were cancelled\n",
+        0, f"job {array} succeeded: 4 elements: 4 succeeded, 0 failed, 0 cancelled\n",
     )  # fmt: skip
     for index in (0, 4, 8, 20):
         assert live("logs", f"{array}[{index}]").out == f"{array} {index} of 4, 0 to 20\n"
@@ -42,13 +42,13 @@ def test_an_array_is_one_line_that_says_how_its_elements_stand(live: Colane, gat
     lines = [line for line in live("ps").out.splitlines() if "sweep" in line]
     assert len(lines) == 1
     assert lines[0].split()[0] == f"{array}[0-99%1]"
-    assert lines[0].endswith("1 run, 99 wait, 0 of 100 ended")
+    assert lines[0].endswith("1 running, 99 waiting, 0 of 100 ended")
     names = [line.split()[0] for line in live("ps", "--elements").out.splitlines() if "sweep" in line]
     assert names == [f"{array}[0-99%1]", f"{array}[0]"]
-    assert "JobArrayTaskLimit: 1 of 100 elements run, and no more than 1 may at once" in live("why", array).out
+    assert "JobArrayTaskLimit: 1 of 100 elements running, no more than 1 may at once" in live("why", array).out
     assert f"it comes behind 6 elements of array {array}" in live("why", f"{array}[7]").out
     assert live("cancel", f"{array}[3,7-9]").out == (
-        f"job {array}[3,7-9]: running: 1 run, 95 wait, 4 of 100 ended (4 cancelled)\n"
+        f"job {array}[3,7-9]: running: 1 running, 95 waiting, 4 of 100 ended (4 cancelled)\n"
     )
     assert live("cancel", f"{array}[50]").out == f"job {array}[50]: cancelled\n"
     assert live("wait", f"{array}[7-9]", "--timeout", "60s").code == 1
@@ -57,6 +57,11 @@ def test_an_array_is_one_line_that_says_how_its_elements_stand(live: Colane, gat
     gate.open()
     assert live("wait", f"{array}[0]").code == 0
     assert live("release", f"{array}[1,2]").code == 0
+    told = live("events", "--job", f"{array}[1]", "--after", "0").out.splitlines()
+    assert [line.split(f"job {array}[1] (sweep) ")[1].split(":")[0] for line in told][-3:] == ["queued"] * 3
+    assert live("suspend", array).out.startswith(f"job {array}: held; ")
+    line = next(line for line in live("ps").out.splitlines() if "sweep" in line)
+    assert " held: " in line
     said = live("cancel", array)
     assert said.code == 0
     assert live("wait", array).out.startswith(f"job {array} cancelled")

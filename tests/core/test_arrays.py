@@ -115,7 +115,7 @@ def test_an_array_is_one_record_until_its_elements_are_of_use() -> None:
     assert len(outcome.jobs) == 1 + WAITING_MIN
     assert [job.said for job in outcome.jobs[:3]] == ["12", "12[0]", "12[1]"]
     assert site.live[ARRAY].array == Array("0-999999", 1_000_000, None, ((WAITING_MIN, 999_999),))
-    assert site.core.why(ARRAY, 1.0).sentence() == ("of 1000000 elements, 0 run, 1000000 wait and 0 have ended")
+    assert site.core.why(ARRAY, 1.0).sentence() == ("1000000 elements: 0 running, 1000000 waiting, 0 ended")
 
 
 def test_all_gpus_are_used_in_the_step_in_which_it_is_submitted() -> None:
@@ -137,7 +137,7 @@ def test_each_index_runs_once_and_the_array_ends_with_the_last() -> None:
     array = site.ended[ARRAY]
     assert (array.state, array.end_s) == (JobState.SUCCEEDED, site.now_s)
     assert array.reason is not None
-    assert array.reason.sentence() == "of 11 elements, 11 have succeeded, 0 have failed and 0 were cancelled"
+    assert array.reason.sentence() == "11 elements: 11 succeeded, 0 failed, 0 cancelled"
 
 
 def test_one_that_fails_fails_its_array_and_one_that_is_cancelled_cancels_it() -> None:

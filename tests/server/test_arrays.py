@@ -92,7 +92,7 @@ async def test_elements_are_cancelled_by_their_indexes_and_are_told_of_ever_afte
         cut = await w.good("GET", f"/job/{array + 3}")
         assert (cut["state"], cut["array_index"], cut["reason"]) == ("cancelled", 20, "cancelled by eve")
         assert (await w.good("GET", f"/job/{array + 4}/why"))["sentence"] == (
-            f"it comes behind 1 element of array {array} that have not started yet"
+            f"it comes behind 1 element of array {array} yet to start"
         )
         assert await w.good("DELETE", f"/job/{array + 4}") == {"id": array + 4}
         assert await w.good("DELETE", f"/job/{array + 3}") == {"id": array + 3}
@@ -116,7 +116,7 @@ async def test_an_array_outlives_the_scheduler_at_every_moment() -> None:
     async with world(store) as w:
         assert await w.state(array) == "failed"
         assert (await w.good("GET", f"/job/{array}/why"))["sentence"] == (
-            "of 3 elements, 2 have succeeded, 1 have failed and 0 were cancelled"
+            "3 elements: 2 succeeded, 1 failed, 0 cancelled"
         )
         assert await w.submit() == array + 4
 

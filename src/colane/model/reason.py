@@ -213,13 +213,13 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
         Why.AFTER: "Dependency: it starts once {by}",
-        Why.ARRAY: "of {count:element}, {running} run, {waiting} wait and {ended} have ended",
+        Why.ARRAY: "{count:element}: {running} running, {waiting} waiting, {ended} ended",
         Why.ARRAY_FULL: (
-            "JobArrayTaskLimit: {running} of {count:element} run, and no more than {most} may at once; "
-            "{waiting} wait, {ended} have ended"
+            "JobArrayTaskLimit: {running} of {count:element} running, no more than {most} may at once; "
+            "{waiting} waiting, {ended} ended"
         ),
         Why.ARRAY_LIMIT: "JobArrayTaskLimit: {by}; it starts when others of them have ended",
-        Why.ARRAY_NEXT: "it comes behind {before:element} of array {array} that have not started yet",
+        Why.ARRAY_NEXT: "it comes behind {before:element} of array {array} yet to start",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
@@ -268,7 +268,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESUMED: "resumed by {by}",
         Why.BEGIN_REACHED: "the time has come before which it was not to start",
         Why.AFTER_MET: "it need not wait any more for job {last}, the last of those it was to start after",
-        Why.ARRAY_TURN: "{running:element} of array {array} run, fewer than may at once",
+        Why.ARRAY_TURN: "fewer elements of array {array} are running than may at once: {running}",
         Why.ARRAY_CUT: "{number:element} of it cancelled by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.SHRUNK: "saves its state and goes on with {gpus:GPU} of the {had} it had",
@@ -343,9 +343,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
         Why.REQUEUED: "taken off its GPUs by {by}; it waits anew, and goes on from what it has saved",
-        Why.ARRAY_ENDED: (
-            "of {count:element}, {ok} have succeeded, {failed} have failed and {cancelled} were cancelled"
-        ),
+        Why.ARRAY_ENDED: ("{count:element}: {ok} succeeded, {failed} failed, {cancelled} cancelled"),
         Why.AFTER_NEVER: "DependencyNeverSatisfied: job {other} has ended as {state}, so {condition} never comes true",
         Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",

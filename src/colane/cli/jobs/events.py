@@ -34,7 +34,14 @@ def events(
         typer.Option("--after", min=0, show_default="none", help="All behind this number, in place of --last."),
     ] = None,
     job: Annotated[
-        list[int] | None, typer.Option("--job", min=1, show_default="all", help="Only of this job; may be repeated.")
+        list[jobs.JobName] | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            parser=jobs.parse_job_name,
+            show_default="all",
+            help="Only of this job; may be repeated.",
+        ),
     ] = None,
     as_json: output.Json = False,
 ) -> None:
@@ -43,8 +50,8 @@ def events(
     With --json a line is an object with number, kind and facts: what a program reads to follow the scheduler without
     asking again and again. It goes on behind the last number it has seen with --after.
     """
-    wanted = frozenset(job or ())
     with jobs.client() as scheduler:
+        wanted = jobs.ids_of(scheduler, job or ())
         for event in _chosen(scheduler, follow=follow, last=last, after=after):
             if wanted and event.body.get("job") not in wanted:
                 continue

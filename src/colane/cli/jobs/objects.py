@@ -162,9 +162,9 @@ INDEXES_SHOWN: Final = 24
 
 
 def elements_text(array: ArrayObject) -> str:
-    """Return how the elements of an array stand: `8 run, 32 wait, 60 of 100 ended (2 failed)`."""
+    """Return how the elements of an array stand: `8 running, 32 waiting, 60 of 100 ended (2 failed)`."""
     ended = array["succeeded"] + array["failed"] + array["cancelled"]
-    numbers = ((array["running"], "run"), (array["waiting"], "wait"))
+    numbers = ((array["running"], "running"), (array["waiting"], "waiting"))
     told = [f"{number} {word}" for number, word in numbers if number]
     badly = ((array["failed"], "failed"), (array["cancelled"], "cancelled"))
     bad = ", ".join(f"{number} {word}" for number, word in badly if number)

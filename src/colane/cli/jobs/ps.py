@@ -22,6 +22,9 @@ LIMIT: Final = 100
 LISTED_MAX: Final = 10_000
 """Jobs of each sort: those a screen shows, and the most that may be asked for."""
 
+HOLDS: Final = frozenset({"held", "begins-later", "after"})
+"""Reasons for which no element of an array starts."""
+
 WHY_MAX: Final = 20
 """Each reason is a question to the policy, so only those that fit a screen are asked."""
 
@@ -228,7 +231,8 @@ def _short_reason(job: JobObject) -> str:
     """
     array = job.get("elements")
     if array is not None:
-        return jobs.elements_text(array)
+        held = f"{job['why']}: " if job["why"] in HOLDS else ""
+        return held + jobs.elements_text(array)
     if job.get("stalled"):
         return jobs.stalled_text(job)
     if job["state"] in {"queued", "paused"} or jobs.is_slow(job) or jobs.has_ended(job):

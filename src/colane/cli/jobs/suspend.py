@@ -93,7 +93,9 @@ def change(names: list[jobs.JobName], ask: Callable[[Client, int], None], *, as_
 
 def state_text(job: JobObject) -> str:
     """Return a job's state; what is not to be seen by that of a suspended one is said."""
-    state, size_bytes = str(job["state"]), job.get("on_host_bytes")
+    state, size_bytes, array = str(job["state"]), job.get("on_host_bytes"), job.get("elements")
+    if array is not None:
+        return f"{'held' if job['suspended'] else state}; {jobs.elements_text(array)}"
     if job["suspended"] and state == "queued":
         return f"{state} (held)"
     if size_bytes is not None:
