@@ -193,7 +193,7 @@ class Service:
             ownership.demand_runnable(owned, turn.read_model)
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
             admitted = [replace(job, spec=self._believed_spec(job.spec)) for job in admitted]
-            waiting = Dependencies(turn, self.store, self.sight(caller)).given(admitted)
+            waiting = Dependencies(turn, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, waiting)
 
         return prepare
@@ -222,7 +222,7 @@ class Service:
         """Return the change that cancels a job, or elements of an array; a cancelled one stays so."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
-            ended = ownership.judge(self.store, turn, job_id, self.sight(caller), "cancel")
+            ended = ownership.judge(turn, job_id, self.sight(caller), "cancel")
             if ended is None:
                 changes.cancel(turn, job_id, by, element_ordinals(turn.read_model, job_id, elements))
             elif ended["job"]["state"] != JobState.CANCELLED:
@@ -235,7 +235,7 @@ class Service:
         """Return the change that takes a running job off its GPUs, to wait anew."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "requeue")
+            ownership.demand_live(turn, job_id, self.sight(caller), "requeue")
             changes.requeue(turn, job_id, by)
             return {"id": job_id}
 
@@ -245,7 +245,7 @@ class Service:
         """Return the change that suspends a live job."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "suspend")
+            ownership.demand_live(turn, job_id, self.sight(caller), "suspend")
             changes.suspend(turn, self.driver.core.state, job_id, by, via)
             return {"id": job_id}
 
@@ -255,7 +255,7 @@ class Service:
         """Return the change that lets a live job go on; one that waits not before a time, where one is given."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "resume")
+            ownership.demand_live(turn, job_id, self.sight(caller), "resume")
             begin = None if at is None else begin_hold(at, turn.now_s, "at")
             self.driver.keeper.resume(turn, job_id, by, begin)
             return {"id": job_id}

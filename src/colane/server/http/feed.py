@@ -51,9 +51,8 @@ class Feed:
             self._is_waking = True
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def catch_up(self) -> None:
+    def catch_up(self, last_number: int) -> None:
         """Take over lines that are in the store and were not published, as of a commit whose answer was an error."""
-        last_number = self._store.last_audit_number()
         if last_number != self.last_number:
             self._recent.clear()
             self.publish(last_number, ())

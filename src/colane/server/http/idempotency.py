@@ -26,7 +26,7 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
     return hashlib.sha256(b"\0".join([method.encode(), path.encode(), body])).hexdigest()
 
 
-def once(store: Store, key: str, print_: str, prepare: Callable[[Turn], Answer]) -> Callable[[Turn], Answer]:
+def once(key: str, print_: str, prepare: Callable[[Turn], Answer]) -> Callable[[Turn], Answer]:
     """Wrap a change so that a key that was seen gives its first answer and changes nothing.
 
     Raises (from the wrapped change):
@@ -34,7 +34,7 @@ def once(store: Store, key: str, print_: str, prepare: Callable[[Turn], Answer])
     """
 
     def prepare_once(turn: Turn) -> Answer:
-        known = turn.answers.get(key) or read_one(store, IDEMPOTENCY, key, _whole)
+        known = turn.answers.get(key) or read_one(turn.reads, IDEMPOTENCY, key, _whole)
         if known is None:
             answer = prepare(turn)
             turn.answers[key] = {"at_s": turn.now_s, "fingerprint": print_, "answer": answer}

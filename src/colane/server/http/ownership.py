@@ -9,7 +9,7 @@ from colane.model.job import Job, JobId
 from colane.server.http.access import Caller, Role
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
-from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.store.store import FINISHED_JOBS, Document, job_key
 from colane.server.store.unreadable import read_one
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
@@ -42,7 +42,7 @@ def demand_runnable(requests: Iterable[JobRequest], read_model: ReadModel) -> No
                 raise RefusedError.because(403, f"{user} may not submit here: {only}; {fix}", "user")
 
 
-def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> Document | None:
+def judge(turn: Turn, job_id: JobId, sight: Sight, deed: str) -> Document | None:
     """Refuse a caller that does not own a job.
 
     Returns:
@@ -52,7 +52,7 @@ def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> D
         RefusedError: 403; 404, the caller may not see it.
     """
     live = turn.read_model.jobs.get(job_id)
-    ended = read_one(store, FINISHED_JOBS, job_key(job_id), _with_owner) if live is None else None
+    ended = read_one(turn.reads, FINISHED_JOBS, job_key(job_id), _with_owner) if live is None else None
     if live is not None:
         sight.demand_owner(job_id, live.spec.user, deed)
     elif ended is not None:
@@ -69,13 +69,13 @@ def _with_owner(ended: Document) -> Document:
     return ended
 
 
-def demand_live(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
+def demand_live(turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
     """Refuse another user's job, and one that has ended, by its end; an unknown one is refused by the change.
 
     Raises:
         RefusedError: 403; 404; 409.
     """
-    ended = judge(store, turn, job_id, sight, deed)
+    ended = judge(turn, job_id, sight, deed)
     if ended is not None:
         raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
 

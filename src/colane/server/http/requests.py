@@ -12,6 +12,7 @@ from colane.server.http.access import Caller
 from colane.server.http.door import CALLER, IS_KNOWN
 from colane.server.http.idempotency import Answer, fingerprint, once
 from colane.server.service import Service
+from colane.server.store.store import IDEMPOTENCY
 from colane.server.writer.turn import Turn
 
 
@@ -53,5 +54,5 @@ async def change_once(request: Request, service: Service, key: str | None, prepa
     if key is not None:
         key = f"{await the_caller(request)}: {key}"  # a caller is never given the answer to another's key
         mark = fingerprint(request.method, str(request.url.path), await request.body())
-        prepare = once(service.store, key, mark, prepare)
+        return await service.driver.change(once(key, mark, prepare), reads=[(IDEMPOTENCY, key)])
     return await service.driver.change(prepare)

@@ -132,7 +132,7 @@ async def forget_profiles(
     """Forget all that is known of a family: for operators, and for a user from whose jobs alone it was learnt."""
 
     def prepare(turn: Turn) -> ForgottenAnswer:
-        return {"forgotten": changes.forget_family(turn, service.store, family, caller)}
+        return {"forgotten": changes.forget_family(turn, family, caller)}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 

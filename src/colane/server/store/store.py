@@ -193,7 +193,36 @@ class StoreWriter(NamedTuple):
     version: int | None = None
 
 
-class Store(Protocol):
+class Readable(Protocol):
+    """What is read of a store by its records. Every method may raise `StoreError`."""
+
+    def get(self, collection: str, key: str) -> Document | None:
+        """Return one document, None when it is not there.
+
+        Raises:
+            UnreadableError: It is there, and cannot be read.
+        """
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        """Return all documents of a collection as they are now, in order of key."""
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        """Return at most `limit` documents with keys greater than `after` ("" for the first page)."""
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        """Return at most `limit` documents with keys less than `before` (None for the last), the greatest key first.
+
+        Only documents whose JSON text, as `json.dumps` writes it, holds all texts of `containing`: a first sieve that
+        decodes nothing.
+        """
+
+    def note_unreadable(self, record: Unreadable) -> bool:
+        """Take note of a record that is as it was written and means nothing to its reader; whether that is news."""
+
+
+class Store(Readable, Protocol):
     """Collections of documents and an audit log. Every method may raise `StoreError`."""
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
@@ -213,30 +242,8 @@ class Store(Protocol):
             StoreError: It was not made; over a network also where that is not known.
         """
 
-    def get(self, collection: str, key: str) -> Document | None:
-        """Return one document, None when it is not there.
-
-        Raises:
-            UnreadableError: It is there, and cannot be read.
-        """
-
     def count(self, collection: str) -> int:
         """Return the number of documents in a collection."""
-
-    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
-        """Return all documents of a collection as they are now, in order of key."""
-
-    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        """Return at most `limit` documents with keys greater than `after` ("" for the first page)."""
-
-    def page_back(
-        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
-    ) -> list[tuple[str, Document]]:
-        """Return at most `limit` documents with keys less than `before` (None for the last), the greatest key first.
-
-        Only documents whose JSON text, as `json.dumps` writes it, holds all texts of `containing`: a first sieve that
-        decodes nothing.
-        """
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         """Return at most `limit` audit lines with numbers greater than `after`, oldest first."""
@@ -253,9 +260,6 @@ class Store(Protocol):
 
     def unreadable(self) -> Sequence[Unreadable]:
         """Return the records that were found not to be as they were written, in the order in which they were found."""
-
-    def note_unreadable(self, record: Unreadable) -> bool:
-        """Take note of a record that is as it was written and means nothing to its reader; whether that is news."""
 
     def check(self) -> None:
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""

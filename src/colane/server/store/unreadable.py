@@ -24,6 +24,7 @@ from colane.server.store.store import (
     TOKENS,
     USED,
     Document,
+    Readable,
     Store,
     StoreError,
     Unreadable,
@@ -82,7 +83,7 @@ def named(records: Iterable[Unreadable]) -> str:
 
 
 def readable(
-    store: Store, collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]
+    store: Readable, collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]
 ) -> list[Value]:
     """Return what can be read of a collection; a record that cannot is noted, named in the log and stays as it is.
 
@@ -91,7 +92,7 @@ def readable(
     return [value for _, value in keyed(store, collection, rows, read)]
 
 
-def get_readable(store: Store, collection: str, key: str) -> Document | None:
+def get_readable(store: Readable, collection: str, key: str) -> Document | None:
     """Return one document; None where it is not there, and where it cannot be read."""
     try:
         return store.get(collection, key)
@@ -99,7 +100,7 @@ def get_readable(store: Store, collection: str, key: str) -> Document | None:
         return None
 
 
-def read_one(store: Store, collection: str, key: str, read: Callable[[Document], Value]) -> Value | None:
+def read_one(store: Readable, collection: str, key: str, read: Callable[[Document], Value]) -> Value | None:
     """Return one record as it is read, None where it is not there.
 
     Raises:
@@ -114,7 +115,7 @@ def read_one(store: Store, collection: str, key: str, read: Callable[[Document],
 
 
 def keyed(
-    store: Store, collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]
+    store: Readable, collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]
 ) -> Iterator[tuple[str, Value]]:
     """The same, each with its key."""
     for key, body in rows:

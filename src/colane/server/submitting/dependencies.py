@@ -14,7 +14,7 @@ from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store import documents
-from colane.server.store.store import FINISHED_JOBS, Store, job_key
+from colane.server.store.store import FINISHED_JOBS, job_key
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
 from colane.server.views.arrays import ended_array_with, unmade
@@ -29,13 +29,11 @@ class Dependencies:
 
     Args:
         turn: Of their submission.
-        store: Has the jobs that have ended.
         sight: What the caller is told of: a job that is hidden does not exist.
     """
 
-    def __init__(self, turn: Turn, store: Store, sight: Sight) -> None:
+    def __init__(self, turn: Turn, sight: Sight) -> None:
         self._turn = turn
-        self._store = store
         self._sight = sight
         self._own: dict[JobId, Admitted] = {}
         self._next = turn.next_job_id
@@ -107,7 +105,7 @@ class Dependencies:
         if admitted is not None:
             return Job(job_id, admitted.spec, self._turn.now_s, array=admitted.array)
         live = self._turn.read_model.jobs.get(job_id)
-        document = self._store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
+        document = self._turn.reads.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
         job = live if document is None else documents.decode_job(document["job"])
         if job is None or not self._sight.has(job.spec.user):
             raise ValueError(f"there is no job {job_id}")
@@ -118,7 +116,7 @@ class Dependencies:
         for array_id, admitted in (*self._own.items(), *self._turn.admitted.items()):
             if admitted.array is not None and has(array_id, admitted.array, job_id):
                 return Job(array_id, admitted.spec, self._turn.now_s, array=admitted.array)
-        owner = self._turn.read_model.array_with(job_id) or ended_array_with(self._store, job_id)
+        owner = self._turn.read_model.array_with(job_id) or ended_array_with(self._turn.reads, job_id)
         return owner if owner is not None and self._sight.has(owner.spec.user) else None
 
     def _meant(self, asked: AskedCondition, user: str) -> int:
@@ -130,7 +128,7 @@ class Dependencies:
         ids = sorted(self._ids_of(user), reverse=True)
         if len(ids) <= asked.back:
             ended = Wanted(asked.back + 1, ended=True, user=user, elements=False)
-            ids = sorted({*ids, *(JobId(each["id"]) for each in last_ended(self._store, ended)[0])}, reverse=True)
+            ids = sorted({*ids, *(JobId(each["id"]) for each in last_ended(self._turn.reads, ended)[0])}, reverse=True)
         if len(ids) <= asked.back:
             name = f"@~{asked.back}" if asked.back else "@"
             raise ValueError(f"{name} is no job: {user or 'this user'} has submitted {len(ids)} that are still known")
@@ -183,7 +181,7 @@ class Dependencies:
         """How a job has ended, or an element that was cancelled before it was one."""
         if element is not None and self._sight.has(element.spec.user):
             return element.state
-        document = self._store.get(FINISHED_JOBS, job_key(wanted.job)) if element is None else None
+        document = self._turn.reads.get(FINISHED_JOBS, job_key(wanted.job)) if element is None else None
         if document is None or not self._sight.has(document["job"]["spec"]["user"]):
             raise ValueError(f"there is no job {wanted.element or wanted.job}")
         return JobState(document["job"]["state"])

@@ -16,7 +16,7 @@ from colane.model.story import StateChange
 from colane.server.http.problems import RefusedError
 from colane.server.store import documents
 from colane.server.store.codec import UNREADABLE
-from colane.server.store.store import FINISHED_JOBS, Store, job_key
+from colane.server.store.store import FINISHED_JOBS, Readable, job_key
 from colane.server.writer.board import ReadModel
 
 
@@ -113,7 +113,7 @@ def _canceller(owner: Job) -> str:
     return str(told[-1]) if told else "their owner"
 
 
-def ended_array_with(store: Store, job_id: JobId) -> Job | None:
+def ended_array_with(store: Readable, job_id: JobId) -> Job | None:
     """Return the array that has ended and one of whose elements has an id; None where none is known.
 
     The records of an array's elements stand behind its own, and nothing stands between them.

@@ -16,7 +16,7 @@ from colane.model.job import Job, JobState
 from colane.server.http.sight import Sight
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.ledger import explain
-from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.store.store import FINISHED_JOBS, Document, Readable, Store, job_key
 from colane.server.store.unreadable import readable
 from colane.server.submitting.lengths import kind_of
 from colane.server.views.jobs_and_nodes import finished_view, job_view
@@ -125,7 +125,7 @@ def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
     return explain(job.reason) if job.reason else NO_REASON
 
 
-def last_ended(store: Store, wanted: Wanted) -> tuple[list[JobObject], bool]:
+def last_ended(store: Readable, wanted: Wanted) -> tuple[list[JobObject], bool]:
     """Return the last jobs that have ended, in order of id, and whether there are more.
 
     Raises:

@@ -46,7 +46,7 @@ from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
-from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, Delete, Document, Store
+from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, Delete, Document
 from colane.server.store.topology_documents import decode_topology
 from colane.server.store.unreadable import keyed
 from colane.server.submitting.admission import Admitted
@@ -406,16 +406,17 @@ def declare(turn: Turn, body: ProfileBody) -> None:
     turn.record("profile-declared", key=key._asdict())
 
 
-def forget_family(turn: Turn, store: Store, family: str, caller: Caller) -> int:
+def forget_family(turn: Turn, family: str, caller: Caller) -> int:
     """Forget all that is known of a family; how many profiles, sets and lengths that are.
 
     Raises:
         RefusedError: 404, nothing is known of it; 403, it was learnt from jobs of others, too.
     """
-    known = list(keyed(store, PROFILES, store.read_all(PROFILES), _whose))
+    reads = turn.reads
+    known = list(keyed(reads, PROFILES, reads.read_all(PROFILES), _whose))
     profiles = [key for key, (of, _) in known if of == family]
     users = {user for _, (of, whose) in known if of == family for user in whose}
-    together = keyed(store, MEASUREMENTS, store.read_all(MEASUREMENTS), _families)
+    together = keyed(reads, MEASUREMENTS, reads.read_all(MEASUREMENTS), _families)
     sets = [key for key, families in together if family in families]
     lengths = [kind for kind in turn.read_model.lengths if family_of(kind) == family]
     if not caller.may_all and not (users and all(caller.owns(user) for user in users)):

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.core.cluster.co_runners import Pacing
 from colane.core.cluster.state import ClusterState
@@ -25,7 +25,7 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
-from colane.model.job import Job, JobId
+from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
@@ -56,7 +56,11 @@ from colane.server.writer.board import ReadModel, read_board
 from colane.server.writer.boundary import FaultLog
 from colane.server.writer.clock import ServiceClock
 from colane.server.writer.notifier import Notifier
+from colane.server.writer.reads import NotReadError, Reads
 from colane.server.writer.turn import Turn
+
+READ_APART_MAX: Final = 3
+"""So often a request is put off for what it reads of the store before it is put into the turn where it may read."""
 
 AGAIN_MIN_S: Final = 0.1
 """A core that wants to be asked again at the very instant it was asked waits so long."""
@@ -85,6 +89,7 @@ class _Waiting:
 
     prepare: Prepare[Any]
     future: asyncio.Future[Any]
+    reads: Sequence[tuple[str, str]] = ()
     answer: Any = None
     is_suspect: bool = False
 
@@ -95,6 +100,15 @@ class _CoreError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class _Read(NamedTuple):
+    """What the store holds: its version, its newest event, the board, and the core's state made from it."""
+
+    version: int
+    last_number: int
+    read_model: ReadModel
+    state: ClusterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,17 +173,24 @@ class LiveDriver:
             StoreError: The store cannot be read, or lacks what the service may not do without.
         """
         self._core = None
+        self._take_over(self._read_back())
+
+    def _read_back(self) -> _Read:
         version = self._judged_version()
         judge(self.store)
-        self.feed.catch_up()
+        last_number = self.store.last_audit_number()
         read_model = read_board(self.store)
         state = restore_state(self.store, read_model, self.config)
         judge(self.store)
         if self._judged_version() != version:  # what was read may be of two moments
             raise ConflictError("the store has changed while it was read: it is read anew")
-        self._store_version = version
-        self.read_model = read_model
-        self._core = Core(self.decider, state, self.config)
+        return _Read(version, last_number, read_model, state)
+
+    def _take_over(self, found: _Read) -> None:
+        self._store_version = found.version
+        self.feed.catch_up(found.last_number)
+        self.read_model = found.read_model
+        self._core = Core(self.decider, found.state, self.config)
         self.keeper.forget_told()
         self._knows_groups = False
         self._timer_s = None
@@ -237,8 +258,12 @@ class LiveDriver:
         """Return the service's time; it never goes back."""
         return self.timing.clock.now()
 
-    async def change(self, prepare: Prepare[Answer]) -> Answer:
+    async def change(self, prepare: Prepare[Answer], reads: Sequence[tuple[str, str]] = ()) -> Answer:
         """Put a request into the next turn and return its answer once everything of it is durable.
+
+        Args:
+            prepare: Adds what it asks for to a turn.
+            reads: Documents, by collection and key, that it is known to ask the store for.
 
         Raises:
             RefusedError: What `prepare` refuses, and 503 when the store cannot be written.
@@ -246,7 +271,7 @@ class LiveDriver:
         if self._stopping:
             raise RefusedError.because(503, "the scheduler is stopping")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(prepare, future))
+        self._queue.append(_Waiting(prepare, future, reads))
         self._wake.set()
         return await future
 
@@ -284,13 +309,15 @@ class LiveDriver:
         self._wake.clear()
 
     async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
-        if not self._is_usable():
+        if not await self._is_usable(loop, committer):
             self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
             self._next_tick_steady_s = loop.time() + self.timing.tick_s
             return
-        turn = self._gather(loop.time())
+        turn = await self._gather(loop, committer)
         try:
-            outcome, entry = self._decide(turn)
+            outcome = self._decide(turn)
+            launches = await self._launches(turn, outcome, loop, committer)
+            entry = self._compose(turn, outcome, launches)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
                 writer = StoreWriter(self.epoch, self.feed.last_number, self._store_version)
@@ -304,14 +331,14 @@ class LiveDriver:
             return
         except StoreError as error:
             self._note(error)
-            _fail(self._taken, str(error))
-            self._reload()
+            await self._read_anew(loop, committer)
+            _fail(self._taken, str(error))  # once they hear of it, nothing shows what they asked for
             return
         self.keeper.count(turn)
         for waiting in self._taken:
             _resolve(waiting)
 
-    def _decide(self, turn: Turn) -> tuple[Outcome, LedgerEntry]:
+    def _decide(self, turn: Turn) -> Outcome:
         try:
             outcome = self.core.step(turn.events, turn.now_s)
             self._timer_s = outcome.wake_s
@@ -319,11 +346,29 @@ class LiveDriver:
                 self._timer_s = turn.now_s + AGAIN_MIN_S
             if isinstance(self.decider, GuardedPolicy):
                 self.decider.settle(outcome.rejected)
-            return outcome, compose(turn, outcome, self._hardware(outcome), self.decider.name, self._launch_spec)
-        except StoreError:
-            raise
         except Exception as error:
             raise _CoreError(error) from error
+        return outcome
+
+    def _compose(self, turn: Turn, outcome: Outcome, launches: Mapping[str, Document | None]) -> LedgerEntry:
+        try:
+            hardware, policy = self._hardware(outcome), self.decider.name
+            return compose(turn, outcome, hardware, policy, lambda job: launches[launch_key(job)])
+        except Exception as error:
+            raise _CoreError(error) from error
+
+    async def _launches(
+        self, turn: Turn, outcome: Outcome, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
+    ) -> Mapping[str, Document | None]:
+        """What is kept for the launch of the jobs that end; without it they end all the same."""
+        keys = dict.fromkeys(launch_key(job) for job in outcome.jobs if job.has_ended and job.id not in turn.admitted)
+        if not keys:
+            return {}
+
+        def read() -> Mapping[str, Document | None]:
+            return {key: get_readable(self.store, LAUNCH_SPECS, key) for key in keys}
+
+        return await loop.run_in_executor(committer, read)
 
     def _suspect(self, error: Exception) -> None:
         """What the core did is undone; the only request of a turn is to blame, any of several may be.
@@ -348,29 +393,35 @@ class LiveDriver:
     def _new_turn(self) -> Turn:
         now_s, next_id = self.now(), self.read_model.counters.next_job_id
         self._taken = []
-        return Turn(self.read_model, now_s, next_id, self.progress, self.timing.clock.mark(now_s))
+        clock, reads = self.timing.clock.mark(now_s), Reads(self.store)
+        return Turn(self.read_model, now_s, next_id, self.progress, clock, reads)
 
-    def _gather(self, steady_s: float) -> Turn:
+    async def _gather(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn:
         turn = self._new_turn()
+        if wanted := [each for waiting in self._queue for each in waiting.reads]:
+            await loop.run_in_executor(committer, turn.reads.fetch, wanted)
         while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
             if self._queue[0].is_suspect and self._taken:
                 break
-            turn = self._take(turn, self._queue.popleft())
+            turn = await self._take(turn, self._queue.popleft(), loop, committer)
             if self._taken and self._taken[-1].is_suspect:
                 return turn  # without time and groups: what raises now is the request's own doing
         if not self._knows_groups:
             self._knows_groups = True
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
+        steady_s = loop.time()
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + self.timing.tick_s
             self._add_time(turn)
         return turn
 
-    def _take(self, turn: Turn, waiting: _Waiting) -> Turn:
+    async def _take(
+        self, turn: Turn, waiting: _Waiting, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
+    ) -> Turn:
         """Put a request into a turn, and return it, or the turn to go on with in its place."""
         before = turn.size
         try:
-            waiting.answer = waiting.prepare(turn)
+            waiting.answer = await _prepared(turn, waiting, loop, committer)
         except RefusedError as refused:
             _refuse(waiting, refused)
         except StoreError as error:
@@ -389,9 +440,6 @@ class LiveDriver:
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
         turn.events.append(Tick())
 
-    def _launch_spec(self, job: Job) -> Document | None:
-        return get_readable(self.store, LAUNCH_SPECS, launch_key(job))  # without it a job ends all the same
-
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
 
@@ -406,7 +454,7 @@ class LiveDriver:
         due = self.problem is not None or steady_s - self._written_steady_s >= PROBE_S
         return Transaction([put_clock(turn.clock)] if due and turn.clock is not None else [])
 
-    def _is_usable(self) -> bool:
+    async def _is_usable(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> bool:
         """Whether the core is in step with a store that is there."""
         try:
             self.store.check()
@@ -414,7 +462,18 @@ class LiveDriver:
             self._note(error)
             self._core = None
             return False
-        return self._core is not None or self._reload()
+        return self._core is not None or await self._read_anew(loop, committer)
+
+    async def _read_anew(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> bool:
+        self._core = None
+        try:
+            found = await loop.run_in_executor(committer, self._read_back)
+        except StoreError as error:
+            self._note(error)
+            self._timer_s = None
+            return False
+        self._take_over(found)
+        return True
 
     def _reload(self) -> bool:
         try:
@@ -433,6 +492,20 @@ class LiveDriver:
     def _fail_all(self, message: str) -> None:
         _fail([*self._taken, *self._queue], message)
         self._queue.clear()
+
+
+async def _prepared(
+    turn: Turn, waiting: _Waiting, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
+) -> object:
+    """Let a request add to a turn, once all that it reads of the store has been read."""
+    for _ in range(READ_APART_MAX):
+        try:
+            return waiting.prepare(turn)
+        except NotReadError as wanted:
+            await loop.run_in_executor(committer, wanted.read)
+    # It reads one thing after another, as a batch does whose jobs wait for others: it is put into the turn in the
+    # thread. Nothing else adds to the turn, or changes what it looks at, while it is waited for.
+    return await loop.run_in_executor(committer, turn.reads.at_once, lambda: waiting.prepare(turn))
 
 
 def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> ClusterState:

@@ -18,8 +18,9 @@ from colane.server.store.store import AuditEntry, Delete
 from colane.server.submitting.admission import Admitted
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
+from colane.server.writer.reads import Reads
 
-GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clock"})
+GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clock", "reads"})
 """Fields that a turn begins with; requests add to the others."""
 
 
@@ -33,6 +34,7 @@ class Turn:
         next_job_id: Id of the next job submitted in this turn.
         progress: Latest samples of running jobs.
         clock: By which the next process goes on from here; None for a turn that is only tried.
+        reads: What requests read of the store.
         events: What the core will be told.
         admitted: Jobs submitted in this turn.
         finished: Bodies of `/finished_job` whose attempt ends in this turn.
@@ -56,6 +58,7 @@ class Turn:
     next_job_id: int
     progress: Mapping[JobId, Progress]
     clock: ClockMark | None = None
+    reads: Reads = field(default_factory=Reads)
     events: list[Event] = field(default_factory=list)
     admitted: dict[JobId, Admitted] = field(default_factory=dict)
     finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)

@@ -1,0 +1,133 @@
+"""The event loop serves everybody: it never waits for the store, which may be as far away as the network is long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import AuditLine, Document, StoreWriter, Transaction
+from tests.server.harness import SLEEP, World, finished, launched, node, report, world
+
+
+class ThreadsOnlyStore(MemoryStore):
+    """Notes which of its methods were called in the thread of the event loop, beside those that are memory alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_thread: int | None = None
+        self.waited: list[str] = []
+
+    def _note_thread(self, name: str) -> None:
+        if threading.get_ident() == self.loop_thread:
+            self.waited.append(name)
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        self._note_thread("commit")
+        return super().commit(transaction, writer)
+
+    def get(self, collection: str, key: str) -> Document | None:
+        self._note_thread(f"get {collection}")
+        return super().get(collection, key)
+
+    def count(self, collection: str) -> int:
+        self._note_thread(f"count {collection}")
+        return super().count(collection)
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        self._note_thread(f"read_all {collection}")
+        return super().read_all(collection)
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        self._note_thread(f"page {collection}")
+        return super().page(collection, after, limit)
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        self._note_thread(f"page_back {collection}")
+        return super().page_back(collection, before, limit, containing)
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        self._note_thread("audit")
+        return super().audit(after, limit)
+
+    def last_audit_number(self) -> int:
+        self._note_thread("last_audit_number")
+        return super().last_audit_number()
+
+    def version(self) -> int:
+        self._note_thread("version")
+        return super().version()
+
+
+@pytest.fixture
+async def w() -> AsyncIterator[World]:
+    store = ThreadsOnlyStore()
+    async with world(store) as made:
+        store.loop_thread = threading.get_ident()
+        yield made
+        assert store.waited == []
+
+
+async def ended(w: World) -> int:
+    """A job that has ended, and what was learnt of it."""
+    await w.good("POST", "/node", node())
+    job = await w.submit(family="f", user="root")
+    await w.good("POST", "/node/n1/report", report(launched(job)))
+    await w.good("POST", "/finished_job", finished(job))
+    return job
+
+
+async def test_a_submission_and_its_repeat(w: World) -> None:
+    for _ in range(2):
+        assert (await w.post("/job", SLEEP, **{"Idempotency-Key": "k"})).json() == {"id": 1}
+    assert (await w.post("/jobs", [SLEEP], **{"Idempotency-Key": "k"})).status_code == 422
+
+
+async def test_a_job_that_waits_for_one_that_has_ended(w: World) -> None:
+    assert await ended(w) == 1
+    assert await w.submit(after="ok:1") == 2
+    assert await w.submit(after="any:@~1") == 3
+    assert (await w.refused("POST", "/job", {**SLEEP, "after": "fail:1"}))[0] == 422
+
+
+async def test_a_batch_whose_jobs_wait_for_many_that_have_ended(w: World) -> None:
+    for _ in range(6):
+        await ended(w)
+    batch = [{**SLEEP, "after": f"ok:{job}"} for job in range(1, 7)]
+    assert (await w.good("POST", "/jobs", batch)) == {"ids": [7, 8, 9, 10, 11, 12]}
+
+
+async def test_deeds_on_a_job_that_has_ended(w: World) -> None:
+    job = await ended(w)
+    for method, path in (("DELETE", ""), ("POST", "/requeue"), ("POST", "/suspend"), ("POST", "/resume")):
+        assert (await w.refused(method, f"/job/{job}{path}", {} if path else None))[0] == 409, path
+
+
+async def test_what_is_learnt_is_shown_and_forgotten(w: World) -> None:
+    await ended(w)
+    await w.good("PUT", "/profiles", {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5})
+    for path in ("/profiles", "/measurements"):
+        await w.good("GET", path)
+    assert (await w.good("DELETE", "/profiles?family=f"))["forgotten"] >= 1
+
+
+async def test_what_is_shown_of_jobs(w: World) -> None:
+    job = await ended(w)
+    await w.submit()
+    paths = ("/jobs", "/live_jobs", "/finished_jobs", "/listing?ended=true", "/usage", f"/job/{job}", f"/job/{job}/why")
+    for path in (*paths, "/job/2", "/job/2/why", "/job/2/launch", "/health"):
+        await w.good("GET", path)
+
+
+async def test_a_commit_that_fails_and_what_is_read_anew(w: World) -> None:
+    store = w.service.store
+    assert isinstance(store, MemoryStore)
+    await ended(w)
+    store.failure = "no space"
+    assert (await w.refused("POST", "/job", SLEEP))[0] == 503
+    store.failure = None
+    assert await w.submit() == 2
