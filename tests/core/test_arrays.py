@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
 from colane.core.cluster.queue import may_start
+from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -30,6 +31,7 @@ from colane.model.arrays import array_of, parse_array
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.limits import Limits, Quotas
 from colane.model.phases import Array
 from colane.model.reason import Why
 from colane.scheduling.registry import create
@@ -48,12 +50,12 @@ def submitted(text: str, job: int = ARRAY, *holds: Hold, gpus: int = 1, pool: st
 class Site:
     """A core and what a store would have of its jobs."""
 
-    def __init__(self, gpus: int = 4, policy: str = "fifo") -> None:
-        self.policy, self.now_s, self.gpus = policy, 0.0, gpus
+    def __init__(self, gpus: int = 4, policy: str = "fifo", config: CoreConfig | None = None) -> None:
+        self.policy, self.now_s, self.gpus, self.config = policy, 0.0, gpus, config
         self.live: dict[JobId, Job] = {}
         self.ended: dict[JobId, Job] = {}
         self.starts: dict[JobId, int] = {}
-        self.core = Core(create(policy), ClusterState())
+        self.core = Core(create(policy), ClusterState(), config)
         self.step(NodeRegistered(make_node("n", gpus)))
 
     def step(self, *events: Event) -> Outcome:
@@ -93,7 +95,7 @@ class Site:
     def restart(self) -> None:
         nodes = [(known.node, known.generation) for known in self.core.state.nodes.values()]
         state = ClusterState.restore(nodes, self.live.values(), version=self.core.state.version)
-        self.core = Core(create(self.policy), state)
+        self.core = Core(create(self.policy), state, self.config)
 
     def end(self, job: Job, code: int = 0) -> Outcome:
         return self.step(
@@ -303,10 +305,11 @@ MOVES = (
 
 
 @examples(120)
-@given(st.integers(0, 2**32), st.sampled_from(["fifo", "colocate", "fair"]))
-def test_every_index_ends_once_in_any_history(seed: int, policy: str) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(["fifo", "colocate", "fair"]), st.sampled_from([None, 1, 3]))
+def test_every_index_ends_once_in_any_history(seed: int, policy: str, limit: int | None) -> None:
     random = Random(seed)
-    site = Site(random.randint(1, 6), policy)
+    config = None if limit is None else CoreConfig(limits=Quotas(Limits(running=limit)))
+    site = Site(random.randint(1, 6), policy, config)
     texts = ("0-40", "0-99%3", "5-8%1", "0-200:7%5", "3", "1,4-60%40")
     ids, next_id = list[JobId](), 1
     for _ in range(60):
