@@ -48,6 +48,7 @@ NOUNS: Final = {
     "backup": "service.backup",
     "restore": "service.restore",
     "check": "service.check",
+    "store": "service.store",
     "report": "studies.report",
     "export": "studies.export",
     "simulate": "studies.simulate",

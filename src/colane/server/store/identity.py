@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.server.store.codec import record
-from colane.server.store.store import EPOCHS, META, Delete, Put, Store, StoreWriter, Transaction, job_key
+from colane.server.store.store import (
+    COPYING_KEY,
+    EPOCHS,
+    META,
+    Delete,
+    Put,
+    Store,
+    StoreError,
+    StoreWriter,
+    Transaction,
+    job_key,
+)
 from colane.server.store.unreadable import judge, keyed, read_one
 
 CLUSTER_KEY: Final = "cluster"
@@ -81,6 +92,8 @@ def begin_epoch(store: Store, at_s: float) -> History:
         StoreError: The store cannot be read or written.
         SupersededError: Another scheduler has drawn one meanwhile.
     """
+    if store.get(META, COPYING_KEY) is not None:
+        raise StoreError("a copy into this store was broken off: empty it, and copy again (colane store copy)")
     drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
     judge(store)
     last, events = drawn[-1].number if drawn else 0, store.last_audit_number()

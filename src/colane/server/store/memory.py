@@ -101,6 +101,12 @@ class MemoryStore:
         with self._lock:
             return len(self._audit)
 
+    def take_lines(self, lines: Sequence[AuditLine]) -> None:
+        with self._lock:
+            missing = lines[0].number - 1 - len(self._audit) if lines else 0
+            self._audit += [(0.0, "trimmed", "{}")] * missing
+            self._audit += [(line.at_s, line.kind, json.dumps(line.body)) for line in lines]
+
     def version(self) -> int:
         with self._lock:
             return self._version

@@ -48,13 +48,16 @@ class IdentifiedStore(Store, Protocol):
     id: str
 
 
-def connect(address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> IdentifiedStore:
+def connect(
+    address: StoreAddress, password: str | None = None, *, made_before: str | None = None, may_make: bool = True
+) -> IdentifiedStore:
     """Open a store over the network.
 
     Args:
         address: Where it is.
         password: Of its server.
-        made_before: Id of the store that has to be there; None makes one where there is none.
+        made_before: Id of the store that has to be there; None where none is known of.
+        may_make: Whether one is made where there is none, and was none.
 
     Raises:
         StoreError: It cannot be used, or what it needs is not installed.
@@ -64,7 +67,7 @@ def connect(address: StoreAddress, password: str | None = None, *, made_before: 
         kind = _postgres() if extra == "postgres" else _redis()
     except ImportError as error:
         raise StoreError(f"{address} needs more than is installed ({error}): pip install 'colane[{extra}]'") from error
-    return kind(address, password, made_before=made_before)
+    return kind(address, password, made_before=made_before, may_make=may_make)
 
 
 def _redis() -> Callable[..., IdentifiedStore]:

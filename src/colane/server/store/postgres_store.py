@@ -57,28 +57,36 @@ class PostgresStore(Noting):
         address: Where the server is, its database, and the name of the cluster there, which is that of a schema.
         password: To log in with; None where none is needed.
         made_before: Id of the store that was there when it was opened last; None where none is known of.
+        may_make: Whether one is made where there is none, and was none.
 
     Raises:
         StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
             where there was one before.
     """
 
-    def __init__(self, address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> None:
+    def __init__(
+        self,
+        address: StoreAddress,
+        password: str | None = None,
+        *,
+        made_before: str | None = None,
+        may_make: bool = True,
+    ) -> None:
         super().__init__()
         self.address = address
         self._writer = _Line(address, password)
         self._reader = _Line(address, password)
         try:
-            self.id = self._opened(made_before)
+            self.id = self._opened(made_before, may_make=may_make and made_before is None)
             self._durability: Durability = self._use(self._writer, "opened", postgres_checks.durability)
         except StoreError:
             self.close()
             raise
 
-    def _opened(self, made_before: str | None) -> str:
-        found = self._use(
-            self._writer, "opened", lambda connection: _make(connection, self.address, made_before is None)
-        )
+    def _opened(self, made_before: str | None, *, may_make: bool) -> str:
+        found = self._use(self._writer, "opened", lambda connection: _make(connection, self.address, may_make))
+        if found is None and made_before is None:
+            raise StoreError(f"there is no store at {self.address}")
         if found is None:
             raise StoreError(
                 f"the store {self.address} is empty, but there was one here: bring it back (a replica or a copy)"
@@ -183,6 +191,19 @@ class PostgresStore(Noting):
         record = _altered(AUDIT, str(number))
         self._note(record)
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def take_lines(self, lines: Sequence[AuditLine]) -> None:
+        texts = [json.dumps([float(line.at_s), line.kind, line.body]) for line in lines]
+        values = ([line.number for line in lines], texts, [checksum(text) for text in texts])
+        query = "INSERT INTO audit SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[])"
+
+        def add(connection: Connection) -> None:
+            with connection.transaction():
+                connection.execute(query, values)
+                connection.execute("UPDATE head SET events = %s", [lines[-1].number])
+
+        if lines:
+            self._use(self._writer, "written", add)
 
     def last_audit_number(self) -> int:
         return self._counter("SELECT events FROM head WHERE id = %s")

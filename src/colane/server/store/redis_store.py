@@ -59,13 +59,21 @@ class RedisStore(Noting):
         address: Where the server is, and the name of the cluster there.
         password: To log in with; None where none is needed.
         made_before: Id of the store that was there when it was opened last; None where none is known of.
+        may_make: Whether one is made where there is none, and was none.
 
     Raises:
         StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
             where there was one before.
     """
 
-    def __init__(self, address: StoreAddress, password: str | None = None, *, made_before: str | None = None) -> None:
+    def __init__(
+        self,
+        address: StoreAddress,
+        password: str | None = None,
+        *,
+        made_before: str | None = None,
+        may_make: bool = True,
+    ) -> None:
         super().__init__()
         self.address = address
         self._redis = _client(address, password)
@@ -76,15 +84,17 @@ class RedisStore(Noting):
         places = ((self._hashes[name], self._sets[name]) for name in ORDER)
         self._keys = [self._head, self._audit, *(place for both in places for place in both)]
         try:
-            self.id = self._opened(made_before)
+            self.id = self._opened(made_before, may_make=may_make and made_before is None)
             self._durability: Durability = self._ask("opened", lambda: redis_checks.durability(self._redis))
         except StoreError:
             self._redis.close()
             raise
 
-    def _opened(self, made_before: str | None) -> str:
-        fresh = uuid.uuid4().hex if made_before is None else ""
+    def _opened(self, made_before: str | None, *, may_make: bool) -> str:
+        fresh = uuid.uuid4().hex if may_make else ""
         found = self._call("opened", functions.OPEN, [self._head, self._audit], SCHEMA, fresh, AUDIT_LINES_MAX)
+        if not found and made_before is None:
+            raise StoreError(f"there is no store at {self.address}")
         if not found:
             raise StoreError(
                 f"the store {self.address} is empty, but there was one here: bring it back (its append-only file, a "
@@ -191,6 +201,17 @@ class RedisStore(Noting):
         record = Unreadable(AUDIT, str(number), ALTERED)
         self._note(record)
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def take_lines(self, lines: Sequence[AuditLine]) -> None:
+        def add() -> None:
+            with self._redis.pipeline(transaction=True) as together:
+                for number, at_s, kind, body in lines:
+                    together.xadd(self._audit, {"line": _line(AuditEntry(at_s, kind, body))}, id=f"{number}-0")
+                together.hset(self._head, "events", lines[-1].number)
+                together.execute()
+
+        if lines:
+            self._ask("written", add)
 
     def last_audit_number(self) -> int:
         return self._counter("events")

@@ -226,6 +226,19 @@ class SqliteStore(Noting):
             except sqlite3.Error as error:
                 raise self._error("read", error) from error
 
+    def take_lines(self, lines: Sequence[AuditLine]) -> None:
+        rows = [(line.number, float(line.at_s), line.kind, json.dumps(line.body)) for line in lines]
+        with self._write_lock:
+            try:
+                with self._writer:
+                    self._writer.execute("BEGIN IMMEDIATE")
+                    self._writer.executemany(
+                        "INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)",
+                        [(*row, checksum(*row)) for row in rows],
+                    )
+            except sqlite3.Error as error:
+                raise self._error("written", error) from error
+
     def version(self) -> int:
         with self._read_lock:
             try:

@@ -50,6 +50,9 @@ META: Final = "meta"
 EPOCHS: Final = "epochs"
 """Starts of schedulers on the store, by `job_key` of their numbers."""
 
+COPYING_KEY: Final = "copying"
+"""In `META` of a store that is being copied into: half a copy is no store to start on."""
+
 AUDIT_LINES_MAX: Final = 1_000_000
 """Lines kept when a store is opened, about 300 MB; older ones go. Job records hold the stories as well."""
 AUDIT: Final = "audit"
@@ -250,6 +253,9 @@ class Store(Readable, Protocol):
 
     def last_audit_number(self) -> int:
         """Return the number of the newest audit line, 0 when there is none."""
+
+    def take_lines(self, lines: Sequence[AuditLine]) -> None:
+        """Append lines of another store's audit log with their numbers, greater than all that are here: for a copy."""
 
     def version(self) -> int:
         """Return how many commits have named a version.

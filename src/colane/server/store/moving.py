@@ -1,0 +1,149 @@
+"""A store moved into another of whatever kind, and looked through as the service would read it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from colane.core.config import CoreConfig
+from colane.model.job import Job
+from colane.server.store.codec import UNREADABLE
+from colane.server.store.opening import connect
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import (
+    COLLECTIONS,
+    COPYING_KEY,
+    EPOCHS,
+    LAUNCH_SPECS,
+    META,
+    Delete,
+    Document,
+    Put,
+    Store,
+    StoreError,
+    Transaction,
+)
+from colane.server.submitting.submission import launch_key
+from colane.server.writer.board import DECODERS, read_board
+from colane.server.writer.driver import restore_state
+from colane.settings.store_address import StoreAddress
+
+ROWS_AT_ONCE: Final = 500
+Place = StoreAddress | Path
+"""Where a store is: over the network, or in a file."""
+
+
+class Found(NamedTuple):
+    """What a store holds, and what is wrong with it.
+
+    Attributes:
+        counts: Documents by collection; collections without any are left out.
+        events: Number of its newest event.
+        flaws: Each names what cannot be.
+    """
+
+    counts: Mapping[str, int]
+    events: int
+    flaws: tuple[str, ...]
+
+
+def open_known(place: Place, password: str | None = None, *, may_make: bool = False) -> Store:
+    """Open a store that is there, or, for a copy into it, make one.
+
+    Raises:
+        StoreError: There is none, or it cannot be used.
+    """
+    if isinstance(place, StoreAddress):
+        return connect(place, password, may_make=may_make)
+    if not may_make and not place.is_file():
+        raise StoreError(f"there is no store at {place}")
+    return SqliteStore(place)
+
+
+def look_through(store: Store) -> Found:
+    """Read a store as the service does, and compare its parts with one another.
+
+    Raises:
+        StoreError: It cannot be read at all.
+    """
+    counts = {name: count for name in COLLECTIONS if (count := store.count(name))}
+    flaws: dict[str, None] = {}
+    for collection in COLLECTIONS:
+        for key, document in store.read_all(collection):
+            try:
+                DECODERS.get(collection, dict)(document)
+            except UNREADABLE as error:
+                flaws[f"{collection} {key} cannot be read: {type(error).__name__}: {error}"] = None
+    after, events = 0, store.last_audit_number()
+    while lines := store.audit(after, ROWS_AT_ONCE):
+        after = lines[-1].number
+    flaws |= dict.fromkeys(map(str, store.unreadable()))
+    if after != events:
+        flaws[f"its newest event is {after}, and it counts {events}"] = None
+    if not flaws:
+        flaws |= dict.fromkeys(_contradictions(store))
+    return Found(counts, events, tuple(flaws))
+
+
+def _contradictions(store: Store) -> Iterator[str]:
+    """What records that can each be read say against one another."""
+    board = read_board(store)
+    for job in board.jobs.values():
+        if job.id >= board.counters.next_job_id:
+            yield f"job {job.id} has an id that would be given again: the next one is {board.counters.next_job_id}"
+        yield from _of_placement(job, board.nodes.keys())
+        if store.get(LAUNCH_SPECS, launch_key(job)) is None:
+            yield f"job {job.id} has not ended, and there is no command of it"
+    try:
+        restore_state(store, board, CoreConfig())
+    except (ValueError, KeyError, AssertionError) as error:
+        yield f"its parts do not go together: {type(error).__name__}: {error}"
+
+
+def _of_placement(job: Job, nodes: Container[str]) -> Iterator[str]:
+    for node in () if job.placement is None else job.placement.nodes:
+        if node not in nodes:
+            yield f"job {job.id} is placed on node {node}, which is not known"
+
+
+def copy(source: Store, target: Store) -> Found:
+    """Copy all of a store into an empty one; what a scheduler writes meanwhile is noticed, and the copy given up.
+
+    Agents take the copy for the cluster that they know: it is meant to take the source's place.
+
+    Raises:
+        StoreError: The source holds what cannot be read, or changed meanwhile; the target is not empty, or fails.
+    """
+    if target.last_audit_number() or any(target.count(name) for name in COLLECTIONS):
+        raise StoreError("the store that is copied to is not empty: name another, or another name there (?name=NAME)")
+    before = source.version(), source.last_audit_number()
+    found = look_through(source)
+    if found.flaws:
+        raise StoreError(f"the store that is copied cannot be read as a whole: {'; '.join(found.flaws[:3])}")
+    target.commit(Transaction([Put(META, COPYING_KEY, {})]))
+    after = 0
+    while lines := source.audit(after, ROWS_AT_ONCE):
+        target.take_lines(lines)
+        after = lines[-1].number
+    for collection in (name for name in COLLECTIONS if name != EPOCHS):
+        for puts in _in_parts(collection, source.read_all(collection)):
+            target.commit(Transaction(puts))
+    if before != (source.version(), source.last_audit_number()):
+        raise StoreError(
+            "the store that is copied has changed meanwhile: stop its scheduler, empty the copy and try again"
+        )
+    epochs = [Put(EPOCHS, key, document) for key, document in source.read_all(EPOCHS)]
+    target.commit(Transaction(epochs, [Delete(META, COPYING_KEY)]))
+    return found
+
+
+def _in_parts(collection: str, rows: Iterator[tuple[str, Document]]) -> Iterator[list[Put]]:
+    part: list[Put] = []
+    for key, document in rows:
+        part.append(Put(collection, key, document))
+        if len(part) == ROWS_AT_ONCE:
+            yield part
+            part = []
+    if part:
+        yield part

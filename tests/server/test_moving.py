@@ -1,0 +1,139 @@
+"""Stores that are moved into others of whatever kind, and looked through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from colane.cli.app import run
+from colane.server.store.memory import MemoryStore
+from colane.server.store.moving import copy, look_through, open_known
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import (
+    COLLECTIONS,
+    COPYING_KEY,
+    LAUNCH_SPECS,
+    META,
+    SUBMITTED_JOBS,
+    AuditEntry,
+    Delete,
+    Document,
+    Put,
+    Store,
+    StoreError,
+    Transaction,
+    job_key,
+)
+from colane.settings.store_address import store_address
+from tests.server.harness import world
+from tests.server.postgres_server import postgres_server
+from tests.server.redis_server import redis_server
+from tests.server.stores import populate
+
+Urls = dict[str, Callable[[str], str]]
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[Urls]:
+    with redis_server() as redis, postgres_server() as postgres:
+        yield {"redis": redis.url, "postgres": postgres.url}
+
+
+def everything(store: Store) -> tuple[object, ...]:
+    return *(list(store.read_all(name)) for name in COLLECTIONS), store.audit(0, 10_000), store.last_audit_number()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres", "sqlite"])
+async def test_a_copy_is_the_same_and_its_jobs_go_on(urls: Urls, kind: str, tmp_path: Path) -> None:
+    first = MemoryStore()
+    await populate(first)
+    place = tmp_path / "copy.db" if kind == "sqlite" else store_address(urls[kind]("copied"))
+    second = open_known(place, may_make=True)
+    found = copy(first, second)
+    assert found.flaws == ()
+    assert everything(second) == everything(first)
+    third = SqliteStore(tmp_path / "third.db")
+    copy(second, third)
+    assert everything(third) == everything(first)
+    for store in (second, third):
+        assert look_through(store) == found
+        async with world(store) as w:
+            assert [job["name"] for job in await w.good("GET", "/live_jobs")] == ["runs", "waits"]
+            assert await w.submit() == 4
+        store.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres", "sqlite"])
+def test_numbers_of_events_are_kept_where_the_oldest_are_gone(urls: Urls, kind: str, tmp_path: Path) -> None:
+    first = MemoryStore()
+    first.commit(Transaction(audit=[AuditEntry(float(n), "job", {"n": n}) for n in range(5)]))
+    place = tmp_path / "copy.db" if kind == "sqlite" else store_address(urls[kind]("numbered"))
+    second = open_known(place, may_make=True)
+    second.take_lines(first.audit(3, 10))
+    assert [line.number for line in second.audit(0, 10)] == [4, 5]
+    assert second.last_audit_number() == 5
+    assert second.commit(Transaction(audit=[AuditEntry(9.0, "job", {})])) == 6
+    second.close()
+
+
+async def test_what_cannot_be_copied_is_refused() -> None:
+    first, second = MemoryStore(), MemoryStore()
+    await populate(first)
+    second.commit(Transaction([Put(META, "x", {})]))
+    with pytest.raises(StoreError, match="the store that is copied to is not empty"):
+        copy(first, second)
+    first.commit(Transaction([Put(SUBMITTED_JOBS, job_key(3), {"id": "what"})]))
+    with pytest.raises(StoreError, match=f"cannot be read as a whole: submitted_jobs {job_key(3)} cannot be read"):
+        copy(first, MemoryStore())
+
+
+async def test_a_source_that_changes_meanwhile_is_noticed_and_half_a_copy_is_not_started_on() -> None:
+    class Changing(MemoryStore):
+        def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+            if second.count(META) and not self.last_audit_number() > before:
+                self.commit(Transaction(audit=[AuditEntry(1.0, "job", {})]))
+            return super().read_all(collection)
+
+    first, second = Changing(), MemoryStore()
+    before = 1_000
+    await populate(first)
+    before = first.last_audit_number()
+    with pytest.raises(StoreError, match="has changed meanwhile: stop its scheduler, empty the copy and try again"):
+        copy(first, second)
+    assert second.get(META, COPYING_KEY) is not None
+    with pytest.raises(StoreError, match="a copy into this store was broken off"):
+        async with world(second):
+            pass
+
+
+async def test_parts_that_contradict_one_another_are_named() -> None:
+    store = MemoryStore()
+    await populate(store)
+    assert look_through(store).flaws == ()
+    store.commit(Transaction(deletes=[Delete(LAUNCH_SPECS, job_key(3)), Delete("nodes", "n1")]))
+    flaws = look_through(store).flaws
+    assert "job 3 has not ended, and there is no command of it" in flaws
+    assert "job 2 is placed on node n1, which is not known" in flaws
+
+
+async def test_the_commands(urls: Urls, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = SqliteStore(tmp_path / "colane.db")
+    await populate(store)
+    store.close()
+    file, url = str(tmp_path / "colane.db"), urls["redis"]("commanded")
+
+    def said(*words: str) -> tuple[int, str]:
+        code = run(["store", *words])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    assert said("check", url) == (1, f"colane: there is no store at {store_address(url)}\n")
+    code, text = said("copy", file, url)
+    assert (code, "copied 1 submitted jobs, 1 assigned jobs, 1 nodes" in text) == (0, True), text
+    code, text = said("check", url)
+    assert (code, "is whole: 1 submitted jobs" in text) == (0, True), text
+    assert said("copy", file, url)[0] == 1
+    assert said("copy", file, "redis://:secret@db")[0] == 2
+    assert said("check", str(tmp_path / "none.db"))[0] == 1
