@@ -74,6 +74,7 @@ def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     asked: Any = {
         "checkpoint_signal": "SIGUSR1",
         "batch": {"size": 8, "per_gpu": True},
+        "array": {"id": 12, "index": 3, "count": 100, "min": 0, "max": 99},
         "command": ["true"],
         "workdir": "/",
     }
@@ -89,6 +90,7 @@ def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     )
     told = {name for name in command.env if name.startswith("COLANE_")}
     assert told == OF_A_LAUNCH
+    assert command.env["COLANE_ARRAY_INDEX"] == "3"
     assert command.env["COLANE_TOKEN_FILE"] == "/nowhere/token"
     assert "its own" not in str(command.env), "others see an environment: ps, logs, crash reports"
 
