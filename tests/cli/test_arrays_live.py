@@ -26,7 +26,7 @@ def submitted(live: Colane, *words: str) -> str:
 
 
 def test_each_element_is_told_its_index_and_has_a_log_of_its_own(live: Colane) -> None:
-    array = submitted(live, "--array", "0-8:4,20", "--gpus", "0", "--", "sh", "-c", TELL)
+    array = submitted(live, "-a", "0-8:4,20", "--gpus", "0", "--", "sh", "-c", TELL)
     said = live("wait", array)
     assert (said.code, said.out) == (
         0, f"job {array} succeeded: 4 elements: 4 succeeded, 0 failed, 0 cancelled\n",

@@ -284,7 +284,7 @@ JOB_FIELDS: Final = (
         "at most 8 of them at once",
         option=Option(
             "Runs it once for each index, as 0-99 or 1,3,7-9, told in COLANE_ARRAY_INDEX; 0-99%8: at most 8 at once.",
-            ("--array",), "INDEXES[%N]",
+            ("--array", "-a"), "INDEXES[%N]",
         ),
         slurm=("-a", "--array"), in_spec=False, shelf=Shelf.NONE,
     ),
