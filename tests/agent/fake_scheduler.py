@@ -28,6 +28,7 @@ NODE_FIELDS = {
 }  # fmt: skip
 REPORT_FIELDS = {
     "leased", "agent_id", "cluster_id", "events_seen", "epoch", "at_s", "gpus", "messages", "jobs", "bandwidth",
+    "devices",
 }  # fmt: skip
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "cluster_id", "events_seen", "epoch", "start_s", "end_s", "exit_code",

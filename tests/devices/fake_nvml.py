@@ -39,6 +39,9 @@ class FakeGpu:
     nvlink_mb_per_s: int | None = None
     xids: list[int] = field(default_factory=list)
     sm_percents: dict[int, int] = field(default_factory=dict)
+    power_mw: int | None = 312_500
+    temperature_c: int | None = 61
+    clock_events: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,25 @@ class FakeNvml:
         if not self._alive(gpu).rates:
             _not_supported()
         return SimpleNamespace(gpu=80, memory=30)
+
+    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
+        if self._alive(gpu).power_mw is None:
+            _not_supported()
+        assert gpu.power_mw is not None
+        return gpu.power_mw
+
+    def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
+        assert sensor == pynvml.NVML_TEMPERATURE_GPU
+        if self._alive(gpu).temperature_c is None:
+            _not_supported()
+        assert gpu.temperature_c is not None
+        return gpu.temperature_c
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: FakeGpu) -> int:
+        return self._alive(gpu).clock_events
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: FakeGpu) -> int:
+        return self._alive(gpu).clock_events
 
     def nvmlEventSetCreate(self) -> list[FakeGpu]:
         return []

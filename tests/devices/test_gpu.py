@@ -15,6 +15,7 @@ from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses
 from colane.devices import known as known_gpus
 from colane.devices.nvml import NO_DRIVER, Nvml, NvmlUnavailableError
 from colane.devices.types import HostFacts
+from colane.model.device_use import DeviceUsage
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
 
 HOST = HostFacts(cores=(0, 1, 2, 3), memory_bytes=8 * GB, sockets={0: 0, 1: 0, 2: 1, 3: 1})
@@ -402,3 +403,56 @@ def fails(code: int) -> Nvml:
 
 def raises(code: int, *_: object) -> None:
     raise pynvml.NVMLError(code)
+
+
+def test_how_a_gpu_is_used() -> None:
+    busy = FakeGpu("GPU-a", processes={OURS: 5 * GB}, clock_events=0x1 | 0x4 | 0x20, xids=[31])
+    _, devices = devices_of(busy)
+    devices.observe()
+    assert devices.uses() == (
+        DeviceUsage(0, busy_ratio=0.8, used_bytes=5 * GB, power_w=312.5, temperature_c=61.0,
+                  throttle=("power-cap", "thermal"), xid=31),
+    )  # fmt: skip
+
+
+def test_of_a_gpu_whose_driver_tells_nothing_nothing_is_known() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a"))
+    fake.missing.update(names_of_nvml(lambda _: True))
+    assert devices.uses() == (DeviceUsage(0),)
+
+
+def test_an_older_driver_names_clock_events_otherwise() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a", clock_events=0x40))
+    fake.missing.add("nvmlDeviceGetCurrentClocksEventReasons")
+    assert devices.uses()[0].throttle == ("hw-thermal",)
+
+
+def test_of_a_lost_gpu_only_its_last_error_is_known() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a", xids=[79]))
+    devices.observe()
+    fake.gpus[0].lost = True
+    assert devices.uses() == (DeviceUsage(0, xid=79),)
+
+
+def test_a_mig_instance_has_no_power_or_kernels_of_its_own() -> None:
+    part = FakeGpu("MIG-a", total_bytes=20 * GB, processes={OURS: 2 * GB})
+    _, devices = devices_of(FakeGpu("GPU-a", instances=[part]))
+    assert devices.uses() == (DeviceUsage(0, used_bytes=2 * GB, temperature_c=61.0, throttle=()),)
+
+
+def test_kernels_are_told_by_process_and_none_seen_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: passed_s[0])
+    fake, devices = devices_of(FakeGpu("GPU-a"))
+    assert devices.busy_by_pid() == {}
+    passed_s[0] += 2
+    devices.observe()
+    assert devices.busy_by_pid() == {}, "a driver that never told may not be able to"
+    fake.gpus[0].sm_percents = {OURS: 30, FOREIGN: 20}
+    passed_s[0] += 2
+    devices.observe()
+    assert devices.busy_by_pid() == {0: {OURS: 0.3, FOREIGN: 0.2}}
+    fake.gpus[0].sm_percents = {}
+    passed_s[0] += 2
+    devices.observe()
+    assert devices.busy_by_pid() == {0: {}}

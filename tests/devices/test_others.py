@@ -135,3 +135,16 @@ def test_this_kernel_counts_what_a_process_used_and_where_it_may_run() -> None:
     finally:
         spinning.communicate()
     assert spinning.pid not in read_cpu_times({spinning.pid}).by_pid
+
+
+def test_a_cpu_device_is_as_busy_as_its_cores() -> None:
+    kernel = CountingKernel()
+    host = HostFacts(cores=(0, 1), memory_bytes=10**9)
+    devices = CpuDevices(CpuSpec(2), host, others=kernel.watch)
+    devices.observe()
+    assert [use.busy_ratio for use in devices.uses()] == [None, None], "one look is no window"
+    kernel.passes(2.0, busy=(0.25, 1.0))
+    devices.observe()
+    assert [use.busy_ratio for use in devices.uses()] == [pytest.approx(0.25), pytest.approx(1.0)]
+    assert all((use.used_bytes, use.power_w, use.temperature_c) == (None, None, None) for use in devices.uses())
+    assert devices.busy_by_pid() == {}

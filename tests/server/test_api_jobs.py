@@ -241,7 +241,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
-            "/tokens", "/token/{token}", "/usage",
+            "/tokens", "/token/{token}", "/usage", "/samples/nodes/{name}", "/samples/jobs/{number}",
         }  # fmt: skip
         assert paths == promised
         page = (await w.http.get("/docs")).text

@@ -48,6 +48,7 @@ from colane.server.store.codec import field_names
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 from tests.server.answers import OTHER_THAN_JSON, declared, judge, judge_events
 from tests.server.harness import finished, launched, node, report, world
+from tests.server.test_samples import SEEN, USE
 
 PROFILE = {"key": {"family": "anns", "gpu_type": "cpu"}, "step_s": 0.5}
 STEPS = {"at_s": 1.0, "steps": 1, "first_step_s": 0.5, "last_step_s": 0.5}
@@ -73,7 +74,13 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         first = await w.submit(gpus=2, labels={"a": "b"}, env={"A": "b"}, checkpoint="plain", time_limit="1h")
         more = (await w.good("POST", "/jobs", [{"command": ["true"], "after": f"ok:{first}"}] * 3))["ids"]
         await w.good("GET", f"/job/{first}/launch")
-        await w.good("POST", "/node/n1/report", report(launched(first, progress=STEPS), messages=["well"]))
+        await w.good(
+            "POST",
+            "/node/n1/report",
+            report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
+        )
+        for path in ("/samples/nodes/n1", f"/samples/jobs/{first}"):
+            await w.good("GET", path)
         await w.good("POST", f"/job/{first}/suspend", {})
         await w.good("POST", f"/job/{first}/resume", {})
         for path in ("/jobs", "/live_jobs", "/listing?ended=true", "/nodes", "/node/n1", "/usage", "/health"):

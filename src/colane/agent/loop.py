@@ -29,6 +29,7 @@ from colane.agent.link.notice import NoticeWatch
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.bandwidth import BandwidthMeter
+from colane.agent.measuring.job_use import with_jobs_memory
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.running.answers import SaveAnswers
 from colane.agent.running.boundaries import Boundaries
@@ -42,7 +43,8 @@ from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import STOPPED
 from colane.api.nodes import LaunchObject
-from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
+from colane.api.reports import FinishedObject, JobReportObject, RegistrationObject, ReportObject
+from colane.api.samples import DeviceUseObject, device_use_object
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 
@@ -369,7 +371,8 @@ class Agent:
         held = self._held()
         observed = self._observed()
         others = {gpu.index: gpu.others_ratio for gpu in observed}
-        samples = {key: self.jobs.sample(key, now_s, used, held, others) for key in sorted(self.jobs.observe())}
+        busy = self._devices.busy_by_pid()
+        samples = {key: self.jobs.sample(key, now_s, used, held, others, busy) for key in sorted(self.jobs.observe())}
         jobs = [with_host(with_turns(one, seen.get(key.job)), self._host.said(key)) for key, one in samples.items()]
         cpu_s = {key: one["progress"]["cpu_s"] or 0.0 for key, one in samples.items() if "progress" in one}
         bandwidth = self._bandwidth.sample(time.monotonic(), self.jobs.below, cpu_s)
@@ -399,7 +402,18 @@ class Agent:
         if notice is not None:
             report["notice"] = notice.told(self._config.grace_s)
         report["bandwidth"] = bandwidth
+        report["devices"] = self._device_uses(samples)
         return report
+
+    def _device_uses(self, samples: Mapping[Key, JobReportObject]) -> list[DeviceUseObject]:
+        """How each device is used now; a fault here costs the report these numbers and nothing else."""
+        held_bytes = [one["use"]["device_bytes"] if "use" in one else None for one in samples.values()]
+
+        def look() -> list[DeviceUseObject]:
+            uses = with_jobs_memory(self._devices.uses(), self.jobs.facts_of(samples), held_bytes)
+            return [device_use_object(use) for use in uses]
+
+        return self._bounds.ask("how devices are used", look, [])
 
     def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
         """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""

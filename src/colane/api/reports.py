@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from colane.api.jobs import ProgressObject
 from colane.api.nodes import EpochObject, GpuObject, TopologyObject
+from colane.api.samples import DeviceUseObject, JobUseObject
 
 
 class RegistrationObject(TypedDict):
@@ -44,6 +45,7 @@ class JobReportObject(TypedDict):
     pid: NotRequired[int]
     start_s: NotRequired[float]
     progress: NotRequired[ProgressObject]
+    use: NotRequired[JobUseObject]
 
 
 class HostMemoryObject(TypedDict, total=False):
@@ -90,6 +92,7 @@ class ReportObject(TypedDict):
     leased: NotRequired[bool]
     notice: NotRequired[NoticeObject]
     bandwidth: NotRequired[BandwidthObject | None]
+    devices: NotRequired[list[DeviceUseObject]]
 
 
 class FinishedObject(TypedDict):

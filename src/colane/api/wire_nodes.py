@@ -187,6 +187,29 @@ class ProgressBody(AgentModel):
     ranks: Count = 0
 
 
+class JobUseBody(AgentModel):
+    """How a job uses its node, by its own processes; see `model.JobUsage`."""
+
+    busy_ratio: MeasuredRatio | None = None
+    device_bytes: Size | None = None
+    cpu_cores: MeasuredRatio | None = None
+    host_bytes: Size | None = None
+    steps_per_s: MeasuredRatio | None = None
+    share_ratio: MeasuredRatio | None = None
+
+
+class DeviceUseBody(AgentModel):
+    """How a device is used, by all; see `model.DeviceUsage`."""
+
+    index: Annotated[int, Field(ge=0, lt=GPUS_MAX)]
+    busy_ratio: MeasuredRatio | None = None
+    used_bytes: Size | None = None
+    power_w: MeasuredRatio | None = None
+    temperature_c: Annotated[float, Field(ge=-300, le=10_000)] | None = None
+    throttle: Annotated[list[Annotated[str, Short]], Field(max_length=WORD_MAX)] | None = None
+    xid: Count | None = None
+
+
 class JobReport(AgentModel):
     """One attempt as its agent sees it."""
 
@@ -196,6 +219,7 @@ class JobReport(AgentModel):
     pid: Count | None = None
     start_s: Seconds | None = None
     progress: ProgressBody | None = None
+    use: JobUseBody | None = None
 
 
 class BandwidthBody(AgentModel):
@@ -234,6 +258,7 @@ class ReportBody(AgentModel):
     messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
     jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)
     bandwidth: BandwidthBody | None = None
+    devices: Annotated[list[DeviceUseBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
     notice: NoticeBody | None = None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from colane.devices.others import OthersOnCores, Smoothed
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
+from colane.model.device_use import DeviceUsage
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 from colane.model.quantities import parse_size_bytes
 from colane.model.topology import Topology, flat_topology
@@ -102,6 +104,18 @@ class CpuDevices:
     def utilization(self) -> dict[int, Utilization]:
         """Nothing: the agent measures the CPU time of each job itself."""
         return {}
+
+    def uses(self) -> tuple[DeviceUsage, ...]:
+        """How busy the cores of each were when last observed; memory is what jobs hold, which the agent knows."""
+        return tuple(DeviceUsage(gpu.index, busy_ratio=self._busy(gpu)) for gpu in self._gpus)
+
+    def busy_by_pid(self) -> dict[int, Mapping[int, float]]:
+        """Nothing, as for `utilization`."""
+        return {}
+
+    def _busy(self, gpu: Gpu) -> float | None:
+        used = [self._watch.used_by_core[core] for core in gpu.cores if core in self._watch.used_by_core]
+        return sum(used) / len(used) if used else None
 
     def memory(self, index: int) -> MemoryUse | None:  # noqa: ARG002 - the Protocol's
         """Nothing: their memory is a declaration."""

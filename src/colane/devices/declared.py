@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from colane.devices.host import cores_of_socket
 from colane.devices.types import NOTHING_OWN, Devices, HostFacts, MemoryUse, OwnProcesses, Utilization
+from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.topology import Topology
 
@@ -40,6 +42,14 @@ class DeclaredDevices:
     def utilization(self) -> dict[int, Utilization]:
         """As found."""
         return self._found.utilization()
+
+    def uses(self) -> tuple[DeviceUsage, ...]:
+        """As found."""
+        return self._found.uses()
+
+    def busy_by_pid(self) -> dict[int, Mapping[int, float]]:
+        """As found."""
+        return self._found.busy_by_pid()
 
     def memory(self, index: int) -> MemoryUse | None:
         """As found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pynvml
@@ -17,6 +17,7 @@ from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.devices.xid import XidWatch
+from colane.model.device_use import THROTTLES, DeviceUsage
 from colane.model.hardware import Gpu
 
 NVML_CORES_PER_WORD = 64
@@ -27,6 +28,17 @@ _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVM
 remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
 and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
 replaced, results may be wrong until an operator looks (NVIDIA GPU memory error management)."""
+
+
+_THROTTLE_BITS = (
+    pynvml.nvmlClocksEventReasonSwPowerCap,
+    pynvml.nvmlClocksEventReasonHwSlowdown,
+    pynvml.nvmlClocksEventReasonSyncBoost,
+    pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+)
+"""NVML's bits of `THROTTLES`; the others say that it is idle, or that its clocks were set so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,21 @@ class NvmlDevices:
         """Use of each GPU since the last call, where NVML tells."""
         sampled = ((index, meter.sample()) for index, meter in self._meters.items())
         return {index: utilization for index, utilization in sampled if utilization is not None}
+
+    def uses(self) -> tuple[DeviceUsage, ...]:
+        """How each GPU is used now; of a lost one nothing is known but its last error."""
+        return tuple(self._use_of(device) for device in self._devices)
+
+    def busy_by_pid(self) -> dict[int, Mapping[int, float]]:
+        """Part of the time in which kernels of each process ran, as of the last `observe`."""
+        return {index: others.by_pid for index, others in self._others.items() if others.by_pid is not None}
+
+    def _use_of(self, device: _Device) -> DeviceUsage:
+        index, xid = device.facts.index, self._xids[device.facts.index].latest
+        try:
+            return replace(_read_use(self._nvml, device), xid=xid)
+        except GpuLostError:
+            return DeviceUsage(index, xid=xid)
 
     def memory(self, index: int) -> MemoryUse | None:
         """Free memory of a GPU and what each process holds of it; None of a MIG instance and of a lost GPU."""
@@ -153,6 +180,9 @@ class _OthersOnGpu:
         self._handle = handle
         self._at_s = time.monotonic()
         self._seen_us = 0
+        self._tells = False
+        self.by_pid: Mapping[int, float] | None = None
+        """Part of the time in which kernels of each process ran, over the last window; None where that is not told."""
 
     def look(self, pids: frozenset[int]) -> None:
         """Take the samples since the last look, which is some time ago; a driver without them says nothing.
@@ -164,11 +194,46 @@ class _OthersOnGpu:
         if window_s < WINDOW_MIN_S:
             return
         self._at_s += window_s
-        samples = self._nvml.call("nvmlDeviceGetProcessUtilization", self._handle, self._seen_us) or ()
+        told = self._nvml.call("nvmlDeviceGetProcessUtilization", self._handle, self._seen_us)
+        samples = told or ()
+        # Once it has told, a driver without an answer has seen no kernel since.
+        self._tells = self._tells or told is not None
         self._seen_us = max([self._seen_us, *(sample.timeStamp for sample in samples)])
         latest = {sample.pid: sample for sample in sorted(samples, key=lambda sample: sample.timeStamp)}
         percent = sum(sample.smUtil for pid, sample in latest.items() if pid not in pids)
         self.smoothed.see(percent / 100, window_s)
+        self.by_pid = {pid: sample.smUtil / 100 for pid, sample in latest.items()} if self._tells else None
+
+
+def _read_use(nvml: Nvml, device: _Device) -> DeviceUsage:
+    """Read how a GPU is used; of a MIG instance the driver tells its memory, and the chip's clocks and temperature.
+
+    Raises:
+        GpuLostError: The GPU does not answer any more.
+    """
+    is_whole = device.handle is device.parent
+    rates = nvml.call("nvmlDeviceGetUtilizationRates", device.handle) if is_whole else None
+    info = _memory_info(nvml, device.handle)
+    power_mw = nvml.call("nvmlDeviceGetPowerUsage", device.handle) if is_whole else None
+    temperature = nvml.call("nvmlDeviceGetTemperature", device.parent, pynvml.NVML_TEMPERATURE_GPU)
+    return DeviceUsage(
+        device.facts.index,
+        busy_ratio=None if rates is None else rates.gpu / 100,
+        used_bytes=None if info is None else int(info.used),
+        power_w=None if power_mw is None else power_mw / 1000,
+        temperature_c=None if temperature is None else float(temperature),
+        throttle=_throttles(nvml, device.parent),
+    )
+
+
+def _throttles(nvml: Nvml, handle: Handle) -> tuple[str, ...] | None:
+    """Why its clocks are held down; older drivers call the function by its older name."""
+    bits = nvml.call("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:
+        bits = nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    if bits is None:
+        return None
+    return tuple(word for word, bit in zip(THROTTLES, _THROTTLE_BITS, strict=True) if bits & bit)
 
 
 def _meter(nvml: Nvml, handle: Handle) -> GpmMeter | RatesMeter:

@@ -63,6 +63,8 @@ class OthersOnCores:
         self._read = read or read_cpu_times
         self._clock = clock
         self._before: tuple[float, CpuTimes] | None = None
+        self.used_by_core: Mapping[int, float] = {}
+        """Which part of each core was used by all processes in the last window; empty before there was one."""
 
     def sample(self, pids: frozenset[int]) -> tuple[float, dict[int, float]] | None:
         """Give the window since the last answer in seconds, and which part of each core others used in it.
@@ -75,6 +77,8 @@ class OthersOnCores:
             return None
         before, times = self._before, self._read(pids)
         self._before = (now_s, times)
+        if before is not None:
+            self.used_by_core = _used(before[1], times, now_s - before[0])
         if before is None or not before[1].by_pid.keys() <= times.by_pid.keys():
             return None
         window_s = now_s - before[0]
@@ -89,6 +93,11 @@ def _parts(before: CpuTimes, now: CpuTimes, window_s: float) -> dict[int, float]
             ours[core] += used_s / len(cores)
     used = {core: now.by_core[core] - before.by_core.get(core, now.by_core[core]) for core in ours}
     return {core: min(max((used[core] - ours[core]) / window_s, 0.0), 1.0) for core in ours}
+
+
+def _used(before: CpuTimes, now: CpuTimes, window_s: float) -> dict[int, float]:
+    known = now.by_core.keys() & before.by_core.keys()
+    return {core: min(max((now.by_core[core] - before.by_core[core]) / window_s, 0.0), 1.0) for core in known}
 
 
 def read_cpu_times(pids: Iterable[int]) -> CpuTimes:

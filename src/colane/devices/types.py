@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.topology import Topology
 
@@ -94,6 +95,14 @@ class Devices(Protocol):
 
     def utilization(self) -> dict[int, Utilization]:
         """Use of each device since the last call, by index; devices that cannot tell are left out."""
+        ...
+
+    def uses(self) -> tuple[DeviceUsage, ...]:
+        """How each device is used now, as far as can be told; never raises."""
+        ...
+
+    def busy_by_pid(self) -> dict[int, Mapping[int, float]]:
+        """Part of the time in which kernels of each process ran, by device; devices that cannot tell are left out."""
         ...
 
     def memory(self, index: int) -> MemoryUse | None:

@@ -30,6 +30,8 @@ class XidWatch:
         self._nvml = nvml
         self._events = self._subscribe(handle)
         self._fatal: int | None = None
+        self.latest: int | None = None
+        """The last one of any kind, as of the last call of `fatal`."""
 
     def fatal(self, *, contains: bool = False) -> int | None:
         """Give the Xid that made the GPU unfit; None as long as there was none, or where NVML does not tell.
@@ -44,7 +46,7 @@ class XidWatch:
             event = self._nvml.call("nvmlEventSetWait_v2", self._events, 0)
             if event is None:
                 break
-            xid = int(event.eventData)
+            xid = self.latest = int(event.eventData)
             if xid in FATAL and not (contains and xid == UNCORRECTABLE):
                 self._fatal = self._fatal or xid
         return self._fatal

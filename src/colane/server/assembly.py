@@ -12,6 +12,7 @@ from colane.policyfiles.guard import guarded
 from colane.server.config import ServiceConfig
 from colane.server.http.feed import Feed
 from colane.server.nodes.liveness import Liveness
+from colane.server.samples.keeper import SampleKeeper
 from colane.server.service import Service
 from colane.server.store.identity import begin_epoch
 from colane.server.store.store import META, Store
@@ -68,4 +69,5 @@ def make_service(
         clock.resume(known)
     history = begin_epoch(store, clock.now())
     driver.epoch = history.current.number
-    return Service(store, config, client, driver, feed, liveness, clock.now(), history)
+    samples = SampleKeeper.at(config.samples)
+    return Service(store, config, client, driver, feed, liveness, clock.now(), history, samples)

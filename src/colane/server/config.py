@@ -36,6 +36,7 @@ class ServiceConfig:
         see: Which jobs users are told of.
         core: How jobs are treated, whatever the policy.
         job_key: By which tokens of jobs are made and known again.
+        samples: File of samples; None keeps them in memory alone.
     """
 
     policy: str = "colane"
@@ -49,6 +50,7 @@ class ServiceConfig:
     see: See = See.ALL
     core: CoreConfig = field(default_factory=CoreConfig)
     job_key: bytes = field(default_factory=new_key, repr=False)
+    samples: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ from colane.server.service import Service
 from colane.server.store.opening import open_store
 from colane.server.store.store import SupersededError
 
+SAMPLES_FILE: Final = "samples.db"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
@@ -88,7 +89,8 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         name = stack.enter_context(locked(config.state_dir))
         loop = asyncio.get_running_loop()
         job_key = own_secret(config.state_dir, JOB_KEY_FILE).encode()
-        config = replace(config, token=config.token or own_secret(config.state_dir, TOKEN_FILE), job_key=job_key)
+        token = config.token or own_secret(config.state_dir, TOKEN_FILE)
+        config = replace(config, token=token, job_key=job_key, samples=config.state_dir / SAMPLES_FILE)
         loop.add_reader(name, _dismiss, name)
         stack.callback(loop.remove_reader, name)
         listener = stack.enter_context(_listening(lambda: listen_tcp(config.host, config.port)))

@@ -30,6 +30,8 @@ from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight, no_job
 from colane.server.nodes import leases
 from colane.server.nodes.liveness import Liveness
+from colane.server.samples import reports as sampling
+from colane.server.samples.keeper import FLUSH_PERIOD_S, SampleKeeper
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
 from colane.server.store.identity import History, new_cluster_id
@@ -57,6 +59,7 @@ from colane.server.views.arrays import element_ordinals, ended_array_with, launc
 from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view, unmade_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
+from colane.server.views.sampled import Times
 from colane.server.views.standing import standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
@@ -68,6 +71,9 @@ SCRUBBING_PERIOD_S: Final = 60.0
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
+
+SAMPLES_PRUNED_EACH: Final = 60
+"""After so many flushes what is too old is removed."""
 
 UNREADABLE_SHOWN_MAX: Final = 100
 """Of the records that cannot be read, `/health` shows no more."""
@@ -89,6 +95,7 @@ class Service:
         stopping: Set when streams shall end.
         started_s: Unix time of the start.
         history: Whose records these are, and which starts there were.
+        samples: How devices and jobs use what they have.
     """
 
     store: Store
@@ -99,6 +106,7 @@ class Service:
     liveness: Liveness
     started_s: float
     history: History
+    samples: SampleKeeper
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -118,7 +126,8 @@ class Service:
 
     async def run(self) -> None:
         """Drive until `stop`; what comes out of it is a bug."""
-        cleaning = [asyncio.create_task(self._clean()), asyncio.create_task(self._scrub())]
+        tending = (self._clean, self._scrub, self._keep_samples)
+        cleaning = [asyncio.create_task(tend()) for tend in tending]
         try:
             await self.driver.run()
         finally:
@@ -126,6 +135,8 @@ class Service:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+            await self.samples.flush(self.driver.now(), closing=True)
+            self.samples.close()
             await self.driver.notifier.close()
             await self.http.aclose()
 
@@ -146,6 +157,15 @@ class Service:
                 await asyncio.to_thread(self.store.scrub)
             except StoreError as error:
                 log.warning("what was deleted may still be readable in the store's files: %s", error)
+
+    async def _keep_samples(self) -> None:
+        flushes = 0
+        while True:
+            if flushes % SAMPLES_PRUNED_EACH == 0:
+                await self.samples.prune(self.driver.now())
+            flushes += 1
+            await asyncio.sleep(FLUSH_PERIOD_S)
+            await self.samples.flush(self.driver.now())
 
     async def _clean(self) -> None:
         while True:
@@ -457,11 +477,25 @@ class Service:
             changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.read_model, name))
             self.liveness.hear(name, turn.now_s)
 
+        if name in self.read_model.nodes and self.read_model.nodes[name].node.agent_id == body.agent_id:
+            of_here = self.read_model.assigned(name)
+            sampling.take(self.samples, name, self.driver.now(), self._ours(name, body), of_here)
         trial = Turn(self.read_model, self.driver.now(), 0, self.driver.progress)
         prepare(trial)
         if trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
         return self.node(name)
+
+    async def times_of(self, job_id: JobId, caller: Caller) -> Times:
+        """Return when a job was at work.
+
+        Raises:
+            RefusedError: 404.
+        """
+        live = self.read_model.jobs.get(job_id)
+        job = (await self._ended(job_id))[1] if live is None else live
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        return Times(job.first_start_s, job.end_s)
 
     async def _set_apart_if_of_another_history(self, name: str, body: ReportBody) -> None:
         """Tell an agent another cluster than the others where it has heard what this store never knew.

@@ -192,4 +192,7 @@ def with_turns(sample: JobReportObject, seen: Seen | None) -> JobReportObject:
     }
     if seen.note:
         progress["note"] = "; ".join(filter(None, (progress["note"], seen.note)))
-    return {**sample, "progress": progress}
+    told: JobReportObject = {**sample, "progress": progress}
+    if "use" in sample:
+        told["use"] = {**sample["use"], "share_ratio": seen.share_ratio}
+    return told

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from colane.agent.supervisor.shim_system import children
 
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # Fields of /proc/PID/stat behind the name, counted from the state (proc_pid_stat(5), field 3).
-_STATE, _PARENT, _TIMES, _START = 0, 1, slice(11, 15), 19
+_STATE, _PARENT, _TIMES, _START, _RESIDENT = 0, 1, slice(11, 15), 19, 21
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -33,6 +34,7 @@ class _Stat(NamedTuple):
     own_ticks: int
     child_ticks: int
     start_ticks: int
+    resident_bytes: int
 
 
 @cache
@@ -68,10 +70,12 @@ class Tree(NamedTuple):
     Attributes:
         processes: Which they are, the supervisor first.
         cpu_s: CPU time of what is below it, with that of children which have ended and been waited for.
+        resident_bytes: Host memory that what is below it holds; what processes share counts for each of them.
     """
 
     processes: tuple[ProcessId, ...] = ()
     cpu_s: float = 0.0
+    resident_bytes: int = 0
 
     def __bool__(self) -> bool:
         """Whether any process is there."""
@@ -86,7 +90,8 @@ def read_tree(pid: int) -> Tree:
     stats = [(pid, stat) for pid in pids if (stat := _read_stat(pid)) is not None]
     processes = tuple(ProcessId(pid, stat.start_ticks, boot_id()) for pid, stat in stats)
     ticks = sum(stat.child_ticks + (stat.own_ticks if below != pid else 0) for below, stat in stats)
-    return Tree(processes, ticks / _CLOCK_TICKS_PER_S)
+    resident_bytes = sum(stat.resident_bytes for below, stat in stats if below != pid)
+    return Tree(processes, ticks / _CLOCK_TICKS_PER_S, resident_bytes)
 
 
 def is_below(pid: int, root: ProcessId) -> bool:
@@ -152,8 +157,19 @@ def _read_stat(pid: int) -> _Stat | None:
         return None
     user, system, child_user, child_system = map(int, fields[_TIMES])
     return _Stat(
-        fields[_STATE].decode(), int(fields[_PARENT]), user + system, child_user + child_system, int(fields[_START])
+        fields[_STATE].decode(),
+        int(fields[_PARENT]),
+        user + system,
+        child_user + child_system,
+        int(fields[_START]),
+        int(fields[_RESIDENT]) * _PAGE_BYTES,
     )
+
+
+def resident_bytes(pid: int) -> int:
+    """Host memory that a process holds; 0 when it is gone."""
+    stat = _read_stat(pid)
+    return 0 if stat is None else stat.resident_bytes
 
 
 def read_state(pid: int) -> str:

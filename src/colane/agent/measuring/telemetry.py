@@ -16,11 +16,13 @@ from colane.agent.gate.page import RANKS_MAX
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.affinity import rank_of
 from colane.agent.measuring.device_memory import DeviceMemory, HeldByPid, OverheadSeen
-from colane.agent.measuring.processes import ProcessId, Tree, identify, read_tree
+from colane.agent.measuring.job_use import UseMeter
+from colane.agent.measuring.processes import ProcessId, Tree, identify, read_tree, resident_bytes
 from colane.agent.running.jobdir import LaunchFacts, directory_of
 from colane.agent.running.saving import asked
 from colane.api.jobs import ProgressObject
 from colane.devices import Utilization
+from colane.model.device_use import JobUsage
 from colane.model.progress import Progress
 
 PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
@@ -105,6 +107,7 @@ class AttemptMeter:
         self._overhead = overhead or OverheadSeen()
         self._memory: DeviceMemory | None = None
         self._adopted: tuple[ProcessId, ...] = ()
+        self._use = UseMeter()
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
@@ -144,6 +147,17 @@ class AttemptMeter:
         self._add(used)
         self._others.see(now_s, [(others or {}).get(gpu, 0.0) for gpu in self._facts.gpus])
         return self._progress(now_s, self._cpu_s_max, held)
+
+    def use(
+        self,
+        progress: Progress,
+        busy: Mapping[int, Mapping[int, float]],
+        held: Mapping[int, HeldByPid | None],
+    ) -> JobUsage:
+        """Return what its own processes take of this node, as of the sample just taken."""
+        adopted_bytes = sum(resident_bytes(one.pid) for one in self._adopted)
+        pids = frozenset(one.pid for one in self.processes)
+        return self._use.see(progress, self._facts, self.tree.resident_bytes + adopted_bytes, pids, busy, held)
 
     def last(self, end_s: float, start_s: float, cpu_s: float) -> Progress:
         """Give the sample of a job that has ended, with the CPU time its supervisor counted."""

@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from colane.agent.launch.check import DeviceOccupant, occupant
@@ -27,6 +29,7 @@ from colane.agent.running.outcome import TAIL_BYTES, classify, printable
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.api.reports import FinishedObject, JobReportObject
+from colane.api.samples import job_use_object
 from colane.devices import OwnProcesses, Utilization
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.progress import Progress
@@ -39,6 +42,7 @@ CLEAN_UP_ROUNDS = 250
 while a process hangs in the kernel; after five seconds of that the job's end is reported all the same."""
 
 
+NOTHING_BUSY: Mapping[int, Mapping[int, float]] = MappingProxyType({})
 DELETED = "its directory was deleted while it ran"
 
 
@@ -170,10 +174,12 @@ class Jobs:
         used: Mapping[int, Utilization],
         held: Mapping[int, HeldByPid | None],
         others: Mapping[int, float],
+        busy: Mapping[int, Mapping[int, float]] = NOTHING_BUSY,
     ) -> JobReportObject:
-        """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample`."""
+        """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample` and `use`."""
         launching: JobReportObject = {"id": key.job, "attempt": key.attempt, "phase": "launching"}
-        return self._bounds.ask(f"what job {key} does", lambda: self._sample(key, now_s, used, held, others), launching)
+        look = partial(self._sample, key, now_s, used, held, others, busy)
+        return self._bounds.ask(f"what job {key} does", look, launching)
 
     def _sample(
         self,
@@ -182,12 +188,14 @@ class Jobs:
         used: Mapping[int, Utilization],
         held: Mapping[int, HeldByPid | None],
         others: Mapping[int, float],
+        busy: Mapping[int, Mapping[int, float]],
     ) -> JobReportObject:
         job = self._state.job_dir(key)
         started, claimed_by = job.started(), job.claimed_by()
         if started is None or claimed_by is None:
             return {"id": key.job, "attempt": key.attempt, "phase": "launching"}
-        progress = self._meter(job).sample(now_s, claimed_by.pid, used, held, others)
+        meter = self._meter(job)
+        progress = meter.sample(now_s, claimed_by.pid, used, held, others)
         return {
             "id": key.job,
             "attempt": key.attempt,
@@ -195,6 +203,7 @@ class Jobs:
             "pid": started["pid"],
             "start_s": started["start_s"],
             "progress": progress_json(progress),
+            "use": job_use_object(meter.use(progress, busy, held)),
         }
 
     def finished(self, key: Key) -> FinishedObject:
@@ -253,6 +262,11 @@ class Jobs:
     def place(self, key: Key, facts: LaunchFacts) -> None:
         """It runs elsewhere on this node from now on."""
         self._meter(self._state.job_dir(key)).place(facts)
+
+    def facts_of(self, keys: Iterable[Key]) -> list[LaunchFacts]:
+        """How these are placed, in their order; of one whose records cannot be read, on nothing."""
+        nowhere = LaunchFacts("", 0.0)
+        return [self._bounds.ask(f"where job {key} runs", self._state.job_dir(key).facts, nowhere) for key in keys]
 
     def through_mps(self) -> dict[int, bool]:
         """Give, of each device that carries jobs, whether all of them were started through an MPS daemon."""

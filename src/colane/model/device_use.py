@@ -1,0 +1,54 @@
+"""How devices and jobs use what they have at a moment, as agents measure it. None is unknown, and never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+THROTTLES: Final = ("power-cap", "hw-slowdown", "sync-boost", "thermal", "hw-thermal", "power-brake")
+"""Why the clocks of a GPU are below what they could be: NVML's clock event reasons that slow work, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """Of one device, by all processes on it.
+
+    Attributes:
+        index: Position in its node.
+        busy_ratio: Part of the time in which any kernel ran; of a cpu device, part of its cores' time that was used.
+        used_bytes: Memory held by all processes; of a cpu device, by jobs.
+        power_w: Power drawn.
+        temperature_c: Temperature.
+        throttle: Of `THROTTLES`, those that hold now; empty where none does.
+        xid: Number of the last error that its driver told of since the agent started; None also where there was none.
+    """
+
+    index: int
+    busy_ratio: float | None = None
+    used_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: tuple[str, ...] | None = None
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """Of one job on one node, by its own processes.
+
+    Attributes:
+        busy_ratio: Part of the time in which its kernels ran, mean over its GPUs; on cpu devices and without GPUs, CPU
+            time used of what its cores have.
+        device_bytes: Memory that it holds of its devices, all together.
+        cpu_cores: Cores it kept busy.
+        host_bytes: Host memory that its processes hold (resident sets).
+        steps_per_s: Steps made over the last report's interval.
+        share_ratio: Part of the time it wanted its lane in which it had it; None where it shares none.
+    """
+
+    busy_ratio: float | None = None
+    device_bytes: int | None = None
+    cpu_cores: float | None = None
+    host_bytes: int | None = None
+    steps_per_s: float | None = None
+    share_ratio: float | None = None

@@ -1,0 +1,114 @@
+"""Samples as bytes of a fixed size; what is not known has a value of its own in each field."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from colane.model.device_use import THROTTLES
+
+KIB: Final = 1024.0
+FLOAT_MAX: Final = 3e38
+"""About the largest that four bytes hold."""
+
+
+class Join(Enum):
+    """How several samples become one."""
+
+    MEAN = "mean"
+    MOST = "most"
+    ANY = "any"
+    LAST = "last"
+
+
+class SampleField(NamedTuple):
+    """One number of a sample.
+
+    Attributes:
+        name: As the API calls it.
+        code: Of `struct`; numpy's is the same.
+        scale: What is written is the value times this, rounded; 0 writes it as it is.
+        join: How samples of one tick become one.
+    """
+
+    name: str
+    code: str
+    scale: float
+    join: Join
+
+    @property
+    def unknown(self) -> float | int:
+        """What stands where it is not known."""
+        return math.nan if self.code == "f" else int((1 << 8 * struct.calcsize(f"<{self.code}")) - 1)
+
+
+class Kind:
+    """What a sample of one kind of thing holds."""
+
+    def __init__(self, *fields: SampleField) -> None:
+        self.fields: Final = fields
+        self.joins: Final = tuple(field.join for field in fields)
+        self._struct = struct.Struct("<" + "".join(field.code for field in fields))
+        self._dtype = np.dtype([(field.name, f"<{_NUMPY[field.code]}") for field in fields])
+        self.size_bytes: Final = self._struct.size
+        self.unknown: Final = self._struct.pack(*(field.unknown for field in fields))
+
+    def pack_into(self, data: bytearray, place: int, values: Sequence[float | None]) -> None:
+        """Write a sample."""
+        raw = [_raw(field, value) for field, value in zip(self.fields, values, strict=True)]
+        self._struct.pack_into(data, place * self.size_bytes, *raw)
+
+    def read(self, data: bytes | bytearray) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """Return each field over time, NaN where it is not known."""
+        rows = np.frombuffer(data, self._dtype)
+        found = {}
+        for field in self.fields:
+            raw = rows[field.name].astype(np.float64)
+            if field.code != "f":
+                raw[rows[field.name] == field.unknown] = np.nan
+            found[field.name] = raw / field.scale if field.scale else raw
+        return found
+
+
+_NUMPY: Final[Mapping[str, str]] = {"B": "u1", "H": "u2", "I": "u4", "f": "f4"}
+
+
+def _raw(field: SampleField, value: float | None) -> float | int:
+    if value is None:
+        return field.unknown
+    if field.code == "f":
+        return min(value, FLOAT_MAX)
+    return min(max(round(value * (field.scale or 1)), 0), int(field.unknown) - 1)
+
+
+DEVICE: Final = Kind(
+    SampleField("busy_ratio", "B", 200.0, Join.MEAN),
+    SampleField("used_bytes", "I", 1 / KIB, Join.MOST),
+    SampleField("power_w", "H", 10.0, Join.MEAN),
+    SampleField("temperature_c", "B", 1.0, Join.MOST),
+    SampleField("throttle", "B", 0.0, Join.ANY),
+    SampleField("xid", "H", 0.0, Join.LAST),
+)
+JOB: Final = Kind(
+    SampleField("busy_ratio", "B", 200.0, Join.MEAN),
+    SampleField("device_bytes", "I", 1 / KIB, Join.MOST),
+    SampleField("cpu_cores", "H", 100.0, Join.MEAN),
+    SampleField("host_bytes", "I", 1 / KIB, Join.MOST),
+    SampleField("steps_per_s", "f", 0.0, Join.MEAN),
+    SampleField("share_ratio", "B", 200.0, Join.MEAN),
+)
+
+
+def mask_of(words: Sequence[str] | None) -> int | None:
+    """Return throttle reasons as bits; words that are not known are left out."""
+    return None if words is None else sum(1 << place for place, word in enumerate(THROTTLES) if word in words)
+
+
+def words_of(mask: float) -> list[str]:
+    """Return the reasons of `mask_of`."""
+    return [word for place, word in enumerate(THROTTLES) if int(mask) >> place & 1]

@@ -1,0 +1,264 @@
+"""Samples of all devices and jobs: taken from reports in memory, written by a thread, read back for screens.
+
+Nothing here is asked when something is decided or committed, and nothing of it waits for the disk but readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from colane.model.device_use import DeviceUsage, JobUsage
+from colane.server.samples.codec import DEVICE, JOB, Join, Kind, mask_of
+from colane.server.samples.file import SampleFile, below, device_series, job_series
+from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
+
+FLUSH_PERIOD_S: Final = 60.0
+FORGET_AFTER_S: Final = 900.0
+"""A series without a sample for so long leaves the memory: its job has ended, or its node is gone."""
+
+FRESH_S: Final = 60.0
+"""What was measured longer ago is not what is now."""
+
+POINTS_MAX: Final = 1_500
+"""Of each number in one answer; of longer times several ticks are joined."""
+
+Column = np.ndarray[Any, np.dtype[np.float64]]
+Columns = dict[str, Column]
+
+
+class Window(NamedTuple):
+    """A time to be shown.
+
+    Attributes:
+        level: Place in `LEVELS`.
+        first: First tick.
+        ticks: How many.
+        joined: So many of them are shown as one.
+    """
+
+    level: int
+    first: int
+    ticks: int
+    joined: int
+
+    @property
+    def start_s(self) -> int:
+        """When it begins, unix time."""
+        return self.first * LEVELS[self.level].step_s
+
+    @property
+    def step_s(self) -> int:
+        """Time between two points."""
+        return LEVELS[self.level].step_s * self.joined
+
+
+def window(since_s: float, until_s: float, now_s: float) -> Window:
+    """Return the finest resolution that goes back so far and has few enough points."""
+    places = range(len(LEVELS))
+    level = next((place for place in places if now_s - since_s <= LEVELS[place].span_s), places[-1])
+    step_s, span_s = LEVELS[level].step_s, LEVELS[level].span_s
+    since_s = max(since_s, now_s - span_s)
+    first, last = int(since_s // step_s), int(max(until_s, since_s) // step_s)
+    ticks = last - first + 1
+    joined = -(-ticks // POINTS_MAX)
+    first -= first % joined
+    ticks = -(-(last - first + 1) // joined) * joined
+    return Window(level, first, ticks, joined)
+
+
+@dataclass(slots=True)
+class SampleKeeper:
+    """See the module's docstring.
+
+    Attributes:
+        file: Where they are kept.
+        devices: Of each node, when its devices were sampled last, and what was seen.
+        jobs: Of each live job, by node, when and what was seen last.
+    """
+
+    file: SampleFile
+    devices: dict[str, tuple[float, tuple[DeviceUsage, ...]]] = field(default_factory=dict)
+    jobs: dict[int, dict[str, tuple[float, JobUsage]]] = field(default_factory=dict)
+    _series: dict[str, Series] = field(default_factory=dict)
+    _newest_job: int = 0
+
+    @classmethod
+    def at(cls, path: Path | None) -> SampleKeeper:
+        """Open the file, or keep all in memory for None."""
+        return cls(SampleFile(path))
+
+    def take(self, node: str, now_s: float, devices: Iterable[DeviceUsage], jobs: Mapping[int, JobUsage]) -> None:
+        """Take what an agent has measured; costs no more than some additions."""
+        uses = tuple(devices)
+        if uses:
+            self.devices[node] = (now_s, uses)
+        for use in uses:
+            values = (
+                use.busy_ratio,
+                use.used_bytes,
+                use.power_w,
+                use.temperature_c,
+                mask_of(use.throttle),
+                use.xid,
+            )
+            self._of(device_series(node, use.index), DEVICE).add(now_s, values)
+        for job, use_of_job in jobs.items():
+            self.jobs.setdefault(job, {})[node] = (now_s, use_of_job)
+            self._newest_job = max(self._newest_job, job)
+            one = use_of_job
+            seen = (one.busy_ratio, one.device_bytes, one.cpu_cores, one.host_bytes, one.steps_per_s, one.share_ratio)
+            self._of(job_series(job, node), JOB).add(now_s, seen)
+
+    def devices_now(self, node: str, now_s: float) -> tuple[DeviceUsage, ...]:
+        """What was seen of a node's devices last; nothing where that is too long ago."""
+        at_s, uses = self.devices.get(node, (0.0, ()))
+        return uses if 0 <= now_s - at_s <= FRESH_S else ()
+
+    def job_now(self, job: int, now_s: float) -> JobUsage | None:
+        """How a job uses what it has, on all its nodes together; None where that is not known of now."""
+        fresh = [use for at_s, use in self.jobs.get(job, {}).values() if 0 <= now_s - at_s <= FRESH_S]
+        return together(fresh) if fresh else None
+
+    async def node(self, node: str, shown: Window) -> dict[int, Columns]:
+        """Return the samples of each device of a node, by index."""
+        found = await self._read(f"node/{node}/", DEVICE, shown)
+        return {int(name.rpartition("/")[2]): columns for name, columns in found.items()}
+
+    async def job(self, job: int, shown: Window) -> Columns:
+        """Return the samples of a job, on all its nodes together."""
+        found = await self._read(job_series(job, ""), JOB, shown)
+        return _summed(list(found.values()), shown)
+
+    async def flush(self, now_s: float, *, closing: bool = False) -> None:
+        """Write what has changed; series that are over leave the memory."""
+        old = [one for one in self._series.values() if closing or abs(now_s - one.added_s) > FORGET_AFTER_S]
+        for one in old:
+            one.close()
+        chunks = [chunk for one in self._series.values() for chunk in one.take_written()]
+        for one in old:
+            del self._series[one.name]
+        for job, by_node in list(self.jobs.items()):
+            if all(abs(now_s - at_s) > FRESH_S for at_s, _ in by_node.values()):
+                del self.jobs[job]
+        if chunks:
+            await asyncio.to_thread(self.file.write, chunks)
+
+    async def prune(self, now_s: float) -> None:
+        """Remove what is too old."""
+        await asyncio.to_thread(self.file.prune, now_s, self._newest_job)
+
+    def close(self) -> None:
+        """Close the file; what was not flushed is lost."""
+        self.file.close()
+
+    def _of(self, name: str, kind: Kind) -> Series:
+        one = self._series.get(name)
+        if one is None:
+            one = self._series[name] = Series(name, kind)
+        return one
+
+    async def _read(self, prefix: str, kind: Kind, shown: Window) -> dict[str, Columns]:
+        """Return what file and memory have of all series that begin so, on the ticks that are shown."""
+        level, ticks = shown.level, LEVELS[shown.level].ticks
+        numbers = range(shown.first // ticks, (shown.first + shown.ticks - 1) // ticks + 1)
+        fresh = [one for name, one in self._series.items() if name.startswith(prefix)]
+        in_memory = [chunk for one in fresh for chunk in (*one.waiting(level), one.now(level)) if chunk is not None]
+        written = await asyncio.to_thread(self.file.read, *below(prefix), level, numbers)
+        return _laid_out([*written, *in_memory], kind, shown, numbers)
+
+
+def _laid_out(chunks: Iterable[SampleChunk], kind: Kind, shown: Window, numbers: range) -> dict[str, Columns]:
+    """Put chunks side by side, later ones over earlier ones of the same number, and join ticks where that is asked."""
+    ticks = LEVELS[shown.level].ticks
+    by_series: dict[str, dict[int, bytes]] = {}
+    for chunk in chunks:
+        if chunk.number in numbers:
+            own = by_series.setdefault(chunk.series, {})
+            before = own.get(chunk.number)
+            own[chunk.number] = chunk.data if before is None else overlaid(kind, before, chunk.data)
+    empty = kind.unknown * ticks
+    skipped = shown.first - numbers.start * ticks
+    found = {}
+    for series, own in sorted(by_series.items()):
+        data = b"".join(own.get(number, empty) for number in numbers)
+        size = kind.size_bytes
+        columns = kind.read(data[skipped * size : (skipped + shown.ticks) * size])
+        joins = {field.name: field.join for field in kind.fields}
+        found[series] = {name: joined(values, shown.joined, joins[name]) for name, values in columns.items()}
+    return found
+
+
+def joined(values: Column, count: int, join: Join) -> Column:
+    """Return one value for each `count` of them, as samples of one tick are joined; unknown ones are left out."""
+    if count == 1:
+        return values
+    rows = values.reshape(-1, count)
+    known = ~np.isnan(rows)
+    if join is Join.MEAN:
+        total = np.where(known, rows, 0.0).sum(axis=1)
+        found = total / np.maximum(known.sum(axis=1), 1)
+    elif join is Join.ANY:
+        found = np.bitwise_or.reduce(np.where(known, rows, 0.0).astype(np.int64), axis=1).astype(np.float64)
+    elif join is Join.MOST:
+        found = np.where(known, rows, -np.inf).max(axis=1)
+    else:
+        last = count - 1 - np.argmax(known[:, ::-1], axis=1)
+        found = rows[np.arange(len(rows)), last]
+    return np.where(known.any(axis=1), found, np.nan)
+
+
+def _summed(parts: list[Columns], shown: Window) -> Columns:
+    """Return a job's samples on all its nodes together, as `together` does."""
+    points = shown.ticks // shown.joined
+    unknown = np.full(points, np.nan)
+    if len(parts) < 2:
+        return parts[0] if parts else {field.name: unknown for field in JOB.fields}
+    present = np.array([~np.all([np.isnan(part[f.name]) for f in JOB.fields], axis=0) for part in parts])
+    found: Columns = {}
+    for each in JOB.fields:
+        rows = np.array([part[each.name] for part in parts])
+        if each.name in SUMMED:
+            hidden = (present & np.isnan(rows)).any(axis=0) | ~present.any(axis=0)
+            found[each.name] = np.where(hidden, np.nan, np.where(np.isnan(rows), 0.0, rows).sum(axis=0))
+        elif each.name == "steps_per_s":
+            best = np.where(np.isnan(rows), -np.inf, rows).max(axis=0)
+            found[each.name] = np.where(np.isinf(best), np.nan, best)
+        else:
+            found[each.name] = joined(rows.T.reshape(-1), len(parts), Join.MEAN)
+    return found
+
+
+SUMMED: Final = frozenset({"device_bytes", "cpu_cores", "host_bytes"})
+
+
+def together(parts: list[JobUsage]) -> JobUsage:
+    """Return a job's use on several nodes: what it holds added up, its speed as the fastest part says, else means."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def known(name: str) -> list[float]:
+        return [value for part in parts if (value := getattr(part, name)) is not None]
+
+    def total(name: str) -> float | None:
+        values = known(name)
+        return sum(values) if len(values) == len(parts) else None
+
+    def mean(name: str) -> float | None:
+        values = known(name)
+        return sum(values) / len(values) if values else None
+
+    device_bytes, host_bytes = total("device_bytes"), total("host_bytes")
+    return JobUsage(
+        busy_ratio=mean("busy_ratio"),
+        device_bytes=None if device_bytes is None else int(device_bytes),
+        cpu_cores=total("cpu_cores"),
+        host_bytes=None if host_bytes is None else int(host_bytes),
+        steps_per_s=max(known("steps_per_s"), default=None),
+        share_ratio=mean("share_ratio"),
+    )
