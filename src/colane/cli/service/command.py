@@ -175,8 +175,8 @@ def store_file(state: Path | None) -> Path:
         raise MisuseError(str(error)) from error
     if values[STORE] is not None and state is None:
         raise MisuseError(
-            f"{values.given[STORE.name].origin}: the scheduler's store is {values[STORE]}, for colane store copy and check; "
-            "--state names the directory of one in a file"
+            f"{values.given[STORE.name].origin}: the scheduler's store is {values[STORE]}, "
+            "for colane store copy and check; --state names the directory of one in a file"
         )
     return state_dir(values) / STORE_FILE
 
