@@ -201,6 +201,8 @@ def _break_pages(rng: random.Random, job: JobDir) -> None:
     own = job.path / OWN
     for path in (own / STEPS, wire.rank_path(own / STEPS, rng.randrange(3))):
         kind = rng.randrange(5)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
         path.unlink(missing_ok=True)
         if kind == 0:
             path.write_bytes(rng.randbytes(rng.randrange(8192)))

@@ -195,9 +195,12 @@ class TestACopyPutBack:
             known = await heard(w)
         async with world(kept) as w:
             assert await w.submit(name="another of its number") == job
-            ended = finished(job, **known)
-            assert (await w.good("POST", "/finished_job", ended))["believed"] is False
+            status, said = await w.refused("POST", "/finished_job", finished(job, **known))
+            assert (status, "it has to report first" in said) == (409, True), (
+                "an answer would be heard as of its history"
+            )
             assert await w.state(job) == "assigned"
+            assert (await answer(w, known))["cluster_id"] != known["cluster_id"], "so it is still found by its report"
 
     async def test_an_end_that_is_known_is_known_to_have_been_told(self) -> None:
         """Its agent does not look after the job any more, so a copy from before the end is not of its history."""

@@ -536,8 +536,15 @@ class Service:
         return self.history.has(body.epoch.number, body.epoch.id, events, now)
 
     def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
-        """Return the change that takes in how an attempt ended; one of another cluster or history is not believed."""
-        is_ours = body.cluster_id in {None, self.cluster_of(body.node)} and self._is_of_ours(body.node, body)
+        """Return the change that takes in how an attempt ended; one of another cluster is not believed.
+
+        Raises:
+            RefusedError: 409, of a history that this store does not know: were it answered, its agent would go on from
+                there as from ours. By its next report it is set apart.
+        """
+        is_ours = body.cluster_id in {None, self.cluster_of(body.node)}
+        if is_ours and not self._is_of_ours(body.node, body):
+            raise RefusedError.because(409, f"{body.node} has heard what this store never knew: it has to report first")
         return lambda turn: is_ours and changes.finish(turn, body)
 
     def standing_of(self, name: str) -> ClusterObject:

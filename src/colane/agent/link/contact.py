@@ -71,12 +71,13 @@ class Contact:
             log.warning("the scheduler answers again")
         self._reachable = True
         self._note_version(node.get("scheduler_version") or "")
-        cluster_id = node.get("cluster_id") or ""
-        if cluster_id not in {"", self._state.cluster_id}:  # its generations are not those of the cluster before
-            self.followed = -1
-        desired = self._membership.follow(cluster_id, read_desired(node), told_by(node))
+        cluster_id, told, heard = node.get("cluster_id") or "", told_by(node), self._state.heard
+        is_other = cluster_id not in {"", self._state.cluster_id} or told.epoch_id != heard.epoch_id
+        desired = self._membership.follow(cluster_id, read_desired(node), told)
         if desired is None:
             return None
+        if is_other:  # generations go back with a store that is put back, so they count within one start alone
+            self.followed = -1
         left = self._left_over()
         if left:
             return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
