@@ -33,7 +33,7 @@ from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.limits import Limits, Quotas
 from colane.model.phases import Array
-from colane.model.reason import Why
+from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 from tests.examples import examples
@@ -200,6 +200,22 @@ def test_a_cancelled_array_is_gone_with_its_waiting_elements_and_ends_with_the_r
     assert array.array is not None
     assert array.array.cancelled == 1_000_000
     assert array.array.cut == ((WAITING_MIN + 2, 999_999),)
+
+
+@pytest.mark.parametrize("why", [Why.CANCELLED, Why.ARRAY, Why.SUBMITTED, Why.AFTER_NEVER])
+@pytest.mark.parametrize("whole", [True, False])
+def test_how_an_array_ends_is_in_its_fields_and_not_in_its_reason(why: Why, whole: bool) -> None:
+    """One element has failed: the array is cancelled where it was cancelled as a whole, whatever its reason says."""
+    site = Site(gpus=2)
+    site.step(submitted("0-9"))
+    site.end(site.running()[0], 1)
+    site.step(CancelRequested(ARRAY, "ann", () if whole else ((4, 9),)))
+    told = site.live[ARRAY].copied()
+    told.reason = Reason(why)
+    site.live[ARRAY] = told
+    site.restart()
+    site.run_out()
+    assert site.ended[ARRAY].state is (JobState.CANCELLED if whole else JobState.FAILED)
 
 
 def test_elements_that_are_no_jobs_yet_are_cancelled_without_becoming_any() -> None:

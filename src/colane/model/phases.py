@@ -49,6 +49,7 @@ class Array(NamedTuple):
         failed: How many have ended in another way without being cancelled.
         cancelled: How many were cancelled, those that were never jobs included.
         all_started: Whether each has started, or has ended without.
+        is_cancelled: Whether it was cancelled as a whole, so that it ends as that whatever its elements do.
     """
 
     indexes: str
@@ -60,6 +61,7 @@ class Array(NamedTuple):
     failed: int = 0
     cancelled: int = 0
     all_started: bool = False
+    is_cancelled: bool = False
 
 
 class Attempt(NamedTuple):

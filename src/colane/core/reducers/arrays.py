@@ -190,7 +190,8 @@ def cancel(step: Step, job: Job, elements: tuple[Ordinals, ...], reason: Reason)
     told = reason
     if elements:
         told = Reason(Why.ARRAY_CUT, {"number": arrays.number_of(elements), **reason.facts})
-    step.put(move(job, JobState.QUEUED, step.now_s, told))
+    marked = with_array(job, array._replace(is_cancelled=array.is_cancelled or not elements))
+    step.put(move(marked, JobState.QUEUED, step.now_s, told))
     for ordinal in _waited_for(step, job, array, wanted):
         touch(step, element_id(job.id, ordinal))
     job = step.state.jobs[job.id]
@@ -217,9 +218,8 @@ def _end(step: Step, job: Job, array: Array) -> None:
     facts: dict[str, str | int | float] = {
         "count": array.size, "ok": array.succeeded, "failed": array.failed, "cancelled": array.cancelled,
     }  # fmt: skip
-    was_cancelled = job.reason is not None and job.reason.why in {Why.CANCELLED, Why.AFTER_NEVER}
-    to = JobState.CANCELLED if was_cancelled or array.cancelled else JobState.SUCCEEDED
-    to = JobState.FAILED if array.failed and not was_cancelled else to
+    to = JobState.CANCELLED if array.is_cancelled or array.cancelled else JobState.SUCCEEDED
+    to = JobState.FAILED if array.failed and not array.is_cancelled else to
     step.put(with_array(job, array._replace(all_started=True)))
     step.leave(step.state.jobs[job.id], to, Reason(Why.ARRAY_ENDED, facts))
 
