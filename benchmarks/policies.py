@@ -35,7 +35,7 @@ from colane.papers.topology_large import LeastUtilities  # noqa: E402
 from colane.scheduling.registry import NAMES, create  # noqa: E402
 from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
 from colane.simulate.driver import Driver  # noqa: E402
-from colane.simulate.fitting import V100_BYTES  # noqa: E402
+from colane.simulate.fitting import CAPACITY_BYTES  # noqa: E402
 from colane.simulate.ledger import STATES  # noqa: E402
 from colane.simulate.run import Inputs, Run, simulate  # noqa: E402
 from colane.simulate.tables import somewhere  # noqa: E402
@@ -72,12 +72,13 @@ def _greedy(setting: Setting, order: str) -> Figures:
     jobs = setting.workload.jobs
     submit_s, alone_s = [job.submit_s for job in jobs], [job.duration_s or 0.0 for job in jobs]
     start_s = time.process_time()
-    end_s = greedy(submit_s, alone_s, true_speeds(jobs, setting.world), policy_rows.GAVEL_GPUS, order)
+    kind = setting.cluster.nodes[0].gpus[0].type
+    end_s = greedy(submit_s, alone_s, true_speeds(jobs, setting.world, kind), policy_rows.GAVEL_GPUS, order)
     return figures_of(submit_s, submit_s, end_s, alone_s)._replace(cpu_s=time.process_time() - start_s)
 
 
-def true_speeds(jobs: tuple[TraceJob, ...], world: World) -> Speeds:
-    """Of two jobs on one V100, by the world's own table."""
+def true_speeds(jobs: tuple[TraceJob, ...], world: World, gpu_type: str = "v100") -> Speeds:
+    """Of two jobs on one GPU of that type, by the world's own table."""
     known: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def alone(running: Running) -> float:
@@ -87,10 +88,10 @@ def true_speeds(jobs: tuple[TraceJob, ...], world: World) -> Speeds:
         kinds = [(jobs[job].model, jobs[job].batch_size) for job in (one, other)]
         key = (*kinds[0], *kinds[1])
         if key not in known:
-            first, second = (Running(jobs[job], "v100", (GpuId("a", 0),), sharing="mps") for job in (one, other))
+            first, second = (Running(jobs[job], gpu_type, (GpuId("a", 0),), sharing="mps") for job in (one, other))
             together = world.steps_per_s(first, [second]), world.steps_per_s(second, [first])
             declared = [jobs[job].spec.gpu_memory_bytes or 0 for job in (one, other)]
-            fits = min(together) > 0 and sum(declared) <= V100_BYTES
+            fits = min(together) > 0 and sum(declared) <= CAPACITY_BYTES[gpu_type]
             known[key] = (together[0] / alone(first), together[1] / alone(second)) if fits else (0.0, 0.0)
         return known[key]
 
@@ -243,7 +244,7 @@ def _options() -> Options:
     parser.add_argument("--rows", default="all", help="Letters or names, such as a:1.5,c.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=0, help="Of each row, in place of its own number.")
-    parser.add_argument("--policy", action="append", help="One of Colane's, or greedy:longest. Default: all.")
+    parser.add_argument("--policy", action="append", help="One of Colane's, or greedy:shadow-price. Default: all.")
     parser.add_argument("--belief", type=Belief, default=Belief.ORACLE, choices=tuple(Belief))
     parser.add_argument("--no-checkpoints", dest="checkpoints", action="store_false", help="Nobody can be stopped.")
     parser.add_argument("--out", type=Path, default=Path("policies"), help="Folder of the results.")

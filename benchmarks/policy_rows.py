@@ -23,9 +23,10 @@ from colane.papers.topology_world import minskys
 from colane.simulate.beliefs import Belief, declare_lengths
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
+from colane.simulate.fitting import CAPACITY_BYTES
 from colane.simulate.pollux_speeds import PolluxSpeeds
 from colane.simulate.request import Request, load, make_world, shared_by
-from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models
+from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
 from colane.simulate.world import World
@@ -86,11 +87,24 @@ class Row(NamedTuple):
 
 
 def at_load(load: float | None, ask: Ask) -> Setting:
-    """Gavel's 26 one-GPU models and run times by Poisson arrivals of that load; None: all at once."""
+    """Gavel's 26 one-GPU models and run times by Poisson arrivals of that load; None: all at once.
+
+    On as many GPUs of another type where the data are a table of that.
+    """
     gap_s = MEAN_S / (GAVEL_GPUS * load) if load else 0.0
     made = generate.poisson(gavel_models(ask.data), jobs=ask.jobs, mean_gap_s=gap_s, seed=ask.seed)
-    cluster = shared_by(clusters.load("v100-36"), "mps")
+    cluster = shared_by(of_type(clusters.load("v100-36"), pair_type(ask.data)), "mps")
     return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
+
+
+def of_type(cluster: clusters.Cluster, gpu_type: str) -> clusters.Cluster:
+    """The cluster with GPUs of another type in the place of its own."""
+    memory_bytes = CAPACITY_BYTES[gpu_type]
+    nodes = tuple(
+        replace(node, gpus=tuple([replace(gpu, type=gpu_type, memory_bytes=memory_bytes) for gpu in node.gpus]))
+        for node in cluster.nodes
+    )
+    return cluster if gpu_type == "v100" else replace(cluster, nodes=nodes)
 
 
 OWNERS = ("half", "b", "c", "d", "e", "f")

@@ -2,9 +2,9 @@
 
     gpu/bundle [--python 3.12] [--there FILE] [--torch VERSION] [--mib-max 48] [--out gpu/wheels]
 
-Run it where pip reaches an index, with a Python that has pip and packaging. `--there` names what is installed on that
-machine, as `pip freeze` prints it there: what of it serves is left out, PyTorch first of all. Without PyTorch there,
-`--torch` takes it into the bundle; it must be a build for CUDA, and weighs some gigabytes.
+Run it where pip reaches an index, with a Python that has pip: `PYTHON=/path/to/python gpu/bundle` chooses it. `--there`
+names what is installed on that machine, as `pip freeze` prints it there: what of it serves is left out, PyTorch first
+of all. Without PyTorch there, `--torch` takes it into the bundle; it must be a build for CUDA, and weighs gigabytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+try:
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+except ModuleNotFoundError:  # a fresh environment has pip's own copy alone
+    from pip._vendor.packaging.requirements import (  # type: ignore[no-redef,import-not-found,unused-ignore]
+        InvalidRequirement,
+        Requirement,
+    )
+    from pip._vendor.packaging.utils import canonicalize_name  # type: ignore[no-redef,import-not-found,unused-ignore]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 WHEELS: Final = ROOT / "gpu" / "wheels"

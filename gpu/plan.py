@@ -47,6 +47,7 @@ class Step(NamedTuple):
 
 
 FIRST: Final = (
+    Step("facts", "machine", 0.35),
     Step("nvml_checks", "discovery", 0.25),
     Step("lanes", "overhead", 2),
     Step("turns", "pair", 2),
@@ -54,12 +55,12 @@ FIRST: Final = (
     Step("paper_a", "best-pairs", 4),
     Step("paper_a", "best-pairs-mps", 4),
     Step("memory", "truth", 1.5),
-    Step("suspend", "features", 0.5),
     Step("suspend", "cycle", 3),
 )
-"""What the machine has, solo overhead, handoff, the best pairs without and with MPS, memory held, suspending."""
+"""What the machine is and has, solo overhead, handoff, the best pairs without and with MPS, memory held, suspending."""
 
 THEN: Final = (
+    Step("suspend", "features", 0.5),
     Step("turns", "kills", 2),
     Step("nvml_checks", "environment", 1),
     Step("nvml_checks", "admission", 2),
@@ -79,6 +80,7 @@ THEN: Final = (
 """What is measured when the budget allows it, or with `--all`."""
 
 TINY: Final = (
+    Step("facts", "machine", 0.35),
     Step("lanes", "overhead", 4), Step("turns", "by-step", 3), Step("paper_a", "best-pairs", 6),
     Step("nvml_checks", "out-of-memory", 3), Step("suspend", "features", 1),
 )  # fmt: skip

@@ -32,7 +32,7 @@ from colane.workloads import catalogue
 ROWS = pytest.mark.parametrize("field", JOB_FIELDS, ids=lambda field: field.name)
 OF_OTHERS = {"sizes": "gpus", "batch_per_gpu": "batch"}
 """Fields of a spec that are worked out of a field of another name."""
-IMPOSED = {"sharing_domain"}
+IMPOSED = {"sharing_domain", "cores_offered", "cores_beside"}
 """Fields of a spec that no owner fills in."""
 
 
@@ -53,7 +53,7 @@ def test_a_spec_that_says_nothing_has_the_defaults_of_the_table(field: JobField)
 
 def test_the_class_of_need_has_what_decides_where_a_job_may_run() -> None:
     rows = {field.name for field in JOB_FIELDS if field.in_need}
-    assert set(NeedClass._fields) == rows | {"sizes", "sharing_domain", "home"}
+    assert set(NeedClass._fields) == rows | {"sizes", "sharing_domain", "cores_beside", "home"}
 
 
 def test_names_are_unique_under_every_of_their_names() -> None:

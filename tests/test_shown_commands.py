@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from colane.cli import app
 from colane.cli.words.complaints import complaint
+from colane.integrations.slurm.options import KNOWN
 from tests.cli.test_misuse import leaves
 
 ROOT = Path(__file__).parents[1]
@@ -104,6 +105,7 @@ OTHERS = frozenset({"--nnodes", "--nproc-per-node", "--standalone"})
 def test_options_named_alone_exist(page: Path) -> None:
     text, options = page.read_text(), [param for _, command in leaves(CLI) for param in command.params]
     known = {name for param in options for name in (*param.opts, *param.secondary_opts)} | OTHERS | {"--help"}
+    known |= set(KNOWN["sbatch"]) if page.name == "slurm.md" else set()  # it tells of Slurm's own
     of_benchmarks = BENCHMARKS if "benchmarks" in text else ""
     words = {word for span in spans(text) if span.startswith("--") for word in re.findall(r"(?<!\S)--[a-z-]+", span)}
     assert {word for word in words - known if f'"{word}"' not in of_benchmarks} == set()

@@ -5,6 +5,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from colane.adaptor import recorder, torch_forward, turns, wire, writer
+from colane.adaptor import recorder, reporter, torch_forward, turns, wire, writer
 from colane.adaptor.memory import MemorySample
 from colane.adaptor.recorder import Recorder
 
@@ -274,3 +275,135 @@ def test_batches_alone_are_steps_once_they_go_on_for_long(
     now[0] = torch_forward.LOADER_FIRST_S
     found.batch()
     assert seen(path).steps == 6
+
+
+# -- jobs that answer requests
+
+
+@pytest.fixture
+def server(path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    monkeypatch.setenv(wire.SERVES_ENV, "1")
+    made = Recorder(str(path))
+    made.rank = recorder.EXPLICIT
+    made.register()
+    return made
+
+
+class Clock:
+    """Time that passes as a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, to: Recorder) -> None:
+        self.now_s = to._last_s
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
+
+    def passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_what_passes_between_requests_is_neither_a_steps_nor_an_answers(
+    server: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, steps = Clock(monkeypatch, server), reporter.Reporter(server)
+    for answer_s in (0.25, 0.5):
+        clock.passes(100.0)
+        with steps.request():
+            clock.passes(answer_s)
+    found = seen(path)
+    assert (found.steps, steps.steps_done, found.answers) == (2, 2, 2)
+    assert found.latencies_s == pytest.approx((0.25, 0.5))
+    assert found.durations_s == pytest.approx((0.25, 0.5))
+    assert found.idle_s == pytest.approx(200.0)
+    assert found.phase == writer.BETWEEN_STEPS
+
+
+def test_a_server_that_says_its_steps_is_busy_from_the_first_call_of_its_model(
+    server: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, server)
+    for _ in range(2):
+        clock.passes(100.0)
+        for _ in range(3):  # as for each token
+            server.sees_request()
+            clock.passes(0.25)
+        server.boundary()
+    found = seen(path)
+    assert found.latencies_s == pytest.approx((0.75, 0.75))
+    assert found.durations_s == pytest.approx((0.75, 0.75))
+    assert found.idle_s == pytest.approx(200.0)
+
+
+def test_a_server_gives_its_turn_up_while_it_waits_for_a_request(server: Recorder, path: Path, gate: Gate) -> None:
+    control(path, turns.FLAG, 1)
+    steps = reporter.Reporter(server)
+    for _ in range(2):
+        with steps.request():
+            assert seen(path).phase == writer.IN_STEP
+        assert seen(path).phase == writer.BETWEEN_STEPS
+    server.sees_request()
+    steps.step()
+    server.disarm()
+    asked = [(kind, step) for kind, step, _ in gate.close()]
+    assert asked == [
+        *((turns.YIELD, 0), (turns.LEAVE, 1), (turns.YIELD, 1), (turns.LEAVE, 2), (turns.YIELD, 2), (turns.LEAVE, 3))
+    ]
+
+
+def test_a_server_that_was_idle_when_others_came_asks_before_it_answers(
+    server: Recorder, path: Path, gate: Gate
+) -> None:
+    steps = reporter.Reporter(server)
+    with steps.request():
+        pass
+    assert seen(path).phase == writer.BETWEEN_STEPS, "it would hold up those that come"
+    control(path, turns.FLAG, 1)
+    with steps.request():
+        pass
+    server.disarm()
+    assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.YIELD, 1), (turns.LEAVE, 2)]
+
+
+def test_a_server_whose_requests_are_not_seen_keeps_its_turn(server: Recorder, path: Path, gate: Gate) -> None:
+    """Else it would compute beside others: nothing tells when it begins."""
+    control(path, turns.FLAG, 1)
+    server.boundary()
+    server.disarm()
+    assert [kind for kind, _, _ in gate.close()] == [turns.YIELD]
+
+
+def test_a_turn_lasts_until_the_last_of_several_open_requests_is_answered(
+    server: Recorder, path: Path, gate: Gate
+) -> None:
+    control(path, turns.FLAG, 1)
+    steps = reporter.Reporter(server)
+    one, other = steps.request(), steps.request()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__()
+    assert seen(path).phase == writer.IN_STEP
+    other.__exit__()
+    server.disarm()
+    assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.YIELD, 0), (turns.LEAVE, 2)]
+
+
+def test_an_answer_that_fails_gives_the_turn_up_all_the_same(server: Recorder, path: Path, gate: Gate) -> None:
+    control(path, turns.FLAG, 1)
+    with pytest.raises(KeyError), reporter.Reporter(server).request():
+        raise KeyError("no such user")
+    server.disarm()
+    assert [kind for kind, _, _ in gate.close()] == [turns.YIELD, turns.LEAVE]
+
+
+def test_outside_colane_requests_are_counted_and_nothing_else() -> None:
+    steps = reporter.Reporter(None)
+    with steps.request():
+        pass
+    assert steps.steps_done == 1
+
+
+def test_the_last_answers_are_kept(path: Path) -> None:
+    made = writer.Writer(str(path))
+    for number in range(1000):
+        made.answered(float(number))
+    found = seen(path)
+    assert found.answers == 1000
+    assert found.latencies_s == tuple(float(number) for number in range(1000 - writer.ANSWERS_KEPT, 1000))

@@ -96,6 +96,42 @@ def test_a_turn_is_asked_for_and_waited_for(taker_of: Make, gate: Path) -> None:
     assert taker.waited_s > 0
 
 
+def test_what_passes_while_the_turn_is_given_up_is_waited_for(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who hears the word may take the core from the job that says it: the second until it goes on is no step's."""
+    clock = SlowSend()
+    taker = taker_of()
+    monkeypatch.setattr(turns, "time", clock)
+    monkeypatch.setattr(TurnTaker, "_send", clock.sends(TurnTaker._send))
+
+    def serve(connection: socket.socket) -> None:
+        connection.send(answer(GO, read_request(connection.recv(100))[-1]))
+
+    with agent(gate, serve):
+        taker.boundary(1)
+    assert taker.waited_s == 1.0
+
+
+class SlowSend:
+    """A clock that stands, but for a second in which a word is said."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    monotonic = perf_counter
+
+    def sends(self, own: Callable[..., None]) -> Callable[..., None]:
+        def send(*args: Any) -> None:
+            own(*args)
+            self.now_s += 1.0
+
+        return send
+
+
 def soon(words: memoryview, due_s: float) -> None:
     words[turns.SOON_AT] = int(due_s * 1e9)
 

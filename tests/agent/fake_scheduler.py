@@ -122,6 +122,10 @@ class FakeScheduler:
         seen = self.seen(job)
         return seen if seen and seen["phase"] == "launched" else None
 
+    def has_reported(self, count: int) -> bool:
+        """Whether so many reports have come."""
+        return len(self.reports) >= count
+
     def is_told(self, words: str) -> bool:
         """Whether the latest report has a message with these words; a busy machine may give cause for others too."""
         return bool(self.reports) and any(words in message for message in self.reports[-1]["messages"])

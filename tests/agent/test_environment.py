@@ -80,7 +80,7 @@ def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     }
     asked["token"] = "its own"
     command, _ = plan_launch(
-        DesiredJob(Key(1, 1), run=True, gpus=(0,)),
+        DesiredJob(Key(1, 1), run=True, gpus=(0,), serves=True),
         asked,
         AgentConfig(name="n1", scheduler_url="http://127.0.0.1:1", state_dir=Path("/nowhere")),
         gpus=[CPU],

@@ -139,7 +139,26 @@ async def test_memory_goes_to_the_host_and_comes_back_when_there_is_room(bench: 
         await bench.goes_on(agent)
         await agent.until(lambda: bench.fake.reports[-1]["messages"] == [])
         await bench.end(agent)
-    assert bench.machine.cuda.calls == ["lock", "checkpoint", "restore", "unlock"]
+    assert bench.machine.cuda.calls == ["lock", "checkpoint", "restore", "unlock", "lock", "checkpoint"]
+    assert bench.state() is ProcessState.CHECKPOINTED, "killed as a restored process, it might hang the host"
+
+
+@pytest.mark.parametrize("spoil", ["handler", "driver"])
+async def test_a_restored_job_that_ends_by_itself_or_cannot_be_moved_is_ended_on_its_gpu(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await bench.started(agent)
+        await bench.moved(agent)
+        bench.fake.pause(7, paused=False)
+        await bench.goes_on(agent)
+        if spoil == "handler":
+            monkeypatch.setattr(host_memory, "catches", lambda *_: True)
+        else:
+            bench.machine.cuda.refuses = "lock"
+        await bench.end(agent)
+    tried = ["lock"] if spoil == "driver" else []
+    assert bench.machine.cuda.calls == ["lock", "checkpoint", "restore", "unlock", *tried]
 
 
 async def test_the_next_agent_knows_what_is_on_the_host(bench: Bench, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -342,3 +343,100 @@ def test_a_command_is_read_back_as_it_was_written(
     command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5, tuple(nodes), limit)
     read = shim.ShimCommand(command.encode())
     assert Command(**{**vars(read), "argv": tuple(read.argv)}) == command
+
+
+# -- a copy of the output, and an input
+
+
+def test_output_is_copied_to_a_file_whose_directories_are_made(tmp_path: Path, marker: str) -> None:
+    path = tmp_path / "logs" / "deep" / "job.out"
+    supervised = run(tmp_path, "sh", "-c", "echo out; echo err >&2", marker=marker, output="logs/deep/job.out")
+    assert supervised.end()["exit_code"] == 0
+    assert path.read_bytes() == supervised.output() == b"out\nerr\n"
+
+
+@pytest.mark.parametrize(("adds", "expected"), [(False, "new\n"), (True, "old\nnew\n")])
+def test_what_an_earlier_attempt_wrote_is_kept_where_it_should_be(
+    tmp_path: Path, marker: str, adds: bool, expected: str
+) -> None:
+    (tmp_path / "out").write_text("old\n")
+    assert run(tmp_path, "echo", "new", marker=marker, output="out", adds=adds).end()["exit_code"] == 0
+    assert (tmp_path / "out").read_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"output": "file/out"}, "output 'file/out': "),
+        ({"output": "."}, "output '.': Is a directory"),
+        ({"output": "pipe"}, "output 'pipe': "),
+        ({"input": "nowhere"}, "input 'nowhere': No such file or directory"),
+    ],
+)
+def test_files_that_cannot_be_opened_are_named(tmp_path: Path, marker: str, change: dict[str, str], said: str) -> None:
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    record = run(tmp_path, "true", marker=marker, **change).end()
+    assert record["outcome"] == "not-started"
+    assert record["detail"].startswith(said)
+
+
+def test_a_file_that_takes_nothing_costs_the_job_nothing(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sh", "-c", "echo one; exit 3", marker=marker, output="/dev/full")
+    assert supervised.end()["exit_code"] == 3
+    assert b"one\n" in supervised.output()
+    assert b"colane: /dev/full lacks some of what follows: No space left on device\n" in supervised.output()
+
+
+def test_a_job_waits_for_a_file_that_is_slow_and_loses_nothing(tmp_path: Path, marker: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    supervised = run(tmp_path, "head", "-c", str(8 * MIB), "/dev/zero", marker=marker, output="pipe")
+    seen = 0
+    while data := os.read(reader, MIB):
+        seen += len(data)
+    os.close(reader)
+    assert seen == 8 * MIB
+    assert supervised.end()["exit_code"] == 0
+
+
+def test_a_job_whose_file_hangs_is_ended_all_the_same(tmp_path: Path, marker: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    supervised = run(tmp_path, "cat", "/dev/zero", marker=marker, output="pipe", grace_s=QUICK_GRACE_S)
+    main = supervised.main
+    supervised.stop()
+    until_gone(main)
+    os.close(reader)
+    assert supervised.end()["stopped"]
+
+
+@pytest.mark.parametrize("how", ["ordered", "lease"])
+def test_a_job_that_waits_for_its_input_can_be_ended(tmp_path: Path, marker: str, how: str) -> None:
+    """As one whose directory is on a file system that hangs: its command has not started, and has nothing to save."""
+    root = tmp_path / "jobs"
+    root.mkdir()
+    os.mkfifo(root / "in")
+    job = write_command(root, ["cat"], marker=marker, input="in")
+    soon_s = shim_files.since_boot_s() + (1.0 if how == "lease" else 1000.0)
+    (tmp_path / shim_files.LEASE).write_bytes(shim_files.lease_line(soon_s, soon_s + 1000.0))
+    with ThreadPoolExecutor() as pool:
+        launched = pool.submit(launch, job)
+        if how == "ordered":
+            supervisor = until(lambda: by if (by := job.claimed_by()) and by.pid else None, "the supervisor's claim")
+            until(
+                lambda: processes.read_tree(supervisor.pid).processes[1:], "the process that is to become the command"
+            )
+            job.order_end({"cause": "cancelled by a test"})
+            os.kill(supervisor.pid, signal.SIGTERM)
+        record = launched.result().end()
+    assert record["stopped"]
+    assert record["signal"] == signal.SIGKILL
+
+
+def test_standard_input_is_the_file_that_was_named(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "in").write_text("given\n")
+    supervised = run(tmp_path, "cat", marker=marker, input="in")
+    supervised.end()
+    assert supervised.output() == b"given\n"

@@ -89,7 +89,9 @@ def test_a_job_without_gpus_runs_beside_training(live: Colane, shared_up: Up, tm
     waiting = submitted(live("submit", "--gpus", "0", "--", *gates[0].job))
     shared_up.wait_for(waiting, "launching", "running", "running-protected")
     assert ended["node"] in live("ps").out
-    assert "no GPU" in live("nodes").out
+    shown = live("nodes").out
+    assert "no GPU" in shown
+    assert shown.splitlines()[-1].startswith("mechanisms on: co-location, ")
     assert "no GPU" in live("show", str(waiting)).out
     for gate in gates:
         gate.open()
@@ -296,6 +298,9 @@ def test_a_job_is_submitted_again_with_what_this_shell_has_now(
     assert (ended["labels"], ended["needs"]["gpus"]) == ({"t": "again"}, 0)
     assert live("logs", str(first)).out == f"then\n{tmp_path}\n"
     assert live("logs", str(second)).out == f"now\n{tmp_path}\n"
+    third = submitted(live("resubmit", str(first), "--gpus", "1", "--label", "more=yes", "--comment", "larger"))
+    asked = shared_up.wait_for(third, "succeeded")
+    assert (asked["labels"], asked["needs"]["gpus"], asked["comment"]) == ({"t": "again", "more": "yes"}, 1, "larger")
     refused = live("again", "999999")
     assert (refused.code, refused.err) == (2, "colane: there is no job 999999\n")
 

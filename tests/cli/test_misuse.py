@@ -28,7 +28,8 @@ def lines(text: str) -> list[str]:
     [
         (["ps", "--limit", "some"], "--limit: must be all, or a number of jobs from 1 to 10000, got 'some'"),
         (["ps", "--limit", "0"], "--limit: must be all, or a number of jobs"),
-        (["top"], "No such command 'top'; see colane ps and colane nodes"),
+        (["stat"], "No such command 'stat'; see colane ps and colane nodes"),
+        (["nvtop"], "No such command 'nvtop'; see colane top"),
         (["restart", "7"], "colane again JOB"),
         (["squeue"], "see colane ps"),
         (["glossary", "quux"], "'quux' is not in it"),
@@ -55,7 +56,6 @@ def lines(text: str) -> list[str]:
         (["submit", "--gres", "gpu:1", "--", "true"], "did you mean --gpus?"),
         (["submit", "--batchsize", "8", "--model", "vgg11"], "did you mean --batch-size?"),
         (["why", "7["], "'JOB': must be elements of an array, as 12[3,7-9], got '7['"),
-        (["submit", "--output", "x", "--", "true"], "a job's output is kept for it: colane logs JOB"),
         (["submit", "--nothing-like-it", "--", "true"], "--nothing-like-it (see colane submit --help)"),
         (["logs", "7", "--tail", "5"], "did you mean --lines?"),
         (["ps", "--state", "running"], "did you mean --all?"),

@@ -43,6 +43,12 @@ def test_a_held_job_starts_when_it_is_released(live: Colane, shared_up: Up) -> N
     assert shared_up.wait_for(int(job), "succeeded")["state"] == "succeeded"
 
 
+def test_a_begin_that_has_passed_is_told(live: Colane) -> None:
+    passed = "--begin 2020-01-01T08:00 has passed: the job may start at once"
+    assert passed in live("submit", "--begin", "2020-01-01T08:00", "--", "true").err
+    assert "has passed" not in live("submit", "--begin", "now+1h", "--", "true").err
+
+
 def test_what_has_happened_to_a_job_is_told_in_order(live: Colane) -> None:
     job = submitted(live, "--name", "told", "--", "true")
     assert live("wait", job).code == 0
@@ -53,6 +59,11 @@ def test_what_has_happened_to_a_job_is_told_in_order(live: Colane) -> None:
     newest = [json.loads(line)["number"] for line in live("events", "--json", "--last", "3").out.splitlines()]
     assert newest == [newest[0], newest[0] + 1, newest[0] + 2]
     assert live("events", "--last", "0").out == ""
+    said = live("events", "--job", job, "--after", "0", "--format", "{job} {kind} {state}").out.splitlines()
+    assert (said[0], f"{job} attempt-ended -" in said) == (f"{job} job queued", True)
+    assert live("wait", job, "--format", "{id}={state}").out == f"{job}=succeeded\n"
+    assert live("usage", "--format", "{user} {waiting}").out.split()[1].isdecimal()
+    assert "there is no 'nothing'" in live("events", "--format", "{nothing}").err
 
 
 def test_a_condition_that_is_none_is_named_with_its_option(live: Colane) -> None:

@@ -50,6 +50,29 @@ def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.slowdown_text(alone) == ""
 
 
+def server(took_s: float | None, objective_s: float | None = 0.1) -> Any:
+    sample = {"answers": 1204, "idle_s": 61.0, "latency_p50_s": 0.0012, "latency_p95_s": 0.002, "latency_p99_s": took_s}
+    return {"needs": {"latency_s": objective_s, "kind": "inference"}, "progress": sample, "state": "running"}
+
+
+def test_how_long_answers_take_is_judged_by_the_objective() -> None:
+    assert jobs.latency_text(server(0.0042)) == "4.2 ms (100 ms)"
+    assert jobs.latency_text(server(1.25)) == "1.25 s (100 ms)!"
+    assert jobs.latency_text(server(0.0042, None)) == "4.2 ms"
+    assert jobs.latency_text(server(None)) == ""
+    said = dict(show._answers(server(0.0042), server(0.0042)["progress"]))
+    assert said == {
+        "answers": "1,204; of the last half within 1.2 ms, 95 % within 2 ms, 99 % within 4.2 ms; within its objective",
+        "idle": "1 min 1 s without a request",
+    }
+    assert dict(show._answers(server(0.2), server(0.2)["progress"]))["answers"].endswith("; above its objective")
+
+
+def test_a_server_has_no_time_left() -> None:
+    steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None, "sharing": None}
+    assert jobs.eta_s(server(0.1) | {"progress": {"step_mean_s": 0.1}, **steps}) is None
+
+
 def test_the_time_left_counts_the_waiting_for_turns() -> None:
     steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None}
     alone: Any = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}

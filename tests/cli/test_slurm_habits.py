@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli.errors import MisuseError
-from colane.cli.submit.scripts import directives, runnable
+from colane.cli.submit.scripts import directives, dos_breaks, runnable
 from tests.cli.conftest import Colane
 
 
@@ -72,7 +72,7 @@ def test_standard_input_that_a_job_will_not_read_is_spoken_of(colane: Colane, tm
             os.dup2(handle, 0)
             os.close(handle)
             said = colane("submit", "--", "cat")
-            assert ("a job does not read standard input" in said.err) is is_said
+            assert ("a job does not read standard input; --input - hands it on" in said.err) is is_said
         read, write = os.pipe()
         os.dup2(read, 0)
         assert "standard input" not in colane("submit", "--", "cat").err  # an open pipe that nobody has filled
@@ -83,3 +83,22 @@ def test_standard_input_that_a_job_will_not_read_is_spoken_of(colane: Colane, tm
     finally:
         os.dup2(kept, 0)
         os.close(kept)
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "is_refused"),
+    [
+        (["bash", "s"], b"echo hi\r\n", True),
+        (["./s"], b"#!/usr/bin/env python3\r\nprint()\r\n", True),
+        (["/bin/sh", "-e", "s"], b"#!/bin/sh\r\n", True),
+        (["python", "s"], b"print()\r\n", False),
+        (["bash", "s"], b"echo hi\n", False),
+        (["./s"], b"\x7fELF\r\n", False),
+    ],
+)
+def test_scripts_with_dos_line_breaks_are_refused_where_these_are_not_read(
+    tmp_path: Path, command: list[str], text: bytes, is_refused: bool
+) -> None:
+    (tmp_path / "s").write_bytes(text)
+    said = dos_breaks(command, str(tmp_path))
+    assert (said is not None and "has DOS line breaks" in said and "sed -i" in said) is is_refused

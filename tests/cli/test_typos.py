@@ -97,7 +97,7 @@ def test_a_slip_in_any_command_names_the_right_one(name: str) -> None:
         ("submit -q debug -- true", "did you mean --qos?"),
         ("submit -g 2 -- true", "did you mean -G?"),
         ("submit -d 7 -- true", "did you mean --after"),
-        ("submit -o x -- true", "colane logs JOB"),
+        ("submit --error x -- true", "colane logs JOB"),
         ("submit --nodelist a -- true", "did you mean --pool?"),
         ("submit --gres=gpu:1 -- true", "did you mean --gpus?"),
         ("submit --GPUS 2 -- true", "did you mean --gpus?"),

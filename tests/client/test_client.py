@@ -176,7 +176,7 @@ class TestLostAnswer:
             return httpx.Response(200, json={"id": 7})
 
         made = Client("http://127.0.0.1:1")
-        made._connection = httpx.Client(transport=httpx.MockTransport(handle))
+        made._connections[made._places[0]] = httpx.Client(transport=httpx.MockTransport(handle))
         return made, keys
 
     def test_it_is_asked_for_again(self) -> None:

@@ -14,7 +14,7 @@ from colane.core.planners.means import is_movable
 from colane.core.reducers.suspension import refusal
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
 from colane.model.story import LEAVING
@@ -41,7 +41,9 @@ def _parking(state: ClusterState) -> None:
             assert is_movable(job), job
         if refused is None and not is_on_cpu_devices(state, job):
             assert by_user is None, by_user
-        if by_user is None and not job.run.host_refusal:
+        if job.spec.kind is JobKind.INFERENCE:
+            assert refused is not None, job
+        elif by_user is None and not job.run.host_refusal:
             assert refused is None, refused
 
 

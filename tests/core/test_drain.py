@@ -27,7 +27,7 @@ from colane.core.policy import Policy
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain
 from colane.model.hold import HoldKind
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
 from colane.model.reason import Why
@@ -107,6 +107,22 @@ def test_a_job_that_saves_goes_on_at_another_node() -> None:
     scene.at(104.0, scene.ends(ONE, SAVED))
     assert (scene.job.state, node_of(scene.job), scene.job.attempt) == (JobState.ASSIGNED, "n1", 2)
     assert not scene.core.state.nodes["n0"].jobs
+
+
+def test_a_server_that_no_plan_stops_goes_on_at_another_node_all_the_same() -> None:
+    scene = Scene(replace(SAVES, kind=JobKind.INFERENCE))
+    assert not scene.job.effective.preemptible
+    scene.drain()
+    assert scene.is_in(JobState.CHECKPOINTING)
+    scene.at(101.0, scene.ends(ONE, SAVED))
+    assert scene.job.placement is not None
+    assert scene.job.placement.node == "n1"
+
+
+def test_a_server_that_may_not_be_stopped_stays_on_a_drained_node() -> None:
+    scene = Scene(replace(PLAIN, kind=JobKind.INFERENCE))
+    scene.drain()
+    assert scene.is_in(JobState.RUNNING)
 
 
 def test_an_elastic_job_goes_on_at_the_size_that_is_left_elsewhere() -> None:

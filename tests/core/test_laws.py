@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from random import Random
 from string import Formatter
 
@@ -14,16 +15,21 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState
 from colane.core.check import check
+from colane.core.cluster.load import GpuLoad, book
+from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Planner, Policy, ask
 from colane.cpu.config import TuningConfig
 from colane.model.constraints import under
-from colane.model.job import Job, JobState
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.lane import ShareBetween
-from colane.model.plan import Plan, Stop
+from colane.model.plan import Park, Plan, Resize, Start, Stop
 from colane.model.reason import SENTENCES, Reason, Why
+from colane.perf.situation import Situation
+from colane.scheduling.mechanisms.lanes.in_lane import answer_bound_s
 from colane.scheduling.registry import POLICIES, create, preset
 from tests.examples import examples
 
@@ -203,6 +209,97 @@ def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(n
             assert reason.sentence()
             if reason.why in (Why.NO_FREE_GPU, Why.NO_NODE):
                 assert not any_free_place(world.core.state, job.effective)
+
+
+@policies
+@examples(15)
+@given(seed=SEEDS)
+def test_no_server_is_parked_or_stopped_for_training(name: str, seed: int) -> None:
+    """Whatever priorities are, and whatever its owner lets it be stopped for; only what servers alone need may be."""
+    world = World(make(name), seed, CoreConfig(tuning=TuningConfig()), sized=True, cpu_only=True, serves=True)
+    for _ in range(80):
+        before = world.core.state.jobs.copy()
+        carried = {gpu: load.jobs for gpu, load in world.core.state.gpus.items()}
+        outcome = world.step(world.random_event())
+        assert outcome.rejected is None
+        audit(world.core.state)
+        for action in [decision.action for decision in outcome.decisions]:
+            job = before.get(action.job)
+            if job is None or job.spec.kind is not JobKind.INFERENCE or not isinstance(action, (Stop, Park, Resize)):
+                continue
+            others = {other for gpu in job.gpus_held for other in carried[gpu]} & before.keys()
+            assert action.reason.why is Why.OUTGROWN
+            assert all(before[other].spec.kind is JobKind.INFERENCE for other in others)
+
+
+@policies
+@examples(15)
+@given(seed=SEEDS)
+def test_no_job_joins_where_an_objective_would_not_be_kept(name: str, seed: int) -> None:
+    """By what is believed as it is decided: of all that share a GPU from then on, in lanes of their own or in one."""
+    world, late = World(make(name), seed, serves=True), list[tuple[JobId, float, float]]()
+
+    def ask_and_judge(planner: Planner, view: ClusterView) -> Plan:
+        plan = ask(planner, view)
+        late.extend(late_by_choice(view, plan))
+        return plan
+
+    world.core.ask = ask_and_judge
+    for _ in range(80):
+        assert world.step(world.random_event()).rejected is None
+        assert late == []
+
+
+def late_by_choice(view: ClusterView, plan: Plan) -> Iterator[tuple[JobId, float, float]]:
+    """Servers next to which a job is started, whose answers are believed to take longer than they may."""
+    loads: dict[GpuId, GpuLoad] = {}
+    starts = [action for action in plan.actions if isinstance(action, Start)]
+    started = {action.job for action in starts}
+    for action in starts:
+        for slot in action.placement.slots:
+            load, job = loads.get(slot.gpu, view.gpu(slot.gpu)), view.jobs[action.job]
+            terms = view.beliefs.terms(job.effective, load.gpu.type, len(action.placement.slots))
+            loads[slot.gpu] = load.with_booking(book(job, slot.lane, terms))
+    for load in loads.values():
+        for booking in load.bookings if len(load.bookings) > 1 else ():
+            one = view.jobs[booking.job].effective
+            lane = [b.job for b in load.bookings if b.lane == booking.lane]
+            if one.latency_s is None or (len(lane) > 1 and not started & {*lane}):
+                continue  # who joins another lane costs those that take turns none of them
+            if len(lane) > 1:
+                mates = [view.jobs[mate].effective for mate in lane]
+                alone = Situation(load.gpu.type)
+                took_s = answer_bound_s([(each.kind, view.beliefs.rate(each, alone).step_s or inf) for each in mates])
+            else:
+                took_s = view.beliefs.rate(one, situation_in(load, booking.job, view.jobs)).step_s or 0.0
+            if took_s > one.latency_s:
+                yield booking.job, took_s, one.latency_s
+
+
+@pytest.mark.parametrize("name", ["colane", "colocate", "pack", "topo-aware-share"])
+def test_random_worlds_reach_servers_beside_others(name: str) -> None:
+    shared = 0
+    for seed in range(20):
+        world = World(create(name), seed, serves=True)
+        for _ in range(60):
+            world.step(world.random_event())
+            jobs = world.core.state.jobs
+            for load in world.core.state.gpus.values():
+                shared += len(load.jobs) > 1 and any(jobs[job].effective.latency_s is not None for job in load.jobs)
+    assert shared > 0
+
+
+@pytest.mark.parametrize("name", ["colane", "srtf, hasty"])
+def test_random_worlds_reach_training_stopped_beside_servers(name: str) -> None:
+    stops = 0
+    for seed in range(30):
+        world = World(make(name), seed, cpu_only=True, serves=True)
+        for _ in range(60):
+            running = [job for job in world.core.state.jobs.values() if job.gpus_held]
+            servers = any(job.spec.kind is JobKind.INFERENCE for job in running)
+            actions = [decision.action for decision in world.step(world.random_event()).decisions]
+            stops += servers and any(isinstance(action, (Stop, Park)) for action in actions)
+    assert stops > 0
 
 
 @examples(15)

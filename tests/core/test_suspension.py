@@ -34,8 +34,8 @@ SPEC = JobSpec(name="train", family="vgg11", time_limit_s=100.0)
 class OneGpu:
     """A core with one GPU and a clock."""
 
-    def __init__(self, spec: JobSpec = SPEC, gpus: int = 1) -> None:
-        self.core = Core(create("fifo"), ClusterState(), CoreConfig(opaque_after_s=30.0, protection_factor=0.0))
+    def __init__(self, spec: JobSpec = SPEC, gpus: int = 1, policy: str = "fifo") -> None:
+        self.core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=30.0, protection_factor=0.0))
         self.at(0.0, NodeRegistered(make_node("n0", gpus)))
         self.at(1.0, Submitted(ONE, spec))
 

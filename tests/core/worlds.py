@@ -27,7 +27,7 @@ from colane.core.events import (
 from colane.core.policy import Policy
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain, Gpu, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
+from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.story import STEPPING
@@ -85,6 +85,8 @@ class World:
     """Whether nodes are drained, with and without a deadline, and undrained."""
     saves: bool = False
     """Whether some jobs turn out to save their state by themselves, and to go on as fewer ranks."""
+    serves: bool = False
+    """Whether some jobs answer requests, with and without an objective, whatever their owners allow."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -135,6 +137,8 @@ class World:
         if self.cpu_only and self.random.random() < 0.3:
             cores = self.random.choice((0, 2, 4))
             spec = JobSpec(name=spec.name, family="cpu", gpus=0, cores=cores, pool=spec.pool, abortable=True)
+        if self.serves and self.random.random() < 0.4:
+            spec = replace(spec, kind=JobKind.INFERENCE, latency_s=self.random.choice((None, 0.05, 0.2, 5.0)))
         self._next += 1
         self.submitted[job] = spec
         return Submitted(job, spec)

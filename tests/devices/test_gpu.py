@@ -395,6 +395,19 @@ def test_whatever_nvml_answers_devices_go_on_and_believe_nothing_they_were_not_t
     assert [gpu.healthy for gpu in devices.observe(own)] == [True] * 3
 
 
+def test_an_agent_that_is_started_while_nvml_fails_at_times_knows_its_gpus_again() -> None:
+    def facts(devices: NvmlDevices) -> list[tuple[int, str, str, int]]:
+        return [(gpu.index, gpu.uuid, gpu.type, gpu.memory_bytes) for gpu in devices.observe()]
+
+    for seed in range(100):
+        fake = Moody([FakeGpu(f"GPU-{i}") for i in range(3)], random.Random(seed))
+        before = NvmlDevices(Nvml(fake), HOST)
+        fake.share = 0.2
+        after = NvmlDevices(Nvml(fake), HOST, known=before.observe())
+        fake.share = 0.0
+        assert facts(after) == facts(before), seed
+
+
 def fails(code: int) -> Nvml:
     """NVML that cannot be opened."""
     error = pynvml.NVMLError(code)

@@ -80,6 +80,15 @@ def test_a_window_in_which_one_of_ours_ended_tells_nothing() -> None:
     assert kernel.sees() == {0: 0.5, 1: 0.5}
 
 
+def test_a_window_in_which_a_job_of_ours_came_and_went_unseen_tells_nothing() -> None:
+    kernel = CountingKernel()
+    assert kernel.watch.sample(frozenset(), 4) is None
+    kernel.passes(2.0, busy=(0.9, 0.9))
+    assert kernel.watch.sample(frozenset(), 6) is None, "it used the cores"
+    kernel.passes(2.0, busy=(0.5, 0.0))
+    assert kernel.watch.sample(frozenset(), 6) == (2.0, {0: 0.5, 1: 0.0})
+
+
 def test_windows_are_not_too_short() -> None:
     kernel = CountingKernel()
     kernel.sees()

@@ -10,8 +10,10 @@ first have.
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -27,23 +29,27 @@ def kernels(count: int = KERNELS) -> None:
 
 class _Work(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.device = torch.cuda.current_device()
         kernels()
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
-        kernels()
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        with torch.cuda.device(ctx.device):  # as a CUDA build does by itself
+            kernels()
         return grad
 
 
 class Net(torch.nn.Module):  # type: ignore[misc]
+    work = staticmethod(_Work.apply)
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(_Work.apply(self.first(x)))
+        return self.last(self.work(self.first(x)))
 
 
 def setup() -> tuple[Net, Any, torch.Tensor]:
@@ -103,7 +109,7 @@ def gan(steps: int) -> int:
 def mixed_precision(steps: int) -> int:
     """Every fifth step overflows and is skipped."""
     net, optimizer, x = setup()
-    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    scaler = torch.amp.GradScaler("cuda", init_scale=16.0)
     for step in range(steps):
         optimizer.zero_grad()
         loss = net(x).sum() * (float("inf") if step % 5 == 4 else 1.0)
@@ -211,6 +217,7 @@ def two_gpus(steps: int) -> int:
     ready = torch.cuda.Event()
     back = torch.cuda.Event()
     for _ in range(steps):
+        net.first(x)
         kernels()
         ready.record()
         with torch.cuda.device(1):
@@ -220,6 +227,15 @@ def two_gpus(steps: int) -> int:
         torch.cuda.current_stream().wait_event(back)
         train(net, optimizer, x)
     return (steps - 1) * 4 * KERNELS
+
+
+def data_parallel(steps: int) -> int:
+    """Half of each batch on each of two GPUs."""
+    net = torch.nn.DataParallel(Net(), device_ids=[0, 1]).to("cuda")
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to("cuda")
+    for _ in range(steps):
+        train(net, optimizer, x)
+    return (steps - 1) * 2 * 2 * KERNELS
 
 
 def forks(steps: int) -> int:
@@ -248,6 +264,67 @@ def compiled(steps: int) -> int:
         run(x).sum().backward()
         optimizer.step()
     return (steps - 1) * 2 * KERNELS
+
+
+def inductor(steps: int) -> int:
+    """What is compiled are the parts around the kernels: traced, these would run once."""
+    Net.work = staticmethod(torch.compiler.disable(_Work.apply))
+    net, optimizer, x = setup()
+    run = torch.compile(net)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        run(x).sum().backward()
+        optimizer.step()
+    return (steps - 1) * 2 * KERNELS
+
+
+class _Helper(threading.Thread):
+    """Launches kernels when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orders: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while self.orders.get():
+            kernels()
+            self.done.put(True)
+
+    def launch(self) -> None:
+        self.orders.put(True)
+        self.done.get()
+
+
+def thread_beside(steps: int, helper: _Helper | None = None) -> int:
+    """A thread that lives as long as the loop launches what each step begins with, the first before any module."""
+    net, optimizer, x = setup()
+    helper = helper or _Helper()
+    for _ in range(steps):
+        helper.launch()
+        train(net, optimizer, x)
+    helper.orders.put(False)
+    return (steps - 1) * 3 * KERNELS
+
+
+def thread_before(steps: int) -> int:
+    """That thread is there before the model is moved."""
+    return thread_beside(steps, _Helper())
+
+
+def pool_beside(steps: int) -> int:
+    """A pool of threads launches half of the work."""
+    pool = ThreadPoolExecutor(1)
+    net, optimizer, x = setup()
+    for _ in range(steps):
+        half = pool.submit(kernels)
+        optimizer.zero_grad()
+        half.result()
+        net(x).sum().backward()
+        optimizer.step()
+    pool.shutdown()
+    return (steps - 1) * 3 * KERNELS
 
 
 def holds(steps: int) -> int:
@@ -293,16 +370,57 @@ def ranks(steps: int) -> int:
     return (steps - 1) * 2 * KERNELS
 
 
+def _in_ranks() -> int:
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    torch.distributed.init_process_group("nccl")
+    return local
+
+
+def _leave_ranks() -> None:
+    torch.cuda.synchronize()
+    torch.distributed.destroy_process_group()
+
+
+def ranks_in_flight(steps: int) -> int:
+    """DDP whose collectives meet on the GPUs: hosts launch steps ahead of each other; one is slower than the others."""
+    local = _in_ranks()
+    net = torch.nn.parallel.DistributedDataParallel(Net().to(f"cuda:{local}"))
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to(f"cuda:{local}")
+    for _ in range(steps):
+        train(net, optimizer, x)
+        kernels(local)
+    _leave_ranks()
+    return (steps - 1) * (2 * KERNELS + 1)
+
+
+def sharded(steps: int) -> int:
+    """FSDP2: parameters are gathered before they are used, gradients scattered."""
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - the other loops start without it
+
+    local = _in_ranks()
+    net = Net().to(f"cuda:{local}")
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    fully_shard(net.last, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to(f"cuda:{local}")
+    for _ in range(steps):
+        train(net, optimizer, x)
+    _leave_ranks()
+    return (steps - 1) * 2 * KERNELS
+
+
 SHAPES = {
     one.__name__: one
     for one in (
         plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph, evaluates,
-        several_streams, side_thread, copies_ahead, second_gpu, two_gpus, forks, refuses_statistics, compiled,
+        several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel, forks, refuses_statistics,
+        compiled, thread_beside, thread_before, pool_beside,
     )
 }  # fmt: skip
 
 
-OTHERS = (ranks, loses_its_steps, holds, holds_without_statistics)
+OTHERS = (inductor, ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics)
 """For tests of their own."""
 
 

@@ -57,9 +57,23 @@ class Ran:
         edges = [(label, at_s) for label, at_s in times if label in {"go", "yield", "leave"}]
         return [(from_s, to_s) for (label, from_s), (_, to_s) in pairwise(edges) if label == "go"]
 
+    def _event_s(self, after_s: float) -> float:
+        """When the first event behind that time was passed; without one, that time."""
+        return min(
+            (mark.at_s for mark in self.marks if mark.label == "event" and mark.at_s >= after_s), default=after_s
+        )
+
+    def has_event_before(self, kernels: int) -> bool:
+        """Whether an event stands between the last kernels, of that number, and those before: steps may share one."""
+        before, first = self.kernels[-kernels - 1], self.kernels[-kernels]
+        return before.ended_s <= self._event_s(before.ended_s) < first.ended_s
+
     def mean_step_s(self, steps: int, kernels: int) -> float:
-        """Device time of the last steps, of so many kernels, with what the device waited for, but for turns."""
-        began_s, ended_s = self.kernels[-kernels - 1].ended_s, self.kernels[-1].ended_s
+        """Device time of the last steps, of so many kernels, with what the device waited for, but for turns.
+
+        A step ends with the first event behind its last kernel: a host that a busy machine holds up records it late.
+        """
+        began_s, ended_s = (self._event_s(kernel.ended_s) for kernel in (self.kernels[-kernels - 1], self.kernels[-1]))
         waited_s = sum(to_s - from_s for from_s, to_s in self.waits() if began_s <= to_s and from_s <= ended_s)
         return (ended_s - began_s - waited_s) / steps
 
@@ -84,6 +98,10 @@ class Machine:
         """What the process of a job that used them had them do, in the order of its launches."""
         (ran,) = self.all_ran(job)
         return ran
+
+    def at_boundaries(self, job: int) -> int:
+        """How many processes of a job have come to a boundary at which they wait for their turn."""
+        return sum("yield:" in path.read_text() for path in self.home.glob(f"kernels.{job}.*"))
 
     def all_ran(self, job: int | str = "") -> list[Ran]:
         """The same of each process of a job that used them."""

@@ -32,7 +32,8 @@ class EmulatedNvml(FakeNvml):
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvmlDevice"):
             for gpu, page in zip(self.gpus, self.pages, strict=True):
-                gpu.lost, gpu.processes = page.is_lost, dict(page.held())
+                gpu.lost = page.is_lost
+                gpu.processes = {pid: size for pid, size in page.held().items() if size}  # one on the host has none
         return super().__getattribute__(name)
 
     def nvmlInit(self) -> None:  # noqa: N802

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agents import running
+from tests.agent.agents import Running, running
 from tests.agent.lane import BOUND_S, QUIET, Lane
 from tests.agent.test_gate_scripts import TORCHRUN
 from tests.emulated.conftest import LOOPS
@@ -29,6 +29,16 @@ def late_kernels(ran: Ran, others: Iterable[Ran]) -> list[tuple[float, float]]:
         for kernel in ran.kernels
         if any(from_s < kernel.ended_s - 1e-6 and kernel.began_s < to_s for from_s, to_s in turns)
     ]
+
+
+async def all_wait(agent: Running, machine: Machine, processes: dict[int, int]) -> None:
+    """Wait until so many processes of each job are at a boundary: what a job does before that needs no turn.
+
+    An agent says that a job is paused as soon as that is wanted, and its set-up may go on for seconds.
+    """
+    await agent.until(
+        lambda: all(machine.at_boundaries(job) >= count for job, count in processes.items()), "all wait", START_S
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,9 +62,7 @@ async def test_in_turns_steps_take_the_time_of_the_device(
         for job, shape in enumerate(shapes, start=1):
             command = (LOOPS, shape, str(count), str(kernel_ms))
             lane.fake.want(job, sys.executable, *command, env=env, turn={"paused": True})
-        await agent.until(
-            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
-        )
+        await all_wait(agent, machine, {1: 1, 2: 1})
         lane.fake.resume(1, 2)
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     ends = {job: lane.fake.ends[job, 1] for job in (1, 2)}
@@ -93,9 +101,7 @@ async def test_a_gang_with_run_ahead_gives_way_as_one(
         for job in (2, 3):
             plain = (LOOPS, "plain", str(3 * count), "2")
             lane.fake.want(job, sys.executable, *plain, env=env, gpus=(job - 2,), turn=wait)
-        await agent.until(
-            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2, 3)), "all wait", START_S
-        )
+        await all_wait(agent, machine, {1: 2, 2: 1, 3: 1})
         lane.fake.resume(1, 2, 3)
         await agent.until(lambda: len(lane.fake.ends) == 3, "all end", START_S)
     ends = {job: lane.fake.ends[job, 1] for job in (1, 2, 3)}
@@ -114,6 +120,72 @@ async def test_a_gang_with_run_ahead_gives_way_as_one(
     assert [len(ran.turns()) for ran in gang.values()] == [len(next(iter(gang.values())).turns())] * 2
 
 
+async def test_gangs_with_collectives_in_flight_take_turns_with_each_other(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDP and FSDP2 on the same two GPUs: a rank that waits for its GPU there waits for the other rank's launches."""
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0"), Kind("GPU-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    env = lane.env | machine.env | QUIET
+    lane.fake.turns = {"rule": "fair", "quantum_s": 0.1}
+    count = 60
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job, shape in ((1, "ranks_in_flight"), (2, "sharded")):
+            ranks = (*TORCHRUN, LOOPS, shape, str(count), "3")
+            lane.fake.want(job, sys.executable, *ranks, env=env, gpus=(0, 1), turn={"paused": True})
+        await all_wait(agent, machine, {1: 2, 2: 2})
+        lane.fake.resume(1, 2)
+        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
+    gangs = {job: {ran.kernels[0].gpu: ran for ran in machine.all_ran(job)} for job in (1, 2)}
+    for job, other in ((1, 2), (2, 1)):
+        end = lane.fake.ends[job, 1]
+        assert (end["exit_code"], end["progress"]["steps"]) == (0, count)
+        first = gangs[job]["GPU-0"]
+        each = len(first.kernels) // count
+        truth_s = first.mean_step_s(count - 1, (count - 1) * each)
+        assert told_mean_s(end["step_durations_s"]) == pytest.approx(truth_s, rel=0.02)
+        assert len(first.turns()) > 2
+        assert len(first.turns()) == len(gangs[job]["GPU-1"].turns())
+        for uuid in ("GPU-0", "GPU-1"):
+            assert late_kernels(gangs[job][uuid], [gangs[other][uuid]]) == []
+    met = [
+        {kernel.label: kernel for kernel in ran.kernels if "collective" in kernel.label} for ran in gangs[2].values()
+    ]
+    assert met[0].keys() == met[1].keys()
+    assert len(met[0]) >= 4 * count
+    apart_s = [abs(met[0][label].began_s - met[1][label].began_s) for label in met[0]]
+    assert max(apart_s) < 1e-5, "ranks meet on their GPUs"
+
+
+async def test_loops_that_do_more_than_train_take_turns(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluation in the middle, a fork after CUDA, and what a compiler made, on one GPU."""
+    shapes = dict(enumerate(("evaluates", "forks", "compiled"), start=1))
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", run_ahead=20))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    env = lane.env | machine.env
+    lane.fake.turns = {"rule": "fair", "quantum_s": 0.1}
+    count = 80
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job, shape in shapes.items():
+            lane.fake.want(job, sys.executable, LOOPS, shape, str(count), "3", env=env, turn={"paused": True})
+        await all_wait(agent, machine, dict.fromkeys(shapes, 1))
+        lane.fake.resume(*shapes)
+        await agent.until(lambda: len(lane.fake.ends) == len(shapes), "all end", START_S)
+    ran = {job: machine.ran(job) for job in shapes}
+    for job, shape in shapes.items():
+        end = lane.fake.ends[job, 1]
+        assert (end["exit_code"], end["progress"]["steps"]) == (0, count), shape
+        later = (count - 1) * 8 + (count if shape == "evaluates" else 0)
+        truth_s = ran[job].mean_step_s(count - 1, later)
+        assert told_mean_s(end["step_durations_s"]) == pytest.approx(truth_s, rel=0.02), shape
+        assert late_kernels(ran[job], [other for key, other in ran.items() if key != job]) == [], shape
+    assert sum(len(one.turns()) for one in ran.values()) > 2 * len(shapes)
+
+
 async def test_at_every_handover_nothing_is_left_under_way(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,9 +200,7 @@ async def test_at_every_handover_nothing_is_left_under_way(
             lane.fake.want(
                 job, sys.executable, *command, env=lane.env | machine.env, turn={"paused": True, "steps_total": steps}
             )
-        await agent.until(
-            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
-        )
+        await all_wait(agent, machine, {1: 1, 2: 1})
         lane.fake.resume(1, 2)
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     ran = {job: machine.ran(job) for job in (1, 2)}
@@ -152,9 +222,7 @@ async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
     async with running(tmp_path / "state", lane.fake, devices="gpu", yield_bound_s=BOUND_S) as agent:
         lane.fake.want(1, sys.executable, LOOPS, "loses_its_steps", "100000", "2", env=env, turn={"paused": True})
         lane.fake.want(2, sys.executable, LOOPS, "plain", "30", "2", env=env, turn={"paused": True})
-        await agent.until(
-            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
-        )
+        await all_wait(agent, machine, {1: 1, 2: 1})
         for job in (1, 2):  # the one that loses its steps first: alone it would be asked for nothing
             lane.fake.pause(job, paused=False)
         await agent.until(lambda: lane.progress(1).get("turn") == "ungated", "it is left out", START_S)

@@ -56,15 +56,9 @@ def ended(cluster: Cluster, count: int) -> list[JobObject]:
         select.select([], [], [], 0.05)
 
 
-@pytest.mark.live
-@pytest.mark.faults
-@pytest.mark.parametrize("cluster", ["fifo"], indirect=True)
-@pytest.mark.parametrize("seed", SEEDS, ids=[f"seed-{seed}" for seed in SEEDS])
-def test_every_job_ends_once_whatever_is_killed(cluster: Cluster, seed: int) -> None:
-    random = Random(seed)
-    ids = cluster.client().submit_batch([job(cluster.pipe, random) for _ in range(JOBS)])
-    moments = sorted(random.sample(range(2 * JOBS - 2), FAULTS))
-    seen: Counter[str] = Counter()
+def told(cluster: Cluster, random: Random, lines: int, faults: int) -> Counter[str]:
+    """What jobs say until they have said so many lines, while schedulers and agents are killed in between."""
+    moments, seen = sorted(random.sample(range(lines - 2), faults)), Counter[str]()
     for number, line in enumerate(cluster.told()):
         seen[line] += 1
         if number in moments:
@@ -73,8 +67,37 @@ def test_every_job_ends_once_whatever_is_killed(cluster: Cluster, seed: int) -> 
                 cluster.kill(name)
             for name in random.sample(victims, len(victims)):
                 cluster.start(name)
-        if number == 2 * JOBS - 1:
+        if number == lines - 1:
             break
+    return seen
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.parametrize("cluster", ["fifo"], indirect=True)
+def test_every_element_of_an_array_ends_once_whatever_is_killed(cluster: Cluster) -> None:
+    random, elements = Random(7), 16
+    whole = {**job(cluster.pipe, random), "array": f"0-{elements - 1}%3", "gpus": 0}
+    whole["command"][-2:] = ["0.1", "0"]
+    array = cluster.client().submit(whole)
+    seen = told(cluster, random, 2 * elements, 5)
+    records = ended(cluster, elements + 1)
+    ids = [array + 1 + ordinal for ordinal in range(elements)]
+    assert sorted(record["id"] for record in records) == [array, *ids], cluster.logs()
+    assert seen == Counter([f"start {one} 1" for one in ids] + [f"end {one}" for one in ids]), cluster.logs()
+    (shown,) = [record["elements"] for record in records if record["id"] == array]
+    assert shown is not None
+    assert (shown["succeeded"], shown["failed"], shown["cancelled"]) == (elements, 0, 0)
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.parametrize("cluster", ["fifo"], indirect=True)
+@pytest.mark.parametrize("seed", SEEDS, ids=[f"seed-{seed}" for seed in SEEDS])
+def test_every_job_ends_once_whatever_is_killed(cluster: Cluster, seed: int) -> None:
+    random = Random(seed)
+    ids = cluster.client().submit_batch([job(cluster.pipe, random) for _ in range(JOBS)])
+    seen = told(cluster, random, 2 * JOBS, FAULTS)
     records = ended(cluster, JOBS)
     assert sorted(record["id"] for record in records) == sorted(ids), cluster.logs()
     expected = Counter([f"start {job_id} 1" for job_id in ids] + [f"end {job_id}" for job_id in ids])

@@ -113,7 +113,7 @@ class Live:
     _saved: dict[JobId, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.core = Core(self.policy, ClusterState(), CoreConfig())
+        self.core = Core(self.policy, ClusterState(), CoreConfig(families_agree=False))
         self.log = FrozenLog(self.core)
         self._step([NodeRegistered(node) for node in nodes().values()])
         self._step([ProfileDeclared(_profile(family)) for family in ("resnet", "lstm", "recommender")])

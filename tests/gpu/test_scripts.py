@@ -108,7 +108,7 @@ def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -
     assert "time is used up" in found["failures"][0]
 
 
-@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py", "lanes.py", "suspend.py"])
+@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py", "lanes.py", "suspend.py", "facts.py"])
 def test_without_a_gpu_there_is_one_line(script: str, tmp_path: Path) -> None:
     code, lines = run(script, "--out", tmp_path, CUDA_VISIBLE_DEVICES="")
     assert code == 0
@@ -128,3 +128,17 @@ def test_suspending_in_small(tmp_path: Path) -> None:
     assert whole["failed_checks"] == []
     features = read(tmp_path / "out" / "suspend" / "features.json")
     assert features["can"] or features["because"]
+
+
+def test_what_the_machine_is(tmp_path: Path) -> None:
+    """A driver that hangs costs seconds, and what is not there is told as absent."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n[ $1 = -q ] && echo 'Driver Version : 580.95' || exit 9\n")
+    tool.chmod(0o755)
+    where = ("--out", tmp_path / "out", "--state", tmp_path / "state")
+    code, lines = run("facts.py", "--tiny", *where, PATH=f"{tool.parent}:{os.environ['PATH']}")
+    assert code == 0, lines
+    found = read(tmp_path / "out" / "facts" / "machine.json")
+    assert found["said"]["nvidia-smi -q"] == "Driver Version : 580.95\n"
+    assert found["libcuda"] is not None or "no NVIDIA driver" in found["cannot_suspend"]

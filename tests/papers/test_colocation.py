@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from colane.cli import app
 from colane.cli.studies.paper import ELSEWHERE, MODULES, NEEDED
-from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
+from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
 from colane.papers.colocation import evaluate
 from colane.papers.gavel_packing import GavelFifoPacked
 from colane.traces.tables import SHIPPED
+from tests.papers.printed import not_printed, text_of
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +42,15 @@ def test_the_worst_case_does_not_queue_under_co_location(claims: dict[str, Claim
 
 def test_the_pair_deltas_and_the_orderings_hold(claims: dict[str, Claim]) -> None:
     assert claims["A-g"].verdict == ClaimVerdict.SAME
-    for name in ("A-g-batch", "A-g-worst", "A-j"):
+    for name in ("A-g-batch", "A-g-worst"):
         assert claims[name].verdict == ClaimVerdict.ORDERING_HOLDS
+
+
+def test_a_makespan_that_rises_leaves_the_claim_partly(claims: dict[str, Claim]) -> None:
+    judged = {one.what: one.judgement for one in claims["A-j"].stated}
+    assert [what for what, judgement in judged.items() if judgement is not Judgement.MET] == ["gavel: lowers makespan"]
+    assert len(judged) == 9
+    assert claims["A-j"].verdict == claims["A-j-colocate"].verdict == ClaimVerdict.PARTLY
 
 
 def test_gavels_models_are_compared_with_beliefs_with_an_oracle_and_with_gavels_packing(
@@ -72,8 +81,14 @@ def test_the_command_prints_the_claims_and_draws_them(
 ) -> None:
     assert app.run(["paper", "a", "--data", str(data), "--out", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)["claims"]
-    assert all(set(claim) == {"id", "claim", "published", "ours", "verdict"} for claim in printed)
+    assert all(
+        set(claim) == {"id", "claim", "published", "ours", "verdict", "world", "note", "stated"} for claim in printed
+    )
     assert json.loads((tmp_path / "claims.json").read_text())["claims"] == printed
+    with (tmp_path / "claims.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(len(claim["stated"]) for claim in printed)
+    assert {row["claim"] for row in rows} == {claim["id"] for claim in printed}
     for name in ("worst-case", "light-jobs", "gavel"):
         assert (tmp_path / name / "report.html").exists()
         assert (tmp_path / name / "jct_cdf.png").exists()
@@ -120,3 +135,7 @@ def test_shipped_tables_are_those_of_the_data(data: Path) -> None:
     shipped = [file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.*") if file.name != "NOTICES.md"]
     assert [file for file in shipped if (SHIPPED / file).read_bytes() != (data / file).read_bytes()] == []
     assert len(shipped) > 12
+
+
+def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: Evaluation, papers: Path) -> None:
+    assert not_printed(found.claims, text_of(papers, "A")) == []

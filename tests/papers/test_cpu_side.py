@@ -16,6 +16,7 @@ from colane.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR
 from colane.papers.cpu_side import CpuEvaluation, evaluate
 from colane.papers.cpu_world import CpuMonthWorld, best_cores
 from colane.traces.workload import TraceJob, Workload
+from tests.papers.printed import not_printed, text_of
 
 SETUPS = (*MAIN, NO_ELIMINATOR, COLANE)
 
@@ -112,3 +113,7 @@ def test_in_one_pool_a_cpu_job_waits_for_cores_alone_and_never_for_its_turn() ->
     assert cpu_jobs_within(workload, 4, 0.0) == pytest.approx(1 / 3)
     assert cpu_jobs_within(workload, 4, 9.0) == pytest.approx(2 / 3)
     assert cpu_jobs_within(workload, 4, 99.0) == 1
+
+
+def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: CpuEvaluation, papers: Path) -> None:
+    assert not_printed(found.claims, text_of(papers, "D")) == []

@@ -9,9 +9,10 @@ import pytest
 
 from colane.cli import app
 from colane.papers import elastic_workloads, elasticity
-from colane.papers.claims import Evaluation
+from colane.papers.claims import Evaluation, Figure, Judgement, Origin
 from colane.simulate.table_files import pollux_table
 from colane.traces.errors import TraceError
+from tests.papers.printed import not_printed, text_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,21 +30,27 @@ def found(data: Path) -> Evaluation:
 
 
 def test_totals_are_the_fixtures_within_two_percent(found: Evaluation) -> None:
-    totals = [claim for claim in found.claims if claim.id == "E-a"]
+    totals = [claim for claim in found.claims if claim.id.startswith("E-a-") and claim.id != "E-a-order"]
     assert len(totals) == 1 + len(elasticity.SLOTS)
-    assert all(claim.verdict.startswith("within 2 %") for claim in totals), totals
+    for claim in totals:
+        assert [one.source for one in claim.stated] == [Origin.PAPER, Origin.OURS]
+        assert all(isinstance(one, Figure) and one.ratio == 0.02 for one in claim.stated)
+        assert {one.judgement for one in claim.stated} == {Judgement.MET}, claim
 
 
 def test_identities_and_orderings(found: Evaluation) -> None:
     verdicts = {claim.id: str(claim.verdict) for claim in found.claims}
     assert verdicts["E-b"] == "same"
     assert verdicts["E-c"] == "ordering holds"
-    assert verdicts["E-f"].startswith("within 2 %")
-    assert verdicts["E-v"].startswith("inert at 0.5")
+    assert verdicts["E-a-order"] == verdicts["E-f"] == "ordering holds"
+    assert verdicts["E-v"] == "same"
+    assert verdicts["E-d"] == "needs a GPU"
+    spent = next(claim for claim in found.claims if claim.id == "E-f").stated
+    assert {one.judgement for one in spent if isinstance(one, Figure)} == {Judgement.MET}, "the fixture, within 2 %"
 
 
 def test_chosen_sizes_beat_fifo_and_every_static_split(found: Evaluation) -> None:
-    claims = [claim for claim in found.claims if claim.id == "E-p"]
+    claims = [claim for claim in found.claims if claim.id.startswith("E-p")]
     assert len(claims) == 3 + len(elastic_workloads.SIZES) + 1
     assert claims[-1].verdict == "ordering holds"
 
@@ -75,3 +82,7 @@ def test_the_command_writes_claims_and_where_the_time_of_jobs_went(data: Path, t
 def test_without_tables_it_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="calibrated_f"):
         elasticity.evaluate(tmp_path)
+
+
+def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: Evaluation, papers: Path) -> None:
+    assert not_printed(found.claims, text_of(papers, "E")) == []

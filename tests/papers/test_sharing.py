@@ -10,13 +10,14 @@ import pytest
 
 from colane.cli import app
 from colane.model.profile import Memory
-from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
+from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Figure, Judgement, queue_s
 from colane.papers.sharing import TABLE_2, SharingEvaluation, evaluate, most_at_once, row_of
 from colane.papers.sharing_memory import MIB, SERVED, first_fit_bins, read_tables, serving_bytes
 from colane.papers.sharing_scenes import ends_s
 from colane.papers.sharing_world import Gain
 from colane.simulate.ledger import STATES
 from colane.simulate.run import Run
+from tests.papers.printed import not_printed, text_of
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +71,11 @@ def test_the_reference_simulation_gives_the_same_without_its_safety_factor(found
 
 
 def test_orderings_and_speed_ups_hold(claims: dict[str, Claim]) -> None:
-    assert claims["B-a-order"].verdict == ClaimVerdict.ORDERING_HOLDS
+    assert claims["B-a-order"].verdict == ClaimVerdict.PARTLY, "PACK's 95 % is published above FIFO's"
     assert claims["B-b"].verdict == ClaimVerdict.SAME
-    assert claims["B-c"].verdict == ClaimVerdict.ORDERING_HOLDS
+    assert claims["B-c"].verdict == ClaimVerdict.SAME
+    judged = {one.what.partition(":")[0]: one.judgement for one in claims["B-a-order"].stated}
+    assert judged == {"queueing": Judgement.MET, "jct": Judgement.MET, "jct_p95": Judgement.MISSED}
 
 
 def test_fairness_delays_nobody_for_others_sake_but_shares_the_pain(found: Evaluation) -> None:
@@ -88,10 +91,11 @@ def test_fairness_delays_nobody_for_others_sake_but_shares_the_pain(found: Evalu
 
 
 def test_forty_two_models_are_served_by_one_gpu_six_or_forty_two(claims: dict[str, Claim], data: Path) -> None:
-    assert claims["B-d"].ours.startswith("1 (14169 MiB of 16084")
-    assert claims["B-d-mps"].ours.startswith("6 ")
-    assert claims["B-d-none"].ours == "42"
+    assert claims["B-d"].ours.startswith("GPUs: 1; memory: 14169 MiB of 16084")
+    assert claims["B-d-mps"].ours.startswith("GPUs: 6;")
+    assert claims["B-d-none"].ours.startswith("GPUs: 42;")
     assert all(claims[name].verdict == ClaimVerdict.SAME for name in ("B-d", "B-d-mps", "B-d-none"))
+    assert claims["B-d-over-mps"].verdict == ClaimVerdict.DIFFERS, "6 GPUs over 1 are not the 7 times of the text"
     memory = read_tables(data).memory
     assert len(SERVED) == 14
     assert serving_bytes([memory[name] for name in SERVED]) / MIB == pytest.approx(14_169, abs=1)
@@ -119,13 +123,18 @@ def test_the_figure_of_fair_sharing_shows_halves_and_thirds_of_a_constant_total(
 
 
 def test_the_shortest_goes_first(claims: dict[str, Claim], found: Evaluation) -> None:
-    assert claims["B-m"].ours == "1, 3, 2, 5, 4, 0"
+    assert claims["B-m"].ours.endswith(": 1, 3, 2, 5, 4, 0")
+    assert claims["B-m"].verdict == ClaimVerdict.ORDERING_HOLDS
     ends = ends_s(runs_of(found, "snapshot")["srtf"])
     assert [ends[k] for k in sorted(ends)] == pytest.approx([193, 15, 43, 23, 98, 68], abs=0.1)
 
 
 def test_sweeps_gain_what_their_lanes_gain(claims: dict[str, Claim], found: Evaluation) -> None:
-    assert claims["B-f"].verdict == claims["B-f-light"].verdict == ClaimVerdict.SAME
+    for id_, gain in (("B-f", 1.07), ("B-f-light", 2.38)):
+        (number,) = [one for one in claims[id_].stated if isinstance(one, Figure)]
+        assert number.ours == pytest.approx(gain, rel=0.1)
+        assert number.judgement == Judgement.NOT_JUDGED, "the gain is an input"
+        assert claims[id_].verdict == ClaimVerdict.PARTLY
     lanes = {one.name: most_at_once(one, "pack") for one in found.experiments if one.name.startswith("sweep")}
     assert lanes == {"sweep-resnet50_50": 2, "sweep-superres_128": 14}
 
@@ -137,7 +146,7 @@ def test_gain_grows_with_lanes_up_to_its_own() -> None:
 
 
 def test_unlike_jobs_have_equal_time(claims: dict[str, Claim]) -> None:
-    assert claims["B-o"].verdict == ClaimVerdict.SAME
+    assert claims["B-o"].verdict == ClaimVerdict.ORDERING_HOLDS
 
 
 def test_the_one_number_of_the_text_that_the_authors_table_does_not_have_is_told(claims: dict[str, Claim]) -> None:
@@ -156,3 +165,7 @@ def test_the_command_prints_the_claims_and_draws_them(
     assert (tmp_path / "memory.png").exists()
     for name in ("table-2", "fair-sharing", "snapshot", "sweep-superres_128"):
         assert (tmp_path / name / "report.html").exists()
+
+
+def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: Evaluation, papers: Path) -> None:
+    assert not_printed(found.claims, text_of(papers, "B")) == []

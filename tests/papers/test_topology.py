@@ -40,6 +40,7 @@ from colane.simulate.tables import Sources, TopologySpeeds
 from colane.traces import read
 from colane.traces.tables import topology
 from colane.traces.tables.topology import TopologyTable
+from tests.papers.printed import not_printed, text_of
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +64,19 @@ def table(data: Path) -> TopologyTable:
     return topology.read(data / "C" / "prof_from_experiments.json")
 
 
+PARTLY = {
+    "C-a", "C-a-pcie", "C-c", "C-d", "C-e", "C-f", "C-d-table-1", "C-e-table-1", "C-f-table-1",
+    "C-g", "C-g-slo", "C-g-code",
+}  # fmt: skip
+"""Claims of which some number is missed or not to be had; docs/papers/topology.md says why."""
+
+
 def test_every_claim_has_a_verdict_and_none_differs(claims: dict[str, Claim], found: TopologyEvaluation) -> None:
     assert len(claims) == len(found.claims)
     assert {f"C-{letter}" for letter in "abcdefghi"} <= set(claims)
-    assert [claim for claim in found.claims if claim.verdict.startswith("differs")] == []
+    assert [claim for claim in found.claims if claim.verdict == ClaimVerdict.DIFFERS] == []
+    assert {id_ for id_, claim in claims.items() if claim.verdict == ClaimVerdict.PARTLY} == PARTLY
+    assert all(claims[id_].note for id_ in PARTLY)
     assert {id_ for id_, claim in claims.items() if claim.verdict == ClaimVerdict.NEEDS_GPU} == {"C-b"}
 
 
@@ -158,3 +168,7 @@ def test_an_oracle_knows_how_neighbours_disturb_each_other(data: Path, table: To
             assert told.slowdown(key, other) == pytest.approx(measured.slowdown(key, other))
     assert told.slowdown(*2 * [profile_key(jobs[4].spec, "P100")]) == pytest.approx(167.87 / 127.415, rel=1e-3)
     assert len(make_beliefs(Belief.NONE, world, jobs, cluster, noise=0.0, seed=0).neighbours) == 0
+
+
+def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: TopologyEvaluation, papers: Path) -> None:
+    assert not_printed(found.claims, text_of(papers, "C")) == []

@@ -227,13 +227,13 @@ def test_drf_is_progressive_filling(seed: int, weights: tuple[float, ...]) -> No
             for count, need, weight in zip(counts, needs, weights[: len(needs)], strict=True)
         ]
         fitting = [
-            (shares[which], which)
+            (shares[which], counts[which], which)  # of equal shares the one whose next job came first
             for which, need in enumerate(needs)
             if all(have + more <= most for have, more, most in zip(used, need, capacities, strict=True))
         ]
         if not fitting:
             break
-        _, which = min(fitting)
+        *_, which = min(fitting)
         counts[which] += 1
         used = [have + more for have, more in zip(used, needs[which], strict=True)]
     said = "/".join(f"u{which}={weight}" for which, weight in enumerate(weights))

@@ -37,6 +37,7 @@ BOUNDS_S = {
                 "finish-time-fair",
                 "f-sched",
                 "colane",
+                "shadow-price",
                 "slurm-fifo",
                 "coda",
             )

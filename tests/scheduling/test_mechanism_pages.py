@@ -18,7 +18,7 @@ FOLDER = Path(next(iter(mechanisms.__path__)))
 SOURCES = Path(__file__).parents[2] / "src/colane/scheduling/mechanisms"
 """The same in the repository: what is compiled lies elsewhere, without the documents that pages link to."""
 NAMES = sorted(path.name for path in FOLDER.iterdir() if (path / "__init__.py").exists())
-DOES = ("bind", "plan", "place")
+DOES = ("bind", "plan", "place", "serve")
 """What a part of a policy has one of."""
 
 each = pytest.mark.parametrize("name", NAMES)

@@ -236,12 +236,16 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
     async with world() as w:
         paths = set((await w.good("GET", "/openapi.json"))["paths"])
         promised = {
-            "/jobs", "/job", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
-            "/job/{number}/request", "/job/{number}/requeue",
+            "/jobs", "/job", "/plan", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
+            "/job/{number}/request", "/job/{number}/requeue", "/job/{number}/change", "/job/{number}/start",
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
-            "/tokens", "/token/{token}", "/usage", "/samples/nodes/{name}", "/samples/jobs/{number}",
+            "/tokens", "/token/{token}", "/usage", "/usage/days", "/overview", "/metrics", "/timeline",
+            "/job/{number}/efficiency", "/job/{number}/cost", "/samples/nodes/{name}", "/samples/jobs/{number}",
+            "/samples/cluster", "/timeline/moves", "/page_link", "/page_rows", "/hand_over",
+            "/usage/used", "/usage/waiting", "/usage/ended",
+            "/store/behind", "/store/adopt",
         }  # fmt: skip
         assert paths == promised
         page = (await w.http.get("/docs")).text

@@ -68,7 +68,7 @@ async def test_every_endpoint_declares_its_answer() -> None:
 
 
 async def test_every_endpoint_answers_what_it_declares() -> None:
-    async with world() as w:
+    async with world(leader_lease_s=3600.0) as w:
         await w.good("POST", "/node", node(gpus=2))
         await w.good("PUT", "/node/n1", node(gpus=2))
         first = await w.submit(gpus=2, labels={"a": "b"}, env={"A": "b"}, checkpoint="plain", time_limit="1h")
@@ -79,20 +79,34 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             "/node/n1/report",
             report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
         )
-        for path in ("/samples/nodes/n1", f"/samples/jobs/{first}"):
+        seeing = ("/overview", "/timeline", "/usage/days", f"/job/{first}/efficiency", f"/job/{first}/cost")
+        drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
+        for path in ("/samples/nodes/n1", f"/samples/jobs/{first}", *seeing, *drawn):
             await w.good("GET", path)
+        await w.good("POST", "/page_link", {})
         await w.good("POST", f"/job/{first}/suspend", {})
         await w.good("POST", f"/job/{first}/resume", {})
         for path in ("/jobs", "/live_jobs", "/listing?ended=true", "/nodes", "/node/n1", "/usage", "/health"):
             await w.good("GET", path)
         for path in (f"/job/{first}", f"/job/{first}/why", f"/job/{first}/request", f"/job/{more[0]}"):
             await w.good("GET", path)
+        await w.good("GET", f"/job/{more[0]}/start")
+        await w.good("POST", f"/job/{first}/change", {"time_limit": "2h"})
         await w.good("POST", f"/job/{first}/requeue", {})
+        await w.good("POST", "/plan", [{"command": ["true"]}, {"command": ["true"], "array": "0-3"}])
         await w.good("GET", "/nodes")
         await w.good("POST", "/finished_job", finished(first, exit_code=75))
         await w.good("DELETE", f"/job/{more[0]}")
         await w.good("DELETE", "/jobs")
-        for path in ("/finished_jobs", "/listing?ended=true", f"/job/{more[0]}", f"/job/{more[0]}/why"):
+        for path in (
+            "/usage/used",
+            "/usage/waiting",
+            "/usage/ended",
+            "/finished_jobs",
+            "/listing?ended=true",
+            f"/job/{more[0]}",
+            f"/job/{more[0]}/why",
+        ):
             await w.good("GET", path)
         await w.good("POST", "/node/n1/drain", {"deadline_s": 600, "reason": "new fan"})
         await w.good("GET", "/node/n1")
@@ -104,6 +118,12 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         token = (await w.good("POST", "/tokens", {"digest": DIGEST, "user": "ann"}))["id"]
         await w.good("GET", "/tokens")
         await w.good("DELETE", f"/token/{token}")
+        await w.good("POST", "/hand_over", {})
+        await w.good("GET", "/store/behind")
+        known = await w.good("GET", "/node/n1")
+        ahead = {"cluster_id": known["cluster_id"], "epoch": known["epoch"], "events_seen": known["events"] + 5}
+        assert (await w.post("/node/n1/report", report(**ahead))).status_code == 503
+        await w.good("POST", "/store/adopt", {"lost": 5})
         await w.good("POST", "/node", node("n2", agent_id="a2"))
         await w.good("DELETE", "/node/n2")
         await w.good("DELETE", f"/job/{first}")

@@ -160,3 +160,72 @@ async def test_conditions_of_many_are_cheap() -> None:
         assert await w.state(ids[1]) == "assigned"
         state = w.service.driver.core.state
         assert {len(waiting) for waiting in state.dependents.values()} == {1}
+
+
+# -- arrays, element by element
+
+
+async def test_each_element_starts_with_the_success_of_its_own() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=3))
+        first = await w.submit(user="ann", array="0-9")
+        second = await w.submit(user="ann", array="1-3", after="each:@")
+        assert await after(w, second) == f"each:{first}"
+        shown = await w.good("GET", f"/job/{second + 2}")
+        assert (shown["array_index"], shown["holds"][0]["after"]) == (2, f"ok:{first}[2]")
+        assert (await w.good("GET", f"/job/{second + 2}/why"))["sentence"] == (
+            f"Dependency: it starts once job {first}[2] has succeeded"
+        )
+        for index, code in ((0, 0), (1, 0), (2, 5)):
+            await end(w, first + 1 + index, code)
+        assert (await w.good("GET", f"/job/{second + 1}"))["holds"] == []
+        ended = await w.good("GET", f"/job/{second + 2}")
+        assert (ended["state"], ended["why"]) == ("cancelled", "after-never")
+        assert (await w.good("GET", f"/job/{second + 3}"))["holds"][0]["after"] == f"ok:{first}[3]"
+        counts = (await w.good("GET", f"/job/{second}"))["elements"]
+        assert (counts["waiting"] + counts["running"], counts["cancelled"]) == (2, 1)
+
+
+async def test_what_has_ended_by_then_is_waited_for_no_more_and_a_restart_changes_nothing() -> None:
+    async def states(w: World, array: int) -> list[str]:
+        return [await w.state(array + 1 + ordinal) for ordinal in range(3)]
+
+    async with world() as w:
+        store = w.service.store
+        await w.good("POST", "/node", node(gpus=3))
+        first = await w.submit(user="ann", array="0-2")
+        await end(w, first + 1)
+        second = await w.submit(user="ann", array="0-2%1", after=f"aftercorr:{first}", hold=True)
+        holds = [(await w.good("GET", f"/job/{second + 1 + ordinal}"))["holds"] for ordinal in range(3)]
+        assert [[hold["kind"] for hold in each] for each in holds] == [["user"], ["user", "after"], ["user", "after"]]
+    async with world(store) as w:
+        await w.good("POST", "/node", node(gpus=3))
+        await w.good("POST", f"/job/{second}/resume", {})
+        assert await states(w, second) == ["assigned", "queued", "queued"]
+        for ordinal in (1, 2):
+            await end(w, first + 1 + ordinal)
+        assert await states(w, second) == ["assigned", "queued", "queued"], "one at once"
+        await end(w, second + 1)
+        assert await states(w, second) == ["succeeded", "assigned", "queued"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "each:1 is of two arrays, and this job is none: say ok:1"),
+        ({"array": "0-3"}, "array 1 has no element 3: it has 0-2"),
+        ({"array": "0-2", "after": "each:1[2]"}, "each:1[2] must name an array as a whole, as each:12"),
+        ({"array": "0-2", "after": "each:5"}, "each:5 is of two arrays, and job 5 is none: say ok:5"),
+        ({"array": "0-2", "after": "each:99"}, "there is no job 99"),
+        ({"array": "0-1000", "after": "each:6"}, "each:6 is of at most 1000 elements, got 1001"),
+        ({"array": "0-2", "after": "each:1,ok:5"}, ""),
+    ],
+)
+async def test_what_cannot_be_waited_for_element_by_element_is_named(fields: dict[str, str], said: str) -> None:
+    async with world() as w:
+        assert await w.submit(user="ann", array="0-2") == 1
+        assert await w.submit(user="ann") == 5
+        assert await w.submit(user="ann", array="0-1000") == 6
+        answer = await w.http.post("/job", json={**SLEEP, "user": "ann", "after": "each:1", **fields})
+        told = "" if answer.status_code == 200 else answer.json()["detail"][0]["message"]
+        assert told == said

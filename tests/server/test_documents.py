@@ -119,7 +119,7 @@ def test_what_an_older_colane_wrote_over_a_declaration_is_put_beside_it() -> Non
     job = documents.decode_job({"id": 7, "submit_s": 1.0, "state": "queued", "spec": spec})
     assert job.spec == JobSpec(name="a", family="a", cores=3, share=False)
     assert job.constraints == Constraints(cores=5, sharing_domain="user ann")
-    assert (job.effective.cores, job.effective.sharing_domain) == (5, "user ann")
+    assert (job.effective.cores_offered, job.effective.sharing_domain) == (5, "user ann")
 
 
 def flat(job: Job) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import pytest
 
 from colane.cli.app import run
 from colane.server.store.memory import MemoryStore
-from colane.server.store.moving import copy, look_through, open_known
+from colane.server.store.moving import backup, copy, look_through, open_known
+from colane.server.store.opening import connect
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
     COLLECTIONS,
@@ -18,12 +19,14 @@ from colane.server.store.store import (
     META,
     SUBMITTED_JOBS,
     AuditEntry,
+    AuditLine,
     Delete,
     Document,
     Put,
     Store,
     StoreError,
     Transaction,
+    Unreadable,
     job_key,
 )
 from colane.settings.store_address import store_address
@@ -39,6 +42,10 @@ Urls = dict[str, Callable[[str], str]]
 def urls() -> Iterator[Urls]:
     with redis_server() as redis, postgres_server() as postgres:
         yield {"redis": redis.url, "postgres": postgres.url}
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 def everything(store: Store) -> tuple[object, ...]:
@@ -76,6 +83,44 @@ def test_numbers_of_events_are_kept_where_the_oldest_are_gone(urls: Urls, kind: 
     assert second.last_audit_number() == 5
     assert second.commit(Transaction(audit=[AuditEntry(9.0, "job", {})])) == 6
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+async def test_a_backup_is_of_one_moment_while_somebody_writes(urls: Urls, kind: str, tmp_path: Path) -> None:
+    first, place, file = MemoryStore(), store_address(urls[kind]("backed")), tmp_path / "backup.db"
+    await populate(first)
+    source = connect(place)
+    copy(first, source)
+    asked = source.audit
+
+    def audit(after: int, limit: int) -> list[AuditLine]:
+        """Each part of the log is read while a writer has gone on."""
+        source.commit(Transaction([Put(SUBMITTED_JOBS, job_key(3), {})], audit=[AuditEntry(9.0, "job", {})]))
+        return asked(after, limit)
+
+    source.audit = audit  # type: ignore[method-assign]
+    counts = backup(source, file)
+    source.close()
+    assert counts[SUBMITTED_JOBS] == 1
+    assert names_in(tmp_path) == ["backup.db"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        backup(source, file)
+    kept = open_known(file)
+    assert everything(kept) == everything(first)
+    assert look_through(kept).flaws == ()
+    kept.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+async def test_no_backup_is_made_of_what_cannot_be_read(urls: Urls, kind: str, tmp_path: Path) -> None:
+    source = connect(store_address(urls[kind]("damaged")))
+    source.commit(Transaction([Put(SUBMITTED_JOBS, job_key(1), {"id": 1})]))
+    source.note_unreadable(Unreadable(SUBMITTED_JOBS, job_key(2), "it is not as it was written"))
+    with pytest.raises(StoreError, match=f"no copy was made: .*submitted_jobs {job_key(2)} cannot be read"):
+        backup(source, tmp_path / "backup.db")
+    source.close()
+    assert names_in(tmp_path) == []
 
 
 async def test_what_cannot_be_copied_is_refused() -> None:
@@ -134,6 +179,13 @@ async def test_the_commands(urls: Urls, tmp_path: Path, capsys: pytest.CaptureFi
     assert (code, "copied 1 submitted jobs, 1 assigned jobs, 1 nodes" in text) == (0, True), text
     code, text = said("check", url)
     assert (code, "is whole: 1 submitted jobs" in text) == (0, True), text
+    kept = str(tmp_path / "kept.db")
+    code, text = said("backup", url, kept)
+    assert (code, f"colane store copy {kept} {store_address(url)} brings it back" in text) == (0, True), text
+    assert said("check", kept)[0] == 0
+    code, text = said("backup", file, kept)
+    assert (code, "exists; name a new file" in text) == (2, True), text
+    assert said("backup", urls["postgres"]("none"), str(tmp_path / "other.db"))[0] == 1
     assert said("copy", file, url)[0] == 1
     assert said("copy", file, "redis://:secret@db")[0] == 2
     assert said("check", str(tmp_path / "none.db"))[0] == 1

@@ -190,7 +190,8 @@ class TestVersionsAreShown:
             assert (await w.good("GET", "/health"))["version"] == own
             nodes = await w.good("GET", "/nodes")
         scheduler = Mock(Client)
-        scheduler.nodes.return_value = nodes
+        scheduler.nodes.return_value, scheduler.overview.return_value = nodes, {"idle": []}
+        scheduler.health.return_value = {}
         monkeypatch.setattr(objects, "client", lambda: nullcontext(scheduler))
         assert run(["nodes"]) == 0
         out = capsys.readouterr().out
@@ -234,11 +235,15 @@ class TestCommands:
             await w.good("POST", "/node/n1/report", report(launched(job), gpus=[gpu(0)]))
             shown, why = await w.good("GET", f"/job/{job}"), await w.good("GET", f"/job/{job}/why")
             nodes = await w.good("GET", "/nodes")
+            used = await w.good("GET", f"/job/{job}/efficiency")
         shown |= {"state": TOMORROW, "why": TOMORROW, "first_start_s": 1.0}
         nodes[0] |= {"state": TOMORROW, "gpus": [{**nodes[0]["gpus"][0], "sharing": TOMORROW}]}
         newer_one = Mock(Client)
         newer_one.job.return_value, newer_one.why.return_value = newer(shown), newer(why)
+        newer_one.efficiency.return_value = newer(used)
+        newer_one.overview.return_value = newer({"idle": []})
         newer_one.nodes.return_value = newer(nodes)
+        newer_one.health.return_value = {"mechanisms": {"mps": TOMORROW}, TOMORROW: TOMORROW}
         monkeypatch.setattr(objects, "client", lambda: nullcontext(newer_one))
         for words, said in ((["show", str(job)], TOMORROW), (["nodes"], TOMORROW), (["topo"], "socket 0")):
             assert run(words) == 0

@@ -21,8 +21,9 @@ import pytest
 
 from colane.server.store import postgres_store
 from colane.server.store import store as names
+from colane.server.store.network import SCHEMA
 from colane.server.store.opening import open_store
-from colane.server.store.postgres_store import SCHEMA, PostgresStore
+from colane.server.store.postgres_store import PostgresStore
 from colane.server.store.store import (
     AuditEntry,
     Durability,

@@ -17,8 +17,9 @@ import pytest
 
 from colane.server.store import redis_functions
 from colane.server.store import store as names
+from colane.server.store.network import SCHEMA
 from colane.server.store.opening import MADE_FILE, PASSWORD_VARIABLE, open_store
-from colane.server.store.redis_store import LOOKED_AT_ONCE, SCHEMA, RedisStore
+from colane.server.store.redis_store import LOOKED_AT_ONCE, RedisStore
 from colane.server.store.store import (
     AuditEntry,
     Durability,

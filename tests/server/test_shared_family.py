@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.server.submitting.shared_family import AGREED_RATIO, agree, believed_family
+from colane.perf.shared_family import AGREED_RATIO, agree, believed_family
 from tests.examples import examples
 from tests.server.harness import GB, World, finished, node, world
 from tests.server.test_users import guest
@@ -21,7 +21,9 @@ USERS = ("ann", "bob", "carol", "dave")
 async def ran(w: World, user: str, memory: int = GB, step_s: float = 0.01, family: str = "resnet50") -> str:
     """Run a user's job to its end: the family that it is believed to be of."""
     number = await w.submit(command=["python", "train.py"], family=family, user=user)
-    believed = w.service.read_model.jobs[number].spec.family  # type: ignore[index]
+    job = w.service.read_model.jobs[number]  # type: ignore[index]
+    assert job.spec.family == family  # what its owner declared stays
+    believed = job.effective.family
     progress = {"steps": 120, "first_step_s": 1.0, "last_step_s": 1.0 + 119 * step_s, "at_s": 1.0 + 119 * step_s}
     progress |= {"persistent_bytes": memory, "peak_bytes": memory}
     await w.good("POST", "/finished_job", finished(number, progress=progress))
@@ -77,7 +79,8 @@ async def test_what_was_asked_for_is_what_is_submitted_again() -> None:
         await ran(w, "ann")
         bob = await guest(w, "b", user="bob")
         _, made = await bob.ask("POST", "/job", {"command": ["true"], "family": "resnet50"})
-        assert (await w.good("GET", f"/job/{made['id']}"))["family"] == "resnet50 (of bob)"
+        told = await w.good("GET", f"/job/{made['id']}")
+        assert (told["family"], told["constraints"]) == ("resnet50", {"family": "resnet50 (of bob)"})
         _, again = await bob.ask("GET", f"/job/{made['id']}/request")
         assert again["family"] == "resnet50"
 

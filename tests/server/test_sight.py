@@ -65,7 +65,7 @@ def paths(running: Scheduler) -> list[str]:
     found = [path.replace("{name}", "n1") for path, methods in known.items() if "get" in methods and path != "/events"]
     of_jobs = [path for path in found if "{number}" in path]
     hers = [path.replace("{number}", str(job)) for path in of_jobs for job in (RUNS, WAITS, HELD, ENDED)]
-    assert len(of_jobs) == 6, "a new route that tells of a job: is it meant to?"
+    assert len(of_jobs) == 9, "a new route that tells of a job: is it meant to?"
     return [path for path in found if path not in of_jobs] + hers + ["/listing?ended=true", "/listing?user=ann"]
 
 

@@ -59,6 +59,7 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "suspend": ("POST", "/job/1/suspend", {}),
     "resume": ("POST", "/job/1/resume", {}),
     "requeue": ("POST", "/job/1/requeue", {}),
+    "change": ("POST", "/job/1/change", {"time_limit": "1h"}),
     "log": ("GET", "/job/1/log", None),
     "follow": ("GET", "/job/1/log?follow=true", None),
     "launch": ("GET", "/job/1/launch", None),
@@ -72,6 +73,9 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "undrain a node": ("DELETE", "/node/n1/drain", None),
     "forget history": ("DELETE", "/finished_jobs", None),
     "profile": ("PUT", "/profiles", PROFILE),
+    "hand over": ("POST", "/hand_over", {}),
+    "what the store lacks": ("GET", "/store/behind", None),
+    "adopt the store": ("POST", "/store/adopt", {"lost": 1}),
     "forget a family": ("DELETE", "/profiles?family=anns", None),
 }
 

@@ -117,6 +117,19 @@ def test_hash_seeds_do_not_decide_where_gpu_types_differ(data: Path) -> None:
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.parametrize(("guard", "acts"), [("off", False), ("10%", True)])
+def test_the_guard_separates_jobs_that_are_slower_than_foreseen_where_it_is_asked_for(
+    tmp_path: Path, guard: str, acts: bool
+) -> None:
+    decisions = tmp_path / "decisions"
+    words = ["simulate", "-c", "minsky", "-t", "poisson:jobs=20,gap=60", "-p", "colocate", "--world", "table"]
+    assert app.run([*words, "--guard", guard, "--decisions", str(decisions)]) == 0
+    made = [json.loads(line) for line in decisions.read_text().splitlines()]
+    slow = [one["reason"]["facts"] for one in made if one["reason"]["why"] == "turns-instead"]
+    assert bool(slow) is acts
+    assert all(facts["measured"] > 1.1 * facts["predicted"] for facts in slow)
+
+
 def test_seeds_run_in_processes_and_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "-c", "minsky", "-t", "sweep:jobs=12,duration=50,spread=0.5", "-p", "fifo", "-p", "sjf"]
     words += ["--world", "neutral", "--oracle", "--seeds", "3", "--seed", "5", "--out", str(tmp_path), "--json"]

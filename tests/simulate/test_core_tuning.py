@@ -11,6 +11,7 @@ from colane.core.events import Outcome
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import STEPS_MAX, TunerName
 from colane.model.category import Category
+from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
@@ -19,9 +20,10 @@ from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_files import read_sources
 from colane.simulate.table_world import TableWorld
+from colane.simulate.world import NeutralWorld
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob
-from tests.simulate.scenes import job, node, workload
+from tests.simulate.scenes import job, node, random_jobs, workload
 
 
 class CoreStories:
@@ -107,9 +109,9 @@ def test_who_is_queued_again_starts_with_what_was_found(world: TableWorld) -> No
 
 
 def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> None:
-    seen, _ = run(world, machine(10, gpus=2), training(1, "res18", gpus=2))
+    seen, _ = run(world, machine(10, gpus=2), training(1, "res18", gpus=2, cores=6))
     assert seen.of_job[JobId(1)] == [6, 10, 8, 9, 10]  # the machine's ten are fewer than the 18 it could use
-    small, _ = run(world, machine(4, gpus=2), training(1, "res18", gpus=2))
+    small, _ = run(world, machine(4, gpus=2), training(1, "res18", gpus=2, cores=4))
     assert small.of_job[JobId(1)] == [4, 2, 3, 4]
 
 
@@ -143,3 +145,44 @@ def test_without_tuning_nothing_changes(world: TableWorld) -> None:
     simulate(given, watchers=lambda _: [seen])
     assert seen.of_job[JobId(1)] == [3]
     assert seen.jobs[JobId(1)].constraints.cores is None
+
+
+POLICIES = sorted(set(registry.NAMES) - {"coda"})
+"""Under CODA a job waits for the cores that others give up for it, as published."""
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_job_waits_for_cores(policy: str, seed: int) -> None:
+    """With few cores all start when they would with many, as recorded durations ask for none."""
+    jobs = random_jobs(seed, with_steps=True)
+    few = [replace(node(f"n{number}", 4), cores=tuple(range(2))) for number in range(2)]
+    many = [replace(one, cores=tuple(range(64))) for one in few]
+
+    def starts(nodes: list[Node]) -> list[float]:
+        given = Inputs(
+            cluster=Cluster("test", tuple(nodes)), workload=workload(*jobs), world=NeutralWorld(),
+            policy=registry.create(policy), tuning=TuningConfig(),
+        )  # fmt: skip
+        rows = simulate(given).ledger.rows
+        return [start_s for _, start_s in sorted(zip(rows.id, rows.first_start_s, strict=True))]
+
+    assert starts(few) == starts(many)
+
+
+def test_a_job_gets_its_part_back_and_what_another_leaves(world: TableWorld) -> None:
+    """It starts with what there is, has its part once it runs, and more as the other ends, before any try is over."""
+    first, second = training(1, "alexnet", cores=4), training(2, "res50", submit_s=40.0, cores=4)
+    brief = replace(first, spec=replace(first.spec, steps_total=60), duration_s=60.0)
+    seen, _ = run(world, machine(4, gpus=2), brief, second)
+    assert seen.of_job[JobId(1)] == [2, 3, 2]
+    assert seen.of_job[JobId(2)][:3] == [1, 2, 3]
+    told = {
+        number: [
+            line.reason.sentence() for line in seen.jobs[JobId(number)].story if line.reason.why is Why.CORES_CHANGED
+        ]
+        for number in (1, 2)
+    }
+    assert told[1][1] == "has 2 cores instead of 3: others there have less than their part of the node's"
+    assert told[2][1] == "has 3 cores instead of 2: others leave them free"
+    assert seen.flaws == 0

@@ -367,6 +367,18 @@ def test_jobs_that_run_at_once_run_as_those_whose_start_is_reported(policy: str,
     assert told(at_once=True) == told(at_once=False)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "colane"])
+def test_jobs_wait_for_those_that_they_waited_for(policy: str) -> None:
+    """Three GPUs, room enough: only what they wait for keeps jobs from starting."""
+    conditions = {2: "ok:1", 3: "start:2,any:1", 4: "fail:1,start:1", 5: "any:gone"}
+    jobs = [job(1, 0.0, 10.0)] + [replace(job(each, 1.0, 5.0), after=after) for each, after in conditions.items()]
+    jobs += [replace(job(6, 20.0, 5.0), after="ok:1,start:2"), replace(job(7, 20.0, 5.0), after="any:6")]
+    named = [replace(each, spec=replace(each.spec, name=str(each.id))) for each in jobs]
+    rows = run(named, cluster(3), create(policy), NeutralWorld()).ledger.rows
+    started = dict(zip(rows.id, rows.first_start_s, strict=True))
+    assert started == {1: 0.0, 2: 10.0, 3: 10.0, 4: 10.0, 5: 1.0, 6: 20.0, 7: 25.0}
+
+
 def test_a_job_that_was_held_starts_when_it_was_let_go() -> None:
     held = replace(job(1, 0.0, 10.0), held_s=25.0)
     done = run([held, job(2, 1.0, 5.0)], cluster(1), create("fifo"), NeutralWorld())

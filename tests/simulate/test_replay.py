@@ -229,6 +229,30 @@ def test_a_job_that_was_held_is_held_as_long_when_it_is_simulated(tmp_path: Path
     assert [job.held_s for job in read(made.trace).jobs] == [0.0, 9.0]
 
 
+class OrderedScheduler(FakeScheduler):
+    """Of its jobs the second waited for the first, and for one that is not in the trace where `misses`."""
+
+    misses = False
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        first, second, *others = super().finished_jobs(labels)
+        moves = [(101.0, "queued", "submitted"), (110.0, "queued", "after-met"), (113.0, "assigned", "free-gpu")]
+        story = [{"at_s": at_s, "state": state, "why": why} for at_s, state, why in moves]
+        after = f"ok:{first['id']}" + (",any:999" if self.misses else "")
+        needs = {**second["needs"], "after": after}
+        return [first, {**second, "needs": needs, "story": story, "first_start_s": 113.0}, *others]
+
+
+@pytest.mark.parametrize("misses", [False, True])
+def test_what_a_job_waited_for_goes_along_or_the_time_it_took(tmp_path: Path, misses: bool) -> None:
+    scheduler = OrderedScheduler()
+    scheduler.misses = misses
+    made = export_jobs(scheduler, {}, tmp_path / "export")  # type: ignore[arg-type]
+    first, second = read(made.trace).jobs
+    assert first.after == ""
+    assert (second.after, second.held_s) == (("", 9.0) if misses else (f"ok:{first.spec.name}", 0.0))
+
+
 class SilentScheduler(FakeScheduler):
     """One job that steps and one that shows none, both shorter than what others take besides their steps."""
 

@@ -329,3 +329,35 @@ def test_unreadable_files(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="is not UTF-8 text"):
         read(binary)
+
+
+ORDERED = "id,submit_s,duration_s,after\na,0,9,\nb,1,9,ok:a\n"
+
+
+def test_what_jobs_wait_for_is_read_and_written(file: File, tmp_path: Path) -> None:
+    workload = read(file(ORDERED + 'c,2,9,"any:b,start:a"\n'))
+    assert [job.after for job in workload.jobs] == ["", "ok:a", "any:b,start:a"]
+    colane_csv.write(workload, tmp_path / "again.csv")
+    assert [job.after for job in read(tmp_path / "again.csv").jobs] == ["", "ok:a", "any:b,start:a"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("ok:nowhere", "there is no job 'nowhere'"),
+        ("ok:d", "job 'd' is not submitted before it"),
+        ("any:c", "job 'c' is not submitted before it"),
+        ("after:a", "must be conditions as ok:NAME"),
+        ("a", "must be conditions as ok:NAME"),
+        ("ok:", "must be conditions as ok:NAME"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_named_with_its_row(file: File, cell: str, said: str) -> None:
+    path = file(ORDERED + f"c,2,9,{cell}\nd,3,9,\n")
+    with pytest.raises(TraceError) as refused:
+        read(path)
+    assert (refused.value.line, refused.value.column) == (4, "after")
+    assert said in refused.value.message
+    skipped = read(path, skip_bad_rows=True)
+    assert len(skipped.bad_rows) == 1
+    assert all(job.after in {"", "ok:a"} for job in skipped.jobs)

@@ -11,6 +11,11 @@ Three more let it be stopped for others, resized and moved, and go on where it w
     ...
         steps.save(write, every_s=600)    # after step(): write(steps) saves the state when it is asked for, or time
 
+A server says when a request comes, so that others have their turns while it waits for one:
+
+    with steps.request():             # in the place of step()
+        answer = model(inputs)
+
 A script of PyTorch or Keras need not: its steps are found by themselves. Where it does, what it reports counts.
 Outside Colane this does nothing, at next to no cost. It never breaks a job: on any doubt it steps aside, and
 says so once on stderr when COLANE_DEBUG is set. It needs the standard library alone. Processes that the job

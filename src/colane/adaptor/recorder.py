@@ -13,7 +13,7 @@ import threading
 import time
 
 from . import device_clock, memory
-from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SHARES, STEPS_FILE_ENV, WireError, Writer, create
+from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SERVES_ENV, SHARES, STEPS_FILE_ENV, WireError, Writer, create
 
 MEMORY_FIRST_STEPS = 10
 """Memory is read at each of the first steps, where it still grows ..."""
@@ -45,12 +45,13 @@ class Recorder:
         rank: The best kind of steps that was seen so far.
         has_left: Whether its turn was given up for as long as the job is idle.
         is_new: Whether the process has not used its device yet: the first use waits for a turn, see `enter`.
+        rests: Whether the turn was given up by `rest`, and is not taken again yet.
         is_registered: Whether this process has claimed the steps file.
     """
 
     def __init__(self, path: str) -> None:
         self.rank = 0
-        self.has_left = False
+        self.has_left = self.rests = False
         self.is_new = True
         self.is_registered = False
         self._path = path
@@ -65,6 +66,10 @@ class Recorder:
         self._readers: dict[str, Callable[[Writer], bool]] = {"memory": self._measure, "device time": self._find_clock}
         self._expected: int | None = None
         self._last_s = time.perf_counter()
+        self._serves = bool(os.environ.get(SERVES_ENV))
+        self._sees_requests = self._has_told = False
+        self._requests = 0
+        self._request_s: float | None = None
 
     def register(self, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         """Claim the steps file, once; tentatively where another process of the job may still be the one that trains.
@@ -110,8 +115,15 @@ class Recorder:
         Args:
             steps: How many.
             loss: The last one's loss.
-            leaves: Whether the job may be idle now: then its turn ends, and `enter` waits for the next one.
+            leaves: Whether the job may be idle now: then its turn ends, and `enter` waits for the next one. So it is of
+                every step of a server whose requests are seen as they come.
         """
+        if self._request_s is not None and steps:
+            self._answered(self._request_s)
+            self._request_s = None
+        self._boundary(steps, loss, leaves=leaves or (self._serves and self._sees_requests))
+
+    def _boundary(self, steps: int, loss: float | None, *, leaves: bool) -> None:
         with self._lock:
             try:
                 if self._writer is None:
@@ -120,8 +132,54 @@ class Recorder:
                     self._publish(self._writer, steps, loss)
             except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
                 self.disarm(f"no more steps are reported: {error!r}")
+            if self._requests:  # another thread is at an answer
+                return
             if self._control[0]:
                 self._take_turn(leaves=leaves)
+            elif leaves and self._sees_requests:
+                self.has_left, self._has_told = True, False
+                self.set_phase(BETWEEN_STEPS)
+
+    def sees_request(self) -> None:
+        """A call begins that may be all of an answer, or the first of several: of a server it waits for a turn.
+
+        The time since the last answer is not its: the server was idle.
+        """
+        if self._serves and not self._requests and self._request_s is None:
+            self._request_s = time.perf_counter()
+            self._was_idle(self._request_s)
+        if not self._requests:
+            self.enter()
+
+    def request(self) -> float:
+        """A request has come: wait for a turn; to be followed by `answered` with what is returned."""
+        began_s = time.perf_counter()
+        with self._lock:
+            self._requests += 1
+            if self._requests == 1:
+                self._was_idle(began_s)
+                if self.has_left or self.is_new:
+                    self._enter()
+        self.set_phase(IN_STEP)
+        return began_s
+
+    def answered(self, began_s: float) -> None:
+        """The request that came then is answered: that is a step, and the turn ends where no other is open."""
+        with self._lock:
+            self._requests -= 1
+        self._answered(began_s)
+        self._boundary(1, None, leaves=True)
+
+    def _answered(self, began_s: float) -> None:
+        if self._writer is not None:
+            self._writer.answered(time.perf_counter() - began_s)
+
+    def _was_idle(self, now_s: float) -> None:
+        """What has passed since the last boundary was no step's: no request was there."""
+        self._sees_requests = True
+        if self._writer is not None:
+            self._writer.idle(max(0.0, now_s - self._last_s))
+        self._begin_anew()
 
     def uncount(self) -> None:
         """Take back all steps so far: they were an evaluation before training."""
@@ -135,7 +193,7 @@ class Recorder:
 
         A process that uses its device first and is not asked for turns goes on, seen to be in a step.
         """
-        if self.has_left or self.is_new:
+        if self.has_left or self.is_new or self.rests:  # the last while another thread waits for it
             with self._lock:
                 self._enter()
         self.set_phase(IN_STEP)
@@ -152,8 +210,13 @@ class Recorder:
         """
         if not self.shares() or self.has_left or self.is_new or not self._is_between():
             return False
+        from .side_threads import is_one_beside  # only jobs that share need it
+
+        if is_one_beside():
+            return False
         with self._lock:
             self._take_turn(leaves=True)
+            self.rests = self.has_left
         return self.has_left
 
     def pause(self) -> None:
@@ -242,7 +305,7 @@ class Recorder:
 
     def _enter(self) -> None:
         is_first, self.is_new = self.is_new, False
-        must_ask, self.has_left = self.has_left, False
+        must_ask, self.has_left = self.has_left and (self._has_told or bool(self._control[0])), False
         if is_first:
             try:
                 self.register(is_tentative=True)
@@ -250,6 +313,7 @@ class Recorder:
                 debug(f"does not wait for its first turn: {error!r}")
         if must_ask or (is_first and self._control[0]):
             self._ask("enter", self._writer)
+        self.rests = False
 
     def _publish(self, writer: Writer, steps: int, loss: float | None) -> None:
         now_s = time.perf_counter()
@@ -346,7 +410,7 @@ class Recorder:
         return True
 
     def _take_turn(self, *, leaves: bool) -> None:
-        self.has_left = leaves
+        self.has_left = self._has_told = leaves
         self._ask("leave" if leaves else "boundary", self._writer)
 
     def _ask(self, what: str, writer: Writer | None) -> None:

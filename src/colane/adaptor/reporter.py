@@ -50,6 +50,15 @@ class Reporter:
             return
         to.boundary(1, number)
 
+    def request(self) -> _Request:
+        """Answer one request within this, as `with steps.request():`; that counts as a step.
+
+        A server is idle until the next one: others of its lane have their turns meanwhile, and the time counts neither
+        as a step's nor as an answer's. How long an answer takes counts from here, waiting for the turn included.
+        Threads may have requests open at once.
+        """
+        return _Request(self)
+
     def noise_scale(self, samples: float) -> None:
         """Say how large the noise of the gradient is against the gradient itself, after a step, as often as is known.
 
@@ -174,6 +183,28 @@ class Reporter:
         """Report nothing from now on."""
         if self._recorder is not None:
             self._recorder.disarm(reason)
+
+
+class _Request:
+    """See `Reporter.request`."""
+
+    __slots__ = ("_began_s", "_reporter")
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._began_s = 0.0
+
+    def __enter__(self) -> None:
+        to = self._reporter._recorder  # noqa: SLF001
+        if to is not None:
+            self._began_s = to.request()
+
+    def __exit__(self, *_: object) -> None:
+        """Also where the answer has failed: it took its time, and the turn is another's now."""
+        self._reporter.steps_done += 1
+        to = self._reporter._recorder  # noqa: SLF001
+        if to is not None:
+            to.answered(self._began_s)
 
 
 def attach(total_steps: int | None = None) -> Reporter:

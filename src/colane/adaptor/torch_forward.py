@@ -21,13 +21,16 @@ import threading
 import time
 import weakref
 
-from . import recorder, torch_first, torch_loader, torch_rests
+from . import recorder, side_threads, torch_first, torch_loader, torch_rests
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
 LOADER, BACKWARD, REPLAY, FORWARD = recorder.LOADER, recorder.BACKWARD, recorder.REPLAY, recorder.FORWARD
 EVALUATING = frozenset({LOADER, FORWARD})
 """Kinds of steps that are an evaluation, or a run through the data, where training comes after them."""
+
+ANSWERING = frozenset({FORWARD, recorder.EXPLICIT})
+"""Kinds of steps at whose calls a job that has given its turn up waits for one."""
 
 FORWARDS_FIRST = 3
 """Fewer passes may be a trial before training; they are counted when more follow, or at the end."""
@@ -186,7 +189,7 @@ class Others:
     def own_hooks(self) -> set[int]:
         """Return the ids of our hooks, to leave them out of what is saved."""
         own = {handle.id for handles in self._handles.values() for handle in handles}
-        return own | self.evaluations.own_hooks()
+        return own | self.evaluations.own_hooks() | self.first.own_hooks()
 
     def flush(self) -> None:
         """Count at the end of the process what was held back."""
@@ -234,8 +237,8 @@ class Others:
     def _begin(self) -> None:
         if self._pending is not None:
             self._finish_pending()
-        if self.to.rank == FORWARD:
-            self.to.enter()
+        if self.to.rank in ANSWERING:
+            self.to.sees_request()
 
     def _end(self, key: int, *, is_open: bool) -> None:
         if is_open:
@@ -299,6 +302,7 @@ def attach(torch: Any, others: Others) -> None:
     torch_loader.attach(torch, others)
     _watch_replays(torch, others)
     torch_rests.watch_saves(torch, others.to)
+    side_threads.attach(others.to)
     others.first.watch()
     atexit.register(recorder.safely, others.flush)
 
@@ -321,6 +325,7 @@ def _outside(others: Others, inner: Any, outer: Any) -> None:
     others.unhook(inner)
     others.evaluations.compiled(inner, outer)
     others.root(outer)
+    others.first.watch_compiled(outer)
 
 
 def _as_a_whole(own: Callable[..., Any], others: Others, is_compiling: Callable[[], bool]) -> Callable[..., Any]:

@@ -167,9 +167,9 @@ class TurnTaker:
         self._serial += 1
         if self._stamp is not None:
             self._stamp(YIELDED_WORD)
+        began_s = time.perf_counter()  # before: what hears the word may take this core from us at once
         self._send(kind, step)
         if kind == YIELD:
-            began_s = time.perf_counter()
             try:
                 self._await_go(step)
                 if self._stamp is not None:
@@ -293,16 +293,49 @@ def _wait_for_other_frameworks() -> bool:
     """Wait for what JAX, CuPy and TensorFlow have under way, each by its own means; False where one has none."""
     jax, cupy, tensorflow = (sys.modules.get(name) for name in ("jax", "cupy", "tensorflow"))
     try:
-        for array in jax.live_arrays() if jax is not None else ():
-            if not array.is_deleted():
-                array.block_until_ready()
+        if jax is not None:
+            _wait_for_jax(jax)
         if cupy is not None:
-            cupy.cuda.Device().synchronize()
+            _wait_for_cupy(cupy)
         if tensorflow is not None:
             tensorflow.test.experimental.sync_devices()  # since TensorFlow 2.12
     except AttributeError:
         return False
     return True
+
+
+def _wait_for_jax(jax: Any) -> None:
+    """Wait for all results, and for those that the script has dropped: what is computed last on a device ends last."""
+    for array in jax.live_arrays():
+        if not array.is_deleted():
+            array.block_until_ready()
+    for device in jax.local_devices():
+        (jax.device_put(0, device) + 1).block_until_ready()
+
+
+def _wait_for_cupy(cupy: Any) -> None:
+    """Wait for every GPU on which the process has a context: CuPy's own calls mean the current one."""
+    current = cupy.cuda.Device()
+    current.synchronize()
+    count = cupy.cuda.runtime.getDeviceCount()
+    for number in range(count) if count > 1 else ():
+        if number != current.id and has_context(number):
+            cupy.cuda.Device(number).synchronize()
+
+
+def has_context(number: int) -> bool:
+    """Whether this process uses a GPU, as the driver knows: to ask CUDA anything of another makes a context there.
+
+    True where the driver cannot be asked.
+    """
+    import ctypes  # only jobs on several GPUs through such frameworks need it
+
+    flags, is_active = ctypes.c_uint(), ctypes.c_int()
+    try:
+        ask = ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState
+    except (OSError, AttributeError):
+        return True
+    return ask(number, ctypes.byref(flags), ctypes.byref(is_active)) != 0 or bool(is_active.value)
 
 
 def connect(path: str) -> socket.socket:

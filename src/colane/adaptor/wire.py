@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colane.adaptor.writer import (
+    ANSWER_SLOTS,
+    ANSWERS_KEPT,
+    ANSWERS_OFFSET,
+    ANSWERS_WORD,
     BETWEEN_STEPS,
     COUNT_WORD,
     FIRST_WORD,
@@ -22,6 +26,7 @@ from colane.adaptor.writer import (
     HAS_MEMORY,
     HEARTBEAT_WORD,
     IDENTITY,
+    IDLE_WORD,
     IN_STEP,
     MAGIC,
     NOISE_WORD,
@@ -43,6 +48,7 @@ from colane.adaptor.writer import (
     SAVED_STEPS_WORD,
     SAVED_WORD,
     SAVES_WORD,
+    SERVES_ENV,
     STEPS_FILE_ENV,
     TOTAL_WORD,
     UNCOUNTED_WORD,
@@ -60,6 +66,7 @@ __all__ = [
     "BETWEEN_STEPS",
     "IN_STEP",
     "RING_STEPS",
+    "SERVES_ENV",
     "STEPS_FILE_ENV",
     "Steps",
     "VersionError",
@@ -74,7 +81,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (UNTIMED_WORD + 1) * 8
+_HEAD_BYTES = (ANSWERS_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,9 @@ class Steps:
         reforms: whether the ranks of its job can go on as fewer.
         ranks: as how many they last have; 0 as they were started. Durations are those of steps since then.
         untimed: how many of the last steps have no duration yet, since their GPU has not done them.
+        answers: how many requests it has answered, where it answers any.
+        latencies_s: how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`.
+        idle_s: how long it has waited for requests.
     """
 
     steps: int
@@ -129,6 +139,9 @@ class Steps:
     reforms: bool = False
     ranks: int = 0
     untimed: int = 0
+    answers: int = 0
+    latencies_s: tuple[float, ...] = ()
+    idle_s: float = 0.0
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -181,10 +194,10 @@ def _read(fd: int, after_step: int) -> Steps | None:
     left_out = min(written, _word(head, UNCOUNTED_WORD))
     count = written - left_out
     untimed = min(count, _word(head, UNTIMED_WORD))
-    words = (FIRST_WORD, HEARTBEAT_WORD, SAVED_WORD, SAVE_FAILED_WORD)
-    first_s, beat_s, saved_s, failed_s = (struct.unpack_from("=d", head, word * 8)[0] for word in words)
+    words = (FIRST_WORD, HEARTBEAT_WORD, SAVED_WORD, SAVE_FAILED_WORD, IDLE_WORD)
+    first_s, beat_s, saved_s, failed_s, idle_s = (struct.unpack_from("=d", head, word * 8)[0] for word in words)
     last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[written & 1])
-    if not all(map(math.isfinite, (first_s, last_s, beat_s, saved_s, failed_s))):
+    if not all(map(math.isfinite, (first_s, last_s, beat_s, saved_s, failed_s, idle_s))):
         raise ValueError("holds a time that is not a number")
     return Steps(
         steps=count,
@@ -209,6 +222,9 @@ def _read(fd: int, after_step: int) -> Steps | None:
         reforms=bool(_word(head, REFORMS_WORD)),
         ranks=_word(head, RANKS_WORD),
         untimed=untimed,
+        answers=_word(head, ANSWERS_WORD),
+        latencies_s=_latencies(fd, _word(head, ANSWERS_WORD)),
+        idle_s=idle_s,
     )
 
 
@@ -243,6 +259,18 @@ def _durations(fd: int, after_step: int, count: int) -> tuple[float, ...]:
     if durations and not (math.isfinite(sum(durations)) and min(durations) >= 0):
         raise ValueError("holds a step duration that is not a number of seconds")
     return durations
+
+
+def _latencies(fd: int, count: int) -> tuple[float, ...]:
+    """Of the last answers; the slot that may be written meanwhile is left out."""
+    kept = min(count, ANSWERS_KEPT)
+    if not kept:
+        return ()
+    ring = struct.unpack(f"={ANSWER_SLOTS}d", os.pread(fd, ANSWER_SLOTS * 8, ANSWERS_OFFSET))
+    latencies = tuple(ring[number % ANSWER_SLOTS] for number in range(count - kept, count))
+    if not (math.isfinite(sum(latencies)) and min(latencies) >= 0):
+        raise ValueError("holds the time of an answer that is not a number of seconds")
+    return latencies
 
 
 def _runs(start: int, stop: int) -> Iterator[tuple[int, int]]:

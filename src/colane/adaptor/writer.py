@@ -23,6 +23,9 @@ import time
 STEPS_FILE_ENV = "COLANE_STEPS_FILE"
 """The environment variable that tells a job where its steps file is."""
 
+SERVES_ENV = "COLANE_SERVES"
+"""The environment variable that tells a job that it answers requests (`--kind inference`): its steps are answers."""
+
 MAGIC = b"CLNSTEPS"
 VERSION = 3
 
@@ -64,6 +67,11 @@ of this page were made before that."""
 UNTIMED_WORD = 37
 """How many of the last steps have no duration yet: their GPU has not done them. It rises before the number of steps
 and falls after a slot of the ring is written, so that no reader takes a slot that says nothing."""
+IDLE_WORD, ANSWERS_WORD = 38, 39
+"""Of a job that answers requests: time in which it waited for one (s), and how many it has answered."""
+ANSWERS_OFFSET, ANSWER_SLOTS = 512, 448
+"""Where the times that its last answers took lie, from the request on, waiting for the turn included."""
+ANSWERS_KEPT = ANSWER_SLOTS - 1
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -248,6 +256,16 @@ class Writer:
         """Say that this is one of so many ranks from here on; how long its steps took before says nothing any more."""
         self._words[FORMED_WORD] = self.steps
         self._words[RANKS_WORD] = ranks
+
+    def answered(self, latency_s: float) -> None:
+        """Say that one more request is answered, and how long that took from the request on."""
+        count = self._words[ANSWERS_WORD]
+        self._floats[ANSWERS_OFFSET // 8 + count % ANSWER_SLOTS] = latency_s
+        self._words[ANSWERS_WORD] = count + 1
+
+    def idle(self, seconds: float) -> None:
+        """Say that it has waited so long for a request."""
+        self._floats[IDLE_WORD] += seconds
 
     def step(self, now_s: float, duration_s: float | None, loss: float | None = None) -> None:
         """Publish one more step, which took `duration_s` and ended at unix time `now_s`.

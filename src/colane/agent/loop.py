@@ -237,6 +237,8 @@ class Agent:
                 log.warning("job %s waits for the next round: %s", key, error)
 
     async def _end(self, act: Act, key: Key, wanted: Mapping[Key, DesiredJob] | None) -> None:
+        if act is Act.STOP and self._host.holds_back(key):
+            return  # a later round ends it
         if act is Act.STOP and wanted is None:
             self.jobs.stop(key, ENDS_WITH_AGENT, STOPPED)
         elif act is Act.STOP and wanted is not None:
@@ -337,7 +339,7 @@ class Agent:
 
     def _own(self) -> OwnProcesses:
         own = self.jobs.own()
-        return OwnProcesses(own.pids | self._mps.server_pids, own.busy)
+        return replace(own, pids=own.pids | self._mps.server_pids)
 
     def _observed(self) -> tuple[Gpu, ...]:
         """The devices as they are now, and what others use of them where that counts."""

@@ -23,6 +23,7 @@ from colane.agent.loop import Agent
 from colane.agent.running.jobdir import StateDir
 from colane.client.agent_link import AgentLink
 from colane.client.hosts import is_loopback
+from colane.client.locate import urls_of
 from colane.client.tls import TlsError
 from colane.devices import Devices, DeviceSpecError, discover, known
 
@@ -147,7 +148,7 @@ def _listen(config: AgentConfig) -> socket.socket:
 
 def _address(config: AgentConfig, listener: socket.socket) -> str:
     """Say where the scheduler finds us: on the interface that leads to it when we listen on all."""
-    host = config.host if config.host not in EVERY_ADDRESS else _own_address(config.scheduler_url)
+    host = config.host if config.host not in EVERY_ADDRESS else _own_address(urls_of(config.scheduler_url)[0])
     scheme = "http" if config.tls is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 

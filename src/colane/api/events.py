@@ -101,6 +101,15 @@ class NodeSetApartEventObject(NodeEventObject):
     cluster_id: str
 
 
+class StoreAdoptedEventObject(TypedDict):
+    """An operator goes on from a store that lacks what agents have heard of: jobs of these nodes are ended there."""
+
+    by: str
+    lost: int
+    nodes: list[str]
+    jobs: list[int]
+
+
 class MessageEventObject(NodeEventObject):
     """An agent has something to say."""
 
@@ -169,6 +178,7 @@ EVENTS: Final[Mapping[str, type]] = MappingProxyType(
         "node-undrained": NodeEventObject,
         "node-notice": NodeNoticeEventObject,
         "node-set-apart": NodeSetApartEventObject,
+        "store-adopted": StoreAdoptedEventObject,
         "message": MessageEventObject,
         "token-made": TokenMadeEventObject,
         "token-revoked": TokenRevokedEventObject,

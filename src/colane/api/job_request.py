@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, create_model
 
 from colane.api.wire import WireModel
+from colane.model.arrays import ELEMENTS_MAX
 from colane.model.field_values import (
+    SECONDS,
+    TIME_MAX_S,
     Amount,
     Flag,
     GpuSizes,
@@ -112,8 +115,14 @@ if TYPE_CHECKING:
         name: str | None
         family: str | None
         workdir: str | None
+        output: str | None
+        input: str | None
         env: dict[str, str]
+        labels: dict[str, str]
         gpus: tuple[int, ...]
+        gpu_type: str | None
+        gpu_memory_bytes: int | None
+        cores: int
         qos: str
         priority: int
         user: str
@@ -159,6 +168,14 @@ class ResumeBody(WireModel):
     """When a job that waits may start."""
 
     at: Annotated[str, Field(max_length=64)] | None = None
+
+
+class ChangeBody(WireModel):
+    """Limits of a live job; what is not given stays as it is, null takes a limit away."""
+
+    time_limit_s: Annotated[float, Field(gt=0, le=TIME_MAX_S)] | None = None
+    time_limit: Annotated[float, BeforeValidator(_of_text(SECONDS.parse)), Field(gt=0, le=TIME_MAX_S)] | None = None
+    at_once: Annotated[int, Field(ge=1, le=ELEMENTS_MAX)] | None = None
 
 
 AMOUNTS: Final = tuple(field for field in JOB_FIELDS if field.text)

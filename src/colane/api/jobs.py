@@ -118,6 +118,8 @@ class ConstraintsObject(TypedDict, total=False):
     sharing_domain: str
     gpu_memory_bytes: int
     steps_total_doubted: bool
+    family: str
+    needs_cores: bool
 
 
 class ThrottleObject(TypedDict):
@@ -217,6 +219,11 @@ class ProgressObject(TypedDict):
     saves: bool
     reforms: bool
     ranks: int
+    answers: int | None
+    idle_s: float | None
+    latency_p50_s: float | None
+    latency_p95_s: float | None
+    latency_p99_s: float | None
 
 
 class StallObject(TypedDict):
@@ -226,8 +233,19 @@ class StallObject(TypedDict):
     step_s: float
 
 
+class PlaceSpanObject(TypedDict):
+    """Devices that a job had, and from when to when; `until_s` is None while it has them."""
+
+    gpus: list[str]
+    since_s: float
+    until_s: float | None
+
+
 class AttemptObject(TypedDict):
-    """One attempt of a job: where its log lies, when it ran, why it ended (empty while it goes on)."""
+    """One attempt of a job: where its log lies, when it ran, why it ended (empty while it goes on).
+
+    `spans` are the devices that it had, and when.
+    """
 
     number: int
     node: str
@@ -235,6 +253,7 @@ class AttemptObject(TypedDict):
     start_s: float | None
     end_s: float | None
     why: str
+    spans: list[PlaceSpanObject]
 
 
 class DeclaredObject(TypedDict):

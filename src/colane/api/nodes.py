@@ -91,6 +91,14 @@ class BandwidthWishObject(TypedDict):
     interval_s: float
 
 
+class BandwidthUseObject(TypedDict):
+    """How much of its memory's bandwidth a node used lately, by what measure; see `model.BandwidthSample`."""
+
+    at_s: float
+    used_ratio: float
+    by: str
+
+
 class SlotObject(TypedDict):
     """A device of a job's, by its index, and the job's lane there."""
 
@@ -161,6 +169,7 @@ class ShownNodeObject(HardwareObject):
     scheduler_version: str
     turns: TurnsObject
     bandwidth: BandwidthWishObject | None
+    bandwidth_use: BandwidthUseObject | None
     jobs: list[DesiredJobObject]
 
 
@@ -214,6 +223,8 @@ class LaunchSpecObject(TypedDict, total=False):
     batch: BatchObject
     checkpoint_signal: str
     checkpoint_lead_s: float
+    output: str
+    input: str
 
 
 class ElementObject(TypedDict):

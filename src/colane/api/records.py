@@ -23,9 +23,11 @@ class ServiceHealthObject(HealthDetailObject):
     """A scheduler's state in numbers."""
 
     status: str
+    role: str
     cluster_id: str
     epoch: int
     policy: str
+    mechanisms: dict[str, str]
     queued: int
     running: int
     nodes: int
@@ -45,7 +47,10 @@ class HealthAnswer(ServiceHealthObject):
 
 
 class UsageObject(TypedDict):
-    """What one user has had, and has now; see `docs/reference/interfaces.md`."""
+    """What one user has had, and has now; see `docs/reference/interfaces.md`.
+
+    `gpu_busy_ratio` is the part of the time of their GPUs in which the user's last jobs used them; None is unknown.
+    """
 
     user: str
     jobs: int
@@ -54,6 +59,7 @@ class UsageObject(TypedDict):
     running: int
     gpus: int
     waiting: int
+    gpu_busy_ratio: float | None
 
 
 class ProfileKeyObject(TypedDict):
@@ -163,3 +169,17 @@ class ForgottenAnswer(TypedDict):
     """How many profiles, measured sets and lengths were forgotten."""
 
     forgotten: int
+
+
+class HandedOverAnswer(TypedDict):
+    """Number of the start of the scheduler that ends for a standby to lead."""
+
+    handed_over: int
+
+
+class AdoptedAnswer(TypedDict):
+    """How many events are lost of a store that an operator goes on from, and of which nodes the jobs are ended."""
+
+    lost: int
+    nodes: list[str]
+    jobs: list[int]

@@ -70,6 +70,22 @@ class JobSamplesAnswer(TypedDict):
     now: JobUseObject | None
 
 
+class ClusterSamplesAnswer(TypedDict):
+    """The cluster over time, means of each point: devices, those at work, those with several jobs, and jobs.
+
+    Of jobs nothing is told to those who are told of their own alone.
+    """
+
+    start_s: float
+    step_s: float
+    devices: Values
+    working: Values
+    sharing: Values
+    running: Values
+    waiting: Values
+    busy_ratio: Values
+
+
 def device_use_object(use: DeviceUsage) -> DeviceUseObject:
     """Return how a device is used."""
     return {

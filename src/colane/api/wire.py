@@ -48,6 +48,12 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, protected_namespaces=())
 
 
+class AdoptBody(WireModel):
+    """How many events an operator goes on without."""
+
+    lost: Positive
+
+
 class AgentModel(WireModel):
     """What an agent says. A newer one may say more than is known here: that is left aside, not refused.
 

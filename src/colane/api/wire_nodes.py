@@ -185,6 +185,11 @@ class ProgressBody(AgentModel):
     saves: bool = False
     reforms: bool = False
     ranks: Count = 0
+    answers: Count | None = None
+    idle_s: Seconds | None = None
+    latency_p50_s: Seconds | None = None
+    latency_p95_s: Seconds | None = None
+    latency_p99_s: Seconds | None = None
 
 
 class JobUseBody(AgentModel):

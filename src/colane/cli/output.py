@@ -169,6 +169,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole} s"
 
 
+def moment(seconds: float) -> str:
+    """Return a short time to three digits: `0.12 ms`, `4.2 ms`, `1.5 s`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
 def size(number_bytes: float | None) -> str:
     """Return a size with a decimal unit, as it is printed on memory."""
     if number_bytes is None:

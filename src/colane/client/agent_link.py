@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
@@ -13,31 +16,38 @@ import httpx
 from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.client import address_of
-from colane.client.errors import Refused, SchedulerUnreachable, refused
+from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable, refused
 from colane.client.keep_alive import Answered, KeepAliveTransport, Origin, origin_of
+from colane.client.locate import urls_of
 from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
 """A busy scheduler commits within milliseconds; after this it is as good as gone, and the agent asks again."""
 
 
+SEVERAL_TIMEOUT_S: Final = 4.0
+"""The same where others are known, one of which may lead by then."""
+SILENT_S: Final = 6.0
+"""One that did not answer in time is asked again only after so long, where another answers at all."""
+ELSEWHERE: Final = frozenset({307, 503})
+"""Answers of a scheduler that does not lead, or cannot tell whether it does."""
+
+
 class AgentLink:
-    """Talks to one scheduler; keeps its connection open. Every method may be repeated safely.
+    """Talks to the scheduler that leads; keeps its connection open. Every method may be repeated safely.
 
     Every method raises `SchedulerUnreachable` when there is no answer and `Refused` when it is a refusal.
 
     Args:
-        url: Base URL of the scheduler.
+        url: Base URL of the scheduler; of several, with commas between, the one that answered last is asked first.
         token: Sent where the scheduler wants one.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._url = url.rstrip("/")
         self._token = token
-        self._base, socket = address_of(self._url)
-        self._transport = KeepAliveTransport(trusted(), socket)
-        self._limits: dict[str, float | None] = {"connect": timeout_s, "read": timeout_s}
-        self._heading: _Heading | None = None
+        self._places = [_LinkPlace.of(each) for each in urls_of(url)]
+        limit_s = timeout_s if len(self._places) == 1 else min(timeout_s, SEVERAL_TIMEOUT_S)
+        self._limits: dict[str, float | None] = {"connect": limit_s, "read": limit_s}
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,8 +58,9 @@ class AgentLink:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._transport.aclose()
+        """Close the connections."""
+        for place in self._places:
+            await place.transport.aclose()
 
     async def register(self, node: RegistrationObject) -> NodeObject:
         """Make a node known; refused with 409 while another live agent has its name."""
@@ -72,25 +83,54 @@ class AgentLink:
         return answer
 
     async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - an object
-        try:
-            answer = await self._exchange(method, path, body)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SchedulerUnreachable(self._url, str(error) or type(error).__name__) from error
-        content = _json(answer)
-        if not 200 <= answer.status < 300:
-            raise refused(answer.status, content)
-        if not isinstance(content, dict):
-            raise Refused(answer.status, refused(answer.status, None).problems)
-        return content
+        now_s = time.monotonic()
+        met: SchedulerError = SchedulerUnreachable(self._places[0].url, "none was asked")
+        heard = [place for place in self._places if place.silent_until_s <= now_s]
+        for place in heard or list(self._places):
+            try:
+                answer = await self._ask_one(place, method, path, body)
+                if len(self._places) == 1 or answer.status not in ELSEWHERE or _lease_s(answer) is not None:
+                    self._places.remove(place)
+                    self._places.insert(0, place)
+                    return _content(answer)
+                met = refused(answer.status, _json(answer))
+            except SchedulerUnreachable as error:
+                met = error
+                if isinstance(error.__cause__, httpx.TimeoutException):
+                    place.silent_until_s = now_s + SILENT_S
+        raise met
 
-    async def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
-        if self._heading is None:
-            self._heading = _heading(httpx.URL(self._base), self._token)
-        origin, before, headers = self._heading
+    async def _ask_one(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
+        try:
+            return await self._exchange(place, method, path, body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SchedulerUnreachable(place.url, str(error) or type(error).__name__) from error
+
+    async def _exchange(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
+        if place.heading is None:
+            place.heading = _heading(httpx.URL(place.base), self._token)
+        origin, before, headers = place.heading
         data = b"" if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         first = b"%b %b%b HTTP/1.1\r\n" % (method.encode(), before, quote(path).encode())
         last = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(data) if data else b""
-        return await self._transport.exchange(origin, b"".join([first, headers, last, b"\r\n", data]), self._limits)
+        return await place.transport.exchange(origin, b"".join([first, headers, last, b"\r\n", data]), self._limits)
+
+
+@dataclass(slots=True)
+class _LinkPlace:
+    """One scheduler: its URL, what addresses there begin with, how it is reached, until when it is not asked first."""
+
+    url: str
+    base: str
+    transport: KeepAliveTransport
+    heading: _Heading | None = None
+    silent_until_s: float = 0.0
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Return the one at a URL."""
+        base, socket = address_of(url)
+        return cls(url, base, KeepAliveTransport(trusted(), socket))
 
 
 class _Heading(NamedTuple):
@@ -107,6 +147,29 @@ def _heading(url: httpx.URL, token: str | None) -> _Heading:
         pairs["Authorization"] = f"Bearer {token}"
     lines = b"".join(b"%b: %b\r\n" % pair for pair in httpx.Headers(pairs).raw)
     return _Heading(origin_of(url), url.raw_path.rstrip(b"/"), lines)
+
+
+def _content(answer: Answered) -> dict[str, Any]:
+    content = _json(answer)
+    if not 200 <= answer.status < 300:
+        error = refused(answer.status, content)
+        error.lease_s = _lease_s(answer)
+        raise error
+    if not isinstance(content, dict):
+        raise Refused(answer.status, refused(answer.status, None).problems)
+    return content
+
+
+def _lease_s(answer: Answered) -> float | None:
+    """How long jobs go on by a scheduler that says nothing else."""
+    for name, value in answer.headers:
+        if name.lower() == b"colane-lease":
+            try:
+                found_s = float(value)
+            except ValueError:
+                return None
+            return found_s if 0 < found_s < math.inf else None
+    return None
 
 
 def _json(answer: Answered) -> Any:  # noqa: ANN401 - whatever JSON the answer holds

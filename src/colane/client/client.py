@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from colane.client.errors import Refused, SchedulerUnreachable, refused
 from colane.client.light_httpx import prepare_httpx
-from colane.client.locate import UNIX, find_token, find_url
+from colane.client.locate import UNIX, find_token, find_url, urls_of, web_url
 
 if TYPE_CHECKING:
     import ssl
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
     from colane.api.nodes import NodeObject, RemovedNodesAnswer
+    from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
+        AdoptedAnswer,
         ForgottenAnswer,
         HealthAnswer,
         MeasurementObject,
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
         TokenObject,
         UsageObject,
     )
+    from colane.api.samples import JobSamplesAnswer, NodeSamplesAnswer
+    from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
 
 TIMEOUT_S: Final = 60.0
 """Ten thousand jobs in one request take a few seconds."""
@@ -41,6 +46,18 @@ TOKEN_BYTES: Final = 32
 """Of chance in a token: too many to try them all."""
 
 PAGE_JOBS: Final = 1_000
+
+ELSEWHERE: Final = frozenset({307, 503})
+"""Answers of a scheduler that does not lead, or cannot tell whether it does: where others are known, they are asked."""
+MOVED: Final = 307
+ASKED_AT_ONCE: Final = frozenset({"/health", "/plan"})
+"""Paths whose 503 says what is asked."""
+ANSWER_MAX_S: Final = 8.0
+"""Where several schedulers are known, the next is asked after so long: this one may be frozen."""
+CONNECT_MAX_S: Final = 2.0
+TURN_MAX_S: Final = 20.0
+"""So long all schedulers that are known are asked in turn; a standby leads within its lease."""
+TURN_PAUSE_S: Final = 0.1
 Read = TypeVar("Read")
 
 
@@ -65,17 +82,22 @@ class Client:
     Every method raises `SchedulerUnreachable` when there is no answer and `Refused` when it is a refusal.
 
     Args:
-        url: Base URL; None finds it (`colane.client.locate.find_url`).
+        url: Base URL; None finds it (`colane.client.locate.find_url`). Of several, with commas between, the one that
+            leads is asked.
         token: None takes what `locate.find_token` finds.
         timeout_s: For each request.
+        through: Name of the program through which the caller acts, for the stories of jobs.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S, through: str = ""
+    ) -> None:
         self.url = (url or find_url()).rstrip("/")
         self._token = token or find_token(self.url)
         self._timeout_s = timeout_s
-        self._base, self._socket = address_of(self.url)
-        self._connection: httpx.Client | None = None
+        self._through = through
+        self._places = [_SchedulerPlace(each, *address_of(each)) for each in urls_of(self.url)]
+        self._connections: dict[_SchedulerPlace, httpx.Client] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -86,22 +108,26 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the connections."""
+        while self._connections:
+            self._connections.popitem()[1].close()
 
     # -- jobs
 
-    def submit(self, job: Mapping[str, Any]) -> int:
-        """Submit one job and return its id."""
-        answer: JobIdAnswer = self._change("POST", "/job", job)
+    def submit(self, job: Mapping[str, Any], if_plan: str | None = None) -> int:
+        """Submit one job and return its id; with the index of a plan, only while that still holds."""
+        answer: JobIdAnswer = self._change("POST", "/job", job, _without_none(if_plan=if_plan))
         return answer["id"]
 
-    def submit_batch(self, jobs: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Submit jobs, all or none, and return their ids in order."""
-        answer: JobIdsAnswer = self._change("POST", "/jobs", list(jobs))
+    def submit_batch(self, jobs: Sequence[Mapping[str, Any]], if_plan: str | None = None) -> list[int]:
+        """Submit jobs, all or none, and return their ids in order; with the index of a plan, only while that holds."""
+        answer: JobIdsAnswer = self._change("POST", "/jobs", list(jobs), _without_none(if_plan=if_plan))
         return answer["ids"]
+
+    def plan(self, jobs: Sequence[Mapping[str, Any]]) -> PlanAnswer:
+        """Return what would become of jobs if they were submitted now; nothing is."""
+        plan: PlanAnswer = self._change("POST", "/plan", list(jobs))
+        return plan
 
     def queued(self) -> list[JobObject]:
         """Return all queued jobs in order."""
@@ -143,6 +169,11 @@ class Client:
         reason: WhyAnswer = self._get(f"/job/{job_id}/why")
         return reason
 
+    def start_of(self, job_id: int) -> StartAnswer:
+        """Return in about how many seconds a job that waits would start."""
+        start: StartAnswer = self._get(f"/job/{job_id}/start")
+        return start
+
     def cancel(self, job_id: int, by: str | None = None, *, elements: str | None = None) -> None:
         """Cancel a job; of an array, only the elements with these indexes where some are given, as `3,7-9`."""
         self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by, elements=elements))
@@ -150,6 +181,10 @@ class Client:
     def requeue(self, job_id: int, by: str | None = None) -> None:
         """Take a running job off its GPUs; it is queued again, and goes on from what it has saved."""
         self._change("POST", f"/job/{job_id}/requeue", {}, _without_none(by=by))
+
+    def change(self, job_id: int, limits: Mapping[str, Any], by: str | None = None) -> None:
+        """Give a live job other limits: `time_limit_s`, or `at_once` for an array; None takes one away."""
+        self._change("POST", f"/job/{job_id}/change", limits, _without_none(by=by))
 
     def suspend(self, job_id: int, by: str | None = None, *, to_host: bool = False) -> None:
         """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""
@@ -215,10 +250,23 @@ class Client:
         node: NodeObject = self._get(f"/node/{name}")
         return node
 
+    def node_if_known(self, name: str) -> NodeObject | None:
+        """Return one node; None where there is none of that name."""
+        try:
+            return self.node(name)
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
     def remove_nodes(self) -> list[str]:
         """Forget all nodes; refused while jobs are assigned."""
         answer: RemovedNodesAnswer = self._change("DELETE", "/nodes")
         return answer["removed"]
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; refused while its agent reports and has jobs."""
+        self._change("DELETE", f"/node/{name}")
 
     def drain(self, name: str, *, deadline_s: float | None = None, reason: str = "") -> None:
         """Let a node take no new jobs, and its jobs go; those still there after so many seconds are stopped."""
@@ -250,6 +298,20 @@ class Client:
         health: HealthAnswer = self._get("/health")
         return health
 
+    def store_behind(self) -> AdoptedAnswer:
+        """Return how many events the scheduler's store lacks that agents have heard of, and on which nodes."""
+        found: AdoptedAnswer = self._get("/store/behind")
+        return found
+
+    def adopt_store(self, lost: int) -> AdoptedAnswer:
+        """Let the scheduler go on from a store that lacks so many events."""
+        found: AdoptedAnswer = self._change("POST", "/store/adopt", {"lost": lost})
+        return found
+
+    def hand_over(self) -> None:
+        """Let the scheduler end for a standby to lead."""
+        self._change("POST", "/hand_over", {})
+
     def events(self, after: int | None = None) -> Iterator[Event]:
         """Yield every change from behind a number, or from now on; ends when the scheduler stops."""
         with self._stream("/events", _without_none(after=after)) as answer:
@@ -258,6 +320,31 @@ class Client:
     def usage(self, since_s: float = 0.0) -> list[UsageObject]:
         """Return what users have had since a unix time, and what they have now."""
         return list(self._get("/usage", since_s=max(0.0, since_s)))
+
+    def overview(self) -> OverviewAnswer:
+        """Return the cluster in numbers."""
+        found: OverviewAnswer = self._get("/overview")
+        return found
+
+    def efficiency(self, job_id: int) -> EfficiencyAnswer:
+        """Return how much of what it asked for a job has used."""
+        found: EfficiencyAnswer = self._get(f"/job/{job_id}/efficiency")
+        return found
+
+    def cost(self, job_id: int) -> ActCostObject:
+        """Return what stopping a live job costs now, and which jobs wait for it by name."""
+        found: ActCostObject = self._get(f"/job/{job_id}/cost")
+        return found
+
+    def node_samples(self, name: str, last_s: float) -> NodeSamplesAnswer:
+        """Return how the devices of a node were used."""
+        found: NodeSamplesAnswer = self._get(f"/samples/nodes/{name}", last_s=last_s)
+        return found
+
+    def job_samples(self, job_id: int, last_s: float) -> JobSamplesAnswer:
+        """Return how a job used what it had."""
+        found: JobSamplesAnswer = self._get(f"/samples/jobs/{job_id}", last_s=last_s)
+        return found
 
     # -- tokens
 
@@ -271,6 +358,11 @@ class Client:
         digest = hashlib.sha256(token.encode()).hexdigest()
         self._change("POST", "/tokens", {"digest": digest, **_without_none(user=user, node=node, role=role)})
         return token
+
+    def page_link(self) -> str:
+        """Return a link that signs a browser in to the scheduler's page as the caller, once."""
+        base = web_url(self._places[0].url)
+        return f"{base}{self._change('POST', '/page_link', {})['path']}"
 
     def revoke_token(self, token_id: str) -> None:
         """Let a token count no longer."""
@@ -295,7 +387,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - passed through
-        answer = self._reach(lambda http: http.request(method, self._base + path, **options))
+        answer = self._reach(path, lambda http, base: http.request(method, base + path, **options))
         if not answer.is_success:
             raise refused(answer.status_code, _json(answer))
         return answer
@@ -306,8 +398,11 @@ class Client:
         import httpx  # noqa: PLC0415 - imported late
 
         quiet = httpx.Timeout(self._timeout_s, read=None)
-        request = self._http().build_request("GET", self._base + path, params=params, timeout=quiet)
-        answer = self._reach(lambda http: http.send(request, stream=True))
+
+        def send(http: httpx.Client, base: str) -> httpx.Response:
+            return http.send(http.build_request("GET", base + path, params=params, timeout=quiet), stream=True)
+
+        answer = self._reach(path, send)
         try:
             if not answer.is_success:
                 answer.read()
@@ -319,32 +414,68 @@ class Client:
         finally:
             answer.close()
 
-    def _reach(self, call: Callable[[httpx.Client], Read]) -> Read:
+    def _reach(self, path: str, call: Callable[[httpx.Client, str], httpx.Response]) -> httpx.Response:
+        """Ask the scheduler; of several the one that answered last, then the others in turn, for a while.
+
+        What is asked twice is done once: changes have idempotency keys.
+        """
+        until_s, tries = time.monotonic() + TURN_MAX_S, 0
+        while True:
+            tries += 1
+            is_last = len(self._places) == 1 or (time.monotonic() >= until_s and tries >= len(self._places))
+            try:
+                answer = self._ask_one(call)
+            except SchedulerUnreachable:
+                if is_last:
+                    raise
+            else:
+                is_asked = path in ASKED_AT_ONCE and answer.status_code != MOVED
+                if is_last or is_asked or answer.status_code not in ELSEWHERE:
+                    return answer
+                answer.close()
+            self._places.append(self._places.pop(0))
+            if tries % len(self._places) == 0:
+                time.sleep(TURN_PAUSE_S)
+
+    def _ask_one(self, call: Callable[[httpx.Client, str], httpx.Response]) -> httpx.Response:
         prepare_httpx()
         import httpx  # noqa: PLC0415 - imported late
 
+        place = self._places[0]
         try:
-            return call(self._http())
+            return call(self._http(place), place.base)
         except httpx.ConnectError as error:
-            raise SchedulerUnreachable(self.url, str(error)) from error
+            raise SchedulerUnreachable(place.url, str(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             cause = str(error) or type(error).__name__
-            raise SchedulerUnreachable(self.url, cause, was_sent=True) from error
+            raise SchedulerUnreachable(place.url, cause, was_sent=True) from error
 
-    def _http(self) -> httpx.Client:
-        if self._connection is None:
+    def _http(self, place: _SchedulerPlace) -> httpx.Client:
+        if place not in self._connections:
             prepare_httpx()
             import httpx  # noqa: PLC0415 - imported late
 
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-            self._connection = httpx.Client(
-                transport=None if self._socket is None else httpx.HTTPTransport(uds=self._socket),
+            headers |= {"Colane-Through": self._through} if self._through else {}
+            limits = httpx.Timeout(self._timeout_s)
+            if len(self._places) > 1:
+                limits = httpx.Timeout(min(self._timeout_s, ANSWER_MAX_S), connect=CONNECT_MAX_S)
+            self._connections[place] = httpx.Client(
+                transport=None if place.socket is None else httpx.HTTPTransport(uds=place.socket),
                 headers=headers,
-                timeout=self._timeout_s,
+                timeout=limits,
                 trust_env=False,
-                verify=_trust(self.url),
+                verify=_trust(place.url),
             )
-        return self._connection
+        return self._connections[place]
+
+
+class _SchedulerPlace(NamedTuple):
+    """A scheduler: its URL, what requests to it begin with, and its socket, None for TCP."""
+
+    url: str
+    base: str
+    socket: str | None
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:

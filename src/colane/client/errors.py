@@ -41,12 +41,33 @@ class Refused(SchedulerError):  # noqa: N818 - as above
 
     Attributes:
         problems: What is wrong.
+        lease_s: To an agent: its jobs go on for so long all the same; None where nothing is said of it.
     """
+
+    lease_s: float | None = None
 
     def __init__(self, status: int, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.status = status
         self.problems = tuple(problems)
+
+
+class RemoteError(Exception):
+    """A function has raised what cannot be sent back.
+
+    Attributes:
+        kind: Name of its class.
+        trace: Where it was raised, as Python prints it.
+    """
+
+    def __init__(self, kind: str, text: str, trace: str) -> None:
+        super().__init__(kind, text, trace)
+        self.kind = kind
+        self.trace = trace
+
+    def __str__(self) -> str:
+        """In one line."""
+        return f"{self.kind}: {self.args[1]}"
 
 
 def refused(status: int, body: Any) -> Refused:  # noqa: ANN401 - whatever JSON the answer holds

@@ -84,12 +84,35 @@ def find_url(state_dir: Path | None = None, environment: Mapping[str, str] | Non
     return DEFAULT_URL if found is None else found.socket or found.url
 
 
-def judged(url: str) -> str:
-    """Return a URL without a slash at its end.
+def web_url(url: str) -> str:
+    """Return the URL that a browser takes for a scheduler's: of a socket, what its scheduler wrote beside it.
+
+    Raises:
+        BadUrl: Nothing is written there.
+    """
+    if not url.startswith(UNIX):
+        return url
+    found = _published(Path(url.removeprefix(UNIX)).parent)
+    if found is None:
+        raise BadUrl(f"{url} is a socket, which no browser opens: set {URL_VARIABLE} to the scheduler's http URL")
+    return found.url.rstrip("/")
+
+
+def judged(named: str) -> str:
+    """Return URLs, one or several with commas between, without slashes at their ends.
 
     Raises:
         BadUrl: No scheduler can be there.
     """
+    return ",".join([_judged(url.strip()) for url in named.split(",")])
+
+
+def urls_of(url: str) -> list[str]:
+    """Return the schedulers that a URL names: the one that leads, and its standbys."""
+    return [each.rstrip("/") for each in url.split(",")]
+
+
+def _judged(url: str) -> str:
     try:
         parts = urlsplit(url)
         if url.startswith(f"{UNIX}/") and url.isprintable():

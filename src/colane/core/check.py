@@ -310,9 +310,11 @@ class _Judge:
         node = self._state.nodes[name]
         flaws: Flaws = ()
         cores = set(placement.cores_on(name))
-        need = host_needs(job.effective, len(placement.slots_on(name))).cores if asked is None else asked
+        ranks = len(placement.slots_on(name))
+        need = host_needs(job.effective, ranks).cores if asked is None else asked
+        most = need + (job.effective.part(job.effective.cores_offered, ranks) if asked is None else 0)
         taken = self._cores.setdefault(name, set(node.cores_booked))
-        if len(cores) != need or not cores <= set(node.node.cores):
+        if not need <= len(cores) <= most or not cores <= set(node.node.cores):
             flaws += (
                 Flaw("wrong-cores", f"job {job.id} asks for {count(job.effective.cores, 'core')} of {name}", (job.id,)),
             )
@@ -400,7 +402,8 @@ class _Judge:
         if lets_go(self._state, job):
             return ()
         is_protected = job.state not in MOVABLE
-        if not is_protected and (job.effective.preemptible or (job.spec.abortable and not job.spec.gpus)):
+        borrows = job.spec.abortable and not job.spec.gpus and job.spec.kind is not JobKind.INFERENCE
+        if not is_protected and (job.effective.preemptible or borrows):
             return ()
         if job.state is not JobState.STOPPING and self._is_on_overfull(job):
             return ()

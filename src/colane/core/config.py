@@ -31,6 +31,8 @@ class CoreConfig:
         turn_rule: Which job of a lane goes next; None leaves it to the policy.
         quantum_s: How long a turn lasts; None leaves it to the policy.
         share_between: Which jobs may share a GPU.
+        families_agree: What one user's jobs have shown is believed of another's of the same family once both agree, see
+            `perf.shared_family`; otherwise at once, as all jobs of a trace are one owner's word.
         saves_failed_max: A job that so often did not save its state when asked is not stopped for others any more.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         contention: When jobs without GPUs are throttled for training jobs on the same node; None never does.
@@ -52,6 +54,7 @@ class CoreConfig:
     turn_rule: TurnRule | None = None
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL
+    families_agree: bool = True
     saves_failed_max: int = 3
     tuning: TuningConfig | None = None
     contention: ContentionConfig | None = None

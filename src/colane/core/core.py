@@ -6,8 +6,9 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
@@ -29,6 +30,7 @@ from colane.core.events import (
     GpusObserved,
     GroupsSeen,
     Launched,
+    LimitsChanged,
     NodeDrained,
     NodeLost,
     NodeRegistered,
@@ -54,12 +56,22 @@ from colane.core.planners.remeasuring import Remeasuring
 from colane.core.planners.returning import Returns
 from colane.core.planners.tuning import CoreTuning
 from colane.core.policy import Planner, Policy, ask
-from colane.core.reducers import arrays, black_holes, checkpointing, dependencies, reports, starting, suspension
+from colane.core.reducers import (
+    arrays,
+    black_holes,
+    changing,
+    checkpointing,
+    dependencies,
+    reports,
+    starting,
+    suspension,
+)
 from colane.core.reducers.carrying import carry_out
 from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.core.usage import HALF_LIFE_S
+from colane.model.hardware import GpuId
 from colane.model.hold import HoldKind
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
@@ -75,12 +87,26 @@ ASKS_MAX: Final = 1000
 
 Handler = Callable[[Step, Any], None]
 
+
+class QueueReasons(NamedTuple):
+    """Why jobs wait.
+
+    Attributes:
+        reasons: Of each waiting job that nothing holds.
+        holds: GPUs kept for waiting jobs.
+    """
+
+    reasons: Mapping[JobId, Reason]
+    holds: Mapping[JobId, tuple[GpuId, ...]]
+
+
 HANDLERS: dict[type, Handler] = {
     Submitted: reports.submitted,
     CancelRequested: reports.cancel_requested,
     RequeueRequested: reports.requeue_requested,
     SuspendRequested: suspension.suspend_requested,
     ResumeRequested: suspension.resume_requested,
+    LimitsChanged: changing.limits_changed,
     NodeRegistered: reports.node_registered,
     NodeLost: reports.node_lost,
     NodeDrained: drain.drained,
@@ -113,7 +139,7 @@ class Core:
         self.policy = policy
         self.ask: Callable[[Planner, ClusterView], Plan] = ask
         self.state = state
-        self.config = config or CoreConfig()
+        self.config = _for_policy(config or CoreConfig(), policy)
         state.steps_unseen = self.config.runs_at_once
         state.cpu_only_passes_s = self.config.cpu_only_passes_s
         state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
@@ -188,13 +214,8 @@ class Core:
             KeyError: There is no such live job.
         """
         asked = self.state.jobs[job]
-        if asked.array is not None and len(asked.holds) == 1:
-            return arrays.reason_of(asked, self.state.arrays.arrays[job])
-        if asked.holds:
-            book, is_own = self.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
-            return book.reason(asked) if book is not None and is_own else hold_reason(asked)
         if not asked.is_waiting:
-            return asked.reason or Reason(Why.SUBMITTED)
+            return self.why_held(job)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
         if not asked.spec.gpus:
             plan = self.policy.plan(view)
@@ -202,6 +223,40 @@ class Core:
         else:
             plan = self._sets.plan(view) if asked.spec.measurement_group else self.policy.plan(view)
         return plan.reason_for(asked) or (asked.reason if asked.parked else None) or Reason(Why.SUBMITTED)
+
+    def why_held(self, job: JobId) -> Reason:
+        """Why a live job that no policy is asked about is where it is: something holds it, or it does not wait.
+
+        Raises:
+            KeyError: There is no such live job.
+        """
+        asked = self.state.jobs[job]
+        if asked.array is not None and len(asked.holds) == 1:
+            return arrays.reason_of(asked, self.state.arrays.arrays[job])
+        if asked.holds:
+            book, is_own = self.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
+            return book.reason(asked) if book is not None and is_own else hold_reason(asked)
+        return asked.reason or Reason(Why.SUBMITTED)
+
+    def waits(self, now_s: float) -> QueueReasons:
+        """Why every waiting job waits, as `why` says of each, and which GPUs are kept for which: by one plan of each.
+
+        Nothing of these plans is carried out.
+        """
+        found: dict[JobId, Reason] = {}
+        waiting = [job for job in self.state.jobs.values() if job.is_waiting]
+        if not waiting:
+            return QueueReasons({}, {})
+        view = ClusterView(self.state, now_s, explain=waiting[0].id)
+        plan, sets = self.policy.plan(view), self._sets.plan(view)
+        cpu_only = plan if plan.serves_cpu_only else self._cpu_only.plan(view)
+        acted = {id(made): {act.job: act.reason for act in made.actions} for made in (plan, sets, cpu_only)}
+        for job in waiting:
+            of_set = job.spec.gpus and job.spec.measurement_group
+            made = sets if of_set else plan if job.spec.gpus else cpu_only
+            told = acted[id(made)].get(job.id) or made.wait_of(job) or (job.reason if job.parked else None)
+            found[job.id] = told or Reason(Why.SUBMITTED)
+        return QueueReasons(found, plan.holds)
 
     @property
     def turns(self) -> Turns:
@@ -366,3 +421,10 @@ class Core:
                 checkpointing.set_timer(step, job, job.effective.checkpoint)
             if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
                 step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
+
+
+def _for_policy(config: CoreConfig, policy: Policy) -> CoreConfig:
+    """Where the policy makes room for cores, jobs wait for those they are to start with."""
+    if config.tuning is None or not getattr(policy, "makes_room_for_cores", False):
+        return config
+    return replace(config, tuning=replace(config.tuning, is_need=True))

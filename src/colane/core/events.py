@@ -22,19 +22,29 @@ from colane.model.reason import Reason
 class Submitted:
     """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission.
 
-    Of an array, `array` says which elements it has; their ids are those behind its own.
+    Of an array, `array` says which elements it has; their ids are those behind its own. `elements` are those of them,
+    counted from 0, that wait for something of their own, each with that.
     """
 
     job: Final[JobId]
     spec: Final[JobSpec]
     holds: Final[tuple[Hold, ...]]
     array: Final[Array | None]
+    elements: Final[tuple[tuple[int, tuple[Hold, ...]], ...]]
 
-    def __init__(self, job: JobId, spec: JobSpec, holds: tuple[Hold, ...] = (), array: Array | None = None) -> None:
+    def __init__(
+        self,
+        job: JobId,
+        spec: JobSpec,
+        holds: tuple[Hold, ...] = (),
+        array: Array | None = None,
+        elements: tuple[tuple[int, tuple[Hold, ...]], ...] = (),
+    ) -> None:
         self.job = job
         self.spec = spec
         self.holds = holds
         self.array = array
+        self.elements = elements
 
 
 class CancelRequested(NamedTuple):
@@ -69,6 +79,21 @@ class ResumeRequested(NamedTuple):
     job: JobId
     by: str
     begin: Hold | None = None
+
+
+class NewLimit(NamedTuple):
+    """A limit in place of another: seconds, or elements at once; None for none."""
+
+    value: float | None
+
+
+class LimitsChanged(NamedTuple):
+    """Its owner (or `by`) gives a live job other limits; what is None stays as it is."""
+
+    job: JobId
+    by: str
+    time_limit: NewLimit | None = None
+    at_once: NewLimit | None = None
 
 
 class GroupsSeen(NamedTuple):
@@ -213,6 +238,7 @@ Event = (
     | RequeueRequested
     | SuspendRequested
     | ResumeRequested
+    | LimitsChanged
     | GroupsSeen
     | NodeRegistered
     | NodeLost

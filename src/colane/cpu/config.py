@@ -20,6 +20,8 @@ class TuningConfig:
         settle_s: After a change the job is let run this long before it is looked at: buffers run empty or full.
         warm_up_s: The same after the first step of an attempt.
         left_min_s: A job known to end sooner is not tuned (the paper does not say).
+        is_need: Whether a job waits for the cores it is to start with, as under CODA others give theirs up for it;
+            otherwise it starts with those there are.
     """
 
     tuner: TunerName = TunerName.LINEAR
@@ -29,6 +31,7 @@ class TuningConfig:
     settle_s: float = 5.0
     warm_up_s: float = 30.0
     left_min_s: float = 900.0
+    is_need: bool = False
 
     @classmethod
     def of(cls, tuner: TunerName, window_s: float) -> Self:

@@ -91,7 +91,7 @@ class CpuDevices:
 
     def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
         """Give the devices and what others use of them; cores do not fall ill, and their memory is a declaration."""
-        seen = self._watch.sample(own.pids)
+        seen = self._watch.sample(own.pids, own.changes)
         if seen is not None:
             window_s, by_core = seen
             for gpu, others in zip(self._gpus, self._others, strict=True):

@@ -22,6 +22,7 @@ from colane.model.hardware import Gpu
 
 NVML_CORES_PER_WORD = 64
 _MIG_ENABLED = 1
+UNKNOWN_TYPE = "unknown"
 
 _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 """Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more. A GPU that
@@ -66,6 +67,8 @@ class NvmlDevices:
         self.host = host
         self._nvml = nvml
         found = [device for handle in nvml.handles() for device in _devices_of(nvml, handle, host)]
+        if known:  # all told their UUIDs then: one that does not now is the one of them that is missing
+            found = [device for device in found if device.facts.uuid]
         self._devices = _number(_as_before(_visible(found, visible), known, {device.facts.uuid for device in found}))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
@@ -263,7 +266,7 @@ def _used_bytes(nvml: Nvml, handle: Handle) -> int:
 
 
 def _usable_bytes(nvml: Nvml, handle: Handle) -> int:
-    info = _memory_info(nvml, handle)
+    info = nvml.call_surely("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2) or _memory_info(nvml, handle)
     return 0 if info is None else int(info.total) - int(getattr(info, "reserved", 0))
 
 
@@ -290,8 +293,8 @@ def _read_facts(nvml: Nvml, handle: Handle, parent: Handle, host: HostFacts) -> 
     socket = read_socket(nvml, parent, host, near)
     return Gpu(
         index=0,
-        uuid=nvml.call("nvmlDeviceGetUUID", handle) or "",
-        type=nvml.call("nvmlDeviceGetName", handle) or "unknown",
+        uuid=nvml.call_surely("nvmlDeviceGetUUID", handle) or "",
+        type=nvml.call_surely("nvmlDeviceGetName", handle) or UNKNOWN_TYPE,
         memory_bytes=_usable_bytes(nvml, handle),
         socket=socket,
         cores=near or cores_of_socket(host, socket) or host.cores,
@@ -336,8 +339,18 @@ def _as_before(devices: list[_Device], known: Sequence[Gpu], answering: set[str]
         return devices
     now = {device.facts.uuid: device for device in devices}
     lost = [facts for facts in known if facts.uuid not in answering]
-    order = [now.pop(facts.uuid, _Device(LOST, LOST, facts)) for facts in known if facts in lost or facts.uuid in now]
+    order = [
+        _completed(now.pop(facts.uuid, _Device(LOST, LOST, facts)), facts)
+        for facts in known
+        if facts in lost or facts.uuid in now
+    ]
     return [*order, *now.values()]
+
+
+def _completed(device: _Device, known: Gpu) -> _Device:
+    """What it has not told now it was when it was known."""
+    is_told = device.facts.type != UNKNOWN_TYPE and device.facts.memory_bytes > 0
+    return device if is_told else replace(device, facts=known)
 
 
 def _number(devices: Iterable[_Device]) -> tuple[_Device, ...]:

@@ -25,6 +25,9 @@ CANNOT_TELL = frozenset(
 """A device that is well may answer so to what every device is asked; any other error of that is a sign of an ill one:
 a dead GPU, or one whose driver hangs, gives 999 (unknown) to all."""
 
+TRIES = 5
+"""So often a device is asked for what never changes, at the start of an agent."""
+
 NO_DRIVER = frozenset({pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 """What opening NVML gives on a machine without GPUs."""
 
@@ -97,6 +100,18 @@ class Nvml:
                 raise GpuLostError(name) from error
             return None
 
+    def call_surely(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - as NVML answers
+        """Call for what is asked once for all: a driver that is busy may fail to answer, and answer right after.
+
+        Raises:
+            GpuLostError: The GPU asked does not answer any more.
+        """
+        for _ in range(TRIES):
+            answer = self.call(name, *arguments)
+            if answer is not None:
+                return answer
+        return None
+
     def is_ill(self, handle: Handle) -> bool:
         """Whether a GPU fails to answer what every one can.
 
@@ -148,13 +163,13 @@ class Nvml:
     def count(self) -> int:
         """Say of how many GPUs NVML knows, whether they answer or not."""
         try:
-            return int(self.call("nvmlDeviceGetCount") or 0)
+            return int(self.call_surely("nvmlDeviceGetCount") or 0)
         except GpuLostError:
             return 0
 
     def _handle(self, index: int) -> Handle:
         try:
-            return self.call("nvmlDeviceGetHandleByIndex", index)
+            return self.call_surely("nvmlDeviceGetHandleByIndex", index)
         except GpuLostError:
             return None
 

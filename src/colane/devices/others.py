@@ -63,23 +63,25 @@ class OthersOnCores:
         self._read = read or read_cpu_times
         self._clock = clock
         self._before: tuple[float, CpuTimes] | None = None
+        self._changes = 0
         self.used_by_core: Mapping[int, float] = {}
         """Which part of each core was used by all processes in the last window; empty before there was one."""
 
-    def sample(self, pids: frozenset[int]) -> tuple[float, dict[int, float]] | None:
+    def sample(self, pids: frozenset[int], changes: int = 0) -> tuple[float, dict[int, float]] | None:
         """Give the window since the last answer in seconds, and which part of each core others used in it.
 
-        None at first, too soon after the last answer, and where a process of ours has ended: what it used since it was
-        last seen is not known.
+        None at first, too soon after the last answer, and where a process of ours has ended, or a job of ours has
+        started or ended, in it: what they used unseen is not known, and would be taken for use by others.
         """
         now_s = self._clock()
         if self._before is not None and now_s - self._before[0] < WINDOW_MIN_S:
             return None
         before, times = self._before, self._read(pids)
+        is_same, self._changes = changes == self._changes, changes
         self._before = (now_s, times)
         if before is not None:
             self.used_by_core = _used(before[1], times, now_s - before[0])
-        if before is None or not before[1].by_pid.keys() <= times.by_pid.keys():
+        if before is None or not is_same or not before[1].by_pid.keys() <= times.by_pid.keys():
             return None
         window_s = now_s - before[0]
         return window_s, _parts(before[1], times, window_s)

@@ -18,10 +18,12 @@ class OwnProcesses:
     Attributes:
         pids: All processes of our jobs and of the services we started for them.
         busy: Indexes of the devices on which a job of ours runs.
+        changes: How many times a job of ours has started or ended so far.
     """
 
     pids: frozenset[int] = frozenset()
     busy: frozenset[int] = frozenset()
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from colane.client.locate import SERVER_FILE, TOKEN_FILE, URL_VARIABLE, read_token
 from colane.engines import EngineError
+from colane.engines.child import Child
 from colane.settings.setting import Given, Section, SettingError, Values
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, GRACE, HOST, NAME, SERVER, SERVER_PORT, STOP_JOBS, URL
@@ -59,6 +59,7 @@ class LocalConfig:
         agent: Settings of the agent; it listens where the scheduler does unless they say otherwise.
         token: Demanded by both.
         keep_jobs: Leave jobs running at the end.
+        has_agent: Whether there is an agent; else the scheduler alone is started.
         env: Further variables of the agent.
     """
 
@@ -68,6 +69,7 @@ class LocalConfig:
     agent: Values
     token: str | None = field(default=None, repr=False)
     keep_jobs: bool = False
+    has_agent: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -85,58 +87,6 @@ class LocalConfig:
             parts[home] |= {name: value}
         server, agent = (gather(section, flags) for section, flags in parts.items())
         return cls(state_dir=state_dir, node=node, server=server, agent=agent, env=env or {})
-
-
-class _Child:
-    """One process; its standard input is its lifeline to us."""
-
-    def __init__(
-        self,
-        name: str,
-        words: Sequence[str],
-        document: Mapping[str, object],
-        tell: Callable[[str], None],
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        self.name = name
-        self.tell = tell
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "colane.cli", *words, "--with-parent"],
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C reaches us alone: the agent has to stop before the scheduler
-        )
-        self.pidfd = os.pidfd_open(self.process.pid)
-        assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
-        with suppress(BrokenPipeError):  # it has ended already, and is found so
-            self.process.stdin.write(json.dumps(document).encode() + b"\n")
-            self.process.stdin.flush()
-
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
-
-    def end(self, max_s: float) -> None:
-        """Tell it to stop, and kill it when it does not."""
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)
-        try:
-            self.process.wait(max_s)
-        except subprocess.TimeoutExpired:
-            self.tell(f"the {self.name} does not stop, so it is killed")
-            self.process.kill()
-            self.process.wait()
-        self.close()
-
-    def close(self) -> None:
-        """Let go of what we hold of a process that has ended."""
-        assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
 
 
 def _to_stderr(text: str) -> None:
@@ -159,17 +109,12 @@ class LocalEngine:
         self._tell = tell
         self.url = ""
         self._port = config.server[SERVER_PORT]
-        self._server: _Child | None = None
-        self._agent: _Child | None = None
+        self._server: Child | None = None
+        self._agent: Child | None = None
         self._deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
 
     def __enter__(self) -> Self:
-        try:
-            self._start_server()
-            self._start_agent()
-        except BaseException:
-            self.stop()
-            raise
+        self.start()
         return self
 
     def __exit__(
@@ -178,6 +123,20 @@ class LocalEngine:
         if kind is KeyboardInterrupt:
             self._tell("stopping")
         self.stop()
+
+    def start(self) -> None:
+        """Start both, and return once the node has registered; what has started is stopped where one cannot start.
+
+        Raises:
+            EngineError: One of the two cannot start; it has said why on standard error.
+        """
+        try:
+            self._start_server()
+            if self.config.has_agent:
+                self._start_agent()
+        except BaseException:
+            self.stop()
+            raise
 
     def client(self) -> Client:
         """Return a client of this scheduler."""
@@ -224,7 +183,7 @@ class LocalEngine:
                 self._server.end(SERVER_STOP_MAX_S)
                 self._server = None
 
-    def _cancel_running(self, agent: _Child) -> float:
+    def _cancel_running(self, agent: Child) -> float:
         """Cancel what runs, and return the longest time that any of it has to save.
 
         The agent is halted meanwhile, or the devices that become free would be filled anew.
@@ -244,7 +203,7 @@ class LocalEngine:
         config = self.config
         settings = {**config.server.document(), SERVER_PORT.name: Given(self._port, SERVER_PORT.flag)}
         words, said = ["server", "--state", str(config.state_dir)], {"settings": settings, "token": config.token}
-        child = self._server = _Child("scheduler", words, said, self._tell)
+        child = self._server = Child("scheduler", words, said, self._tell)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.
         self._port = int(self.url.rpartition(":")[2])
@@ -261,11 +220,11 @@ class LocalEngine:
         folder = config.agent[AGENT_STATE] or config.state_dir / AGENT_DIR
         words, said = ["agent", "--state", str(folder)], {"settings": settings, "token": self.token}
         started_s = time.time()
-        child = self._agent = _Child("agent", words, said, self._tell, config.env)
+        child = self._agent = Child("agent", words, said, self._tell, {**os.environ, **config.env})
         with self.client() as scheduler:
             _wait_for(child, lambda: _seen_since(scheduler, config.node, started_s))
 
-    def _restart(self, child: _Child) -> None:
+    def _restart(self, child: Child) -> None:
         code = child.process.wait()
         child.close()
         folder = self.config.state_dir
@@ -286,7 +245,7 @@ def _how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _wait_for(child: _Child, look: Callable[[], Found | None]) -> Found:
+def _wait_for(child: Child, look: Callable[[], Found | None]) -> Found:
     """Look until there is something, as long as the child lives."""
     began_s, is_told = time.monotonic(), False
     while (found := look()) is None:
@@ -324,7 +283,7 @@ END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _hurrying(agent: Callable[[], _Child | None]) -> Iterator[None]:
+def _hurrying(agent: Callable[[], Child | None]) -> Iterator[None]:
     """While we are at our end, asking for it again hurries the agent, and nothing else is broken off."""
 
     def hurry(number: int, _frame: FrameType | None) -> None:

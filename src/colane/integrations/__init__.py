@@ -1,1 +1,1 @@
-"""Room for what other software needs of Colane: Slurm's verbs, Prometheus, submitit, Optuna. Empty yet."""
+"""Room for what other software needs of Colane: Prometheus and Grafana so far."""

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from colane.model.checkpoint import CheckpointContract
 from colane.model.job_spec import JobSpec
+from colane.model.kinds import JobKind
 
 
 class Constraints(NamedTuple):
@@ -20,10 +21,13 @@ class Constraints(NamedTuple):
         not_preemptible: No plan stops it any more: it has failed too often at saving its state.
         checkpoint: How it is asked to save, as learnt of it, in place of what was declared.
         sizes_lost: Numbers of GPUs at which it does not come up.
-        cores: Cores it is to start with, where these are tuned, in place of those declared.
+        cores: Cores it is to start with where there are as many, where these are tuned, in place of those declared: an
+            offer, so that it waits for none.
+        needs_cores: That it does wait for these, as the policy makes room for them (CODA).
         sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
         gpu_memory_bytes: What it was seen to need of a GPU, where that is more than was declared.
         steps_total_doubted: Its declared total of steps is not believed: it has gone past it, or its owner's jobs have.
+        family: Whose beliefs count for it, where those of its own family are another user's word alone; empty: its own.
     """
 
     isolated: bool = False
@@ -34,28 +38,48 @@ class Constraints(NamedTuple):
     sharing_domain: str = ""
     gpu_memory_bytes: int | None = None
     steps_total_doubted: bool = False
+    family: str = ""
+    needs_cores: bool = False
 
 
 UNCONSTRAINED: Final = Constraints()
 
 
 def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
-    """What a job needs under its constraints; the declaration itself where there are none."""
-    if constraints == UNCONSTRAINED:
+    """What a job needs under its constraints; the declaration itself where there are none. No server is preemptible."""
+    serves = spec.kind is JobKind.INFERENCE
+    if constraints == UNCONSTRAINED and not (serves and spec.preemptible):
         return spec
     lost = constraints.sizes_lost
     left = tuple([size for size in spec.sizes if size not in lost]) if lost else spec.sizes
     learnt, held_bytes = constraints.checkpoint, constraints.gpu_memory_bytes
+    offered = 0 if constraints.needs_cores else constraints.cores or 0
     saves = spec.preemptible or (learnt is not None and spec.checkpoint is None)
     return replace(
         spec,
+        family=constraints.family or spec.family,
         gpus=left[-1] if left and spec.gpus in lost else spec.gpus,
         sizes=left if len(left) > 1 or not lost else (),
         share=spec.share and not constraints.isolated,
-        preemptible=saves and not constraints.not_preemptible,
+        preemptible=saves and not constraints.not_preemptible and not serves,
         checkpoint=spec.checkpoint if learnt is None else learnt,
-        cores=spec.cores if constraints.cores is None else constraints.cores,
+        cores=_needed(spec, constraints),
+        cores_offered=offered,
+        cores_beside=min(offered, spec.cores),
         sharing_domain=constraints.sharing_domain,
         gpu_memory_bytes=spec.gpu_memory_bytes if held_bytes is None else held_bytes,
         steps_total=None if constraints.steps_total_doubted else spec.steps_total,
     )
+
+
+def serves_elsewhere(spec: JobSpec, constraints: Constraints) -> bool:
+    """Whether a job that answers requests, which is stopped for no other, may leave its node for another."""
+    saves = spec.preemptible or (constraints.checkpoint or spec.checkpoint) is not None
+    return spec.kind is JobKind.INFERENCE and saves and not constraints.not_preemptible
+
+
+def _needed(spec: JobSpec, constraints: Constraints) -> int:
+    """Cores without which a job does not start."""
+    if constraints.cores is None:
+        return spec.cores
+    return constraints.cores if constraints.needs_cores else 0

@@ -8,6 +8,9 @@ from typing import Final
 THROTTLES: Final = ("power-cap", "hw-slowdown", "sync-boost", "thermal", "hw-thermal", "power-brake")
 """Why the clocks of a GPU are below what they could be: NVML's clock event reasons that slow work, in their order."""
 
+THERMAL: Final = frozenset({"thermal", "hw-thermal", "hw-slowdown", "power-brake"})
+"""Throttling that says that something is wrong; a power cap is how many GPUs are run."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
@@ -30,6 +33,11 @@ class DeviceUsage:
     temperature_c: float | None = None
     throttle: tuple[str, ...] | None = None
     xid: int | None = None
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether its driver told of an error, or something is wrong with its clocks."""
+        return self.xid is not None or bool(self.throttle and not THERMAL.isdisjoint(self.throttle))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ TO_HOST_BYTES_PER_S: Final = 10e9
 TIME_SLICE = "time-slice"
 """The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
 
-AT_ONCE = frozenset({"mps", CPU_DEVICE_TYPE})
+MPS = "mps"
+"""NVIDIA's service through which kernels of several processes run at once."""
+
+AT_ONCE = frozenset({MPS, CPU_DEVICE_TYPE})
 """Ways of sharing in which jobs run at the same time. Of another, that of a newer agent among them, no gain is expected
 before it was measured."""
 

@@ -163,6 +163,7 @@ TEXT: Final = Text()
 WORD: Final = Text(131_072)
 """131,072 bytes is the longest single argument Linux takes (MAX_ARG_STRLEN)."""
 PATH: Final = Text(is_path=True)
+FILE: Final = Text(4_000, 1, is_path=True)
 VARIABLE: Final = Text(1_000, 1, r"^[^=\x00]+$")
 STEPS: Final = Whole(1, EXACT_MAX, "step")
 
@@ -251,7 +252,8 @@ JOB_FIELDS: Final = (
     ),
     JobField(
         "after", Text(20_000), "what other jobs must have done before it starts: ok:12 (succeeded), fail:12, any:13 "
-        "(ended), start:14, several with commas; @ is the user's last job, @~2 the one two before it",
+        "(ended), start:14, each:15 (two arrays, element by element), several with commas; @ is the user's last job, "
+        "@~2 the one two before it",
         default="",
         option=Option(
             "Starts once these jobs have succeeded (ok:12), failed (fail:12), ended (any:12) or started (start:12); "
@@ -317,6 +319,23 @@ JOB_FIELDS: Final = (
         option=Option("Working directory (this one).", ("--workdir", "-C")),
         slurm=("-D", "--chdir"), other_names=("cwd", "working_directory", "working_dir"),
         in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "output", FILE, "file that gets a copy of what it writes, from `workdir` where it is relative; its directories "
+        "are made; %j is its id, %x its name, %A and %a its array's id and its index, %u its user, %N its machine",
+        option=Option(
+            "File for a copy of what it prints, as logs/%x-%j.out: %j its id, %x its name, %a its index in an array.",
+            ("--output", "-o"), "FILE",
+        ),
+        slurm=("-o", "--output"), other_names=("stdout", "log", "log_file"), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "input", FILE, "file that it reads as its standard input, named as `output` is; none is nothing to read",
+        option=Option(
+            "File it reads as standard input, as parts/%a.txt; - takes what this command is given.",
+            ("--input", "-i"), "FILE|-",
+        ),
+        slurm=("-i", "--input"), other_names=("stdin",), in_spec=False, shelf=Shelf.NONE,
     ),
     JobField(
         "share", Flag(), "whether other jobs may be on its GPUs",

@@ -32,6 +32,7 @@ class NeedClass(NamedTuple):
     kind: JobKind
     latency_s: float | None
     sharing_domain: str
+    cores_beside: int
     home: str = ""
     """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
 
@@ -79,6 +80,8 @@ class JobSpec:
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
         sharing_domain: Only jobs of the same domain may share a GPU with it: never declared, see `Constraints`.
+        cores_offered: Cores it is to start with where there are as many: never declared, see `Constraints`.
+        cores_beside: Cores that must be free where it comes to a GPU that others use: never declared either.
         labels: For people and reports.
         comment: For people.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
@@ -121,6 +124,8 @@ class JobSpec:
     comm_weight: int | None
     comm_pattern: CommPattern
     sharing_domain: str
+    cores_offered: int
+    cores_beside: int
     labels: Mapping[str, str]
     comment: str
     category: Category
@@ -167,6 +172,8 @@ class JobSpec:
         comm_weight: int | None = None,
         comm_pattern: CommPattern = CommPattern.ALL,
         sharing_domain: str = "",
+        cores_offered: int = 0,
+        cores_beside: int = 0,
         labels: Mapping[str, str] | None = None,
         comment: str = "",
         category: Category = Category.UNKNOWN,
@@ -208,6 +215,8 @@ class JobSpec:
         self.comm_weight = comm_weight
         self.comm_pattern = comm_pattern
         self.sharing_domain = sharing_domain
+        self.cores_offered = cores_offered
+        self.cores_beside = cores_beside
         self.labels = {} if labels is None else labels
         self.comment = comment
         self.category = category
@@ -271,6 +280,8 @@ class JobSpec:
             comm_weight=self.comm_weight,
             comm_pattern=self.comm_pattern,
             sharing_domain=self.sharing_domain,
+            cores_offered=self.cores_offered,
+            cores_beside=self.cores_beside,
             labels=self.labels,
             comment=self.comment,
             category=self.category,
@@ -313,4 +324,5 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.kind,
         spec.latency_s,
         spec.sharing_domain,
+        spec.cores_beside,
     )

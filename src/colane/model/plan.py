@@ -295,6 +295,10 @@ class Plan:
         for action in self.actions:
             if action.job == job.id:
                 return action.reason
+        return self.wait_of(job)
+
+    def wait_of(self, job: Job) -> Reason | None:
+        """Why a job that no action concerns waits; None where it says nothing of it."""
         return (
             self.waits.get(job.id)
             or self.class_waits.get(job.need)

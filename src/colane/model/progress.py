@@ -60,6 +60,11 @@ class Progress:
         saves: Whether it saves its state by itself when it is asked (`Reporter.save`).
         reforms: Whether its ranks can go on as fewer without a restart (`Reporter.reforms`).
         ranks: As how many they go on since, once the others are gone; 0 as they were started.
+        answers: How many requests it has answered; None of a job that tells of none.
+        idle_s: How long it has waited for requests.
+        latency_p50_s: Of its last answers half took no longer, from the request on, waiting for its turn included.
+        latency_p95_s: The same of 95 %.
+        latency_p99_s: The same of 99 %.
     """
 
     at_s: float
@@ -96,6 +101,11 @@ class Progress:
     saves: bool = False
     reforms: bool = False
     ranks: int = 0
+    answers: int | None = None
+    idle_s: float | None = None
+    latency_p50_s: float | None = None
+    latency_p95_s: float | None = None
+    latency_p99_s: float | None = None
 
 
 class Stall(NamedTuple):

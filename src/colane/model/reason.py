@@ -98,6 +98,7 @@ class Why(StrEnum):
     ARRAY_TURN = "array-turn"
     ARRAY_CUT = "array-cut"
     REQUEUED = "requeued"
+    LIMITS_CHANGED = "limits-changed"
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
@@ -185,12 +186,12 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.UNKNOWN_ALONE_FIRST: (
             "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {asked}, "
-            "at most {have} free; GPUs are held by {jobs}"
+            "at most {have} free; GPUs are held by {jobs}; beside servers it starts if it declares its memory"
         ),
         Why.GROUP_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
-        Why.PREEMPTING: "Resources: GPUs are kept for it and come free when {jobs} have stopped",
+        Why.PREEMPTING: "Resources: GPUs are kept for it and come free by stopping {jobs}",
         Why.NO_LANE: (
             "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
             "no lane has room for it: at most {have_bytes} left, on {gpu} beside {jobs}"
@@ -342,6 +343,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
+        Why.LIMITS_CHANGED: "from now on {what}, by {by}",
         Why.REQUEUED: "taken off its GPUs by {by}; it waits anew, and goes on from what it has saved",
         Why.ARRAY_ENDED: ("{count:element}: {ok} succeeded, {failed} failed, {cancelled} cancelled"),
         Why.AFTER_NEVER: "DependencyNeverSatisfied: job {other} has ended as {state}, so {condition} never comes true",

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from colane.papers.claims import Claim
+from colane.papers.claims import Claim, ours
 from colane.papers.cpu_month import SHORT_S, cluster
 from colane.papers.cpu_world import CpuMonthWorld, best_cores
 from colane.traces.workload import TraceJob, Workload
@@ -76,7 +76,6 @@ def pool_claim(workload: Workload) -> Claim:
     """What the month's own CPU jobs allow, beside claim D-e."""
     cores = sum(len(node.cores) for node in cluster().nodes)
     within = 100 * cpu_jobs_within(workload, cores, SHORT_S)
-    return Claim(
-        "D-e-pool", "CPU jobs that could start within 3 min, %: all cores one pool, training first, by arrival",
-        "not published", f"{within:.1f}", "what coda lacks of it is the price of 80 nodes and of borrowing",
-    )  # fmt: skip
+    claim = "CPU jobs that could start within 3 min: all cores one pool, training first, by arrival"
+    note = "What coda lacks of it is the price of 80 nodes and of borrowing."
+    return Claim("D-e-pool", claim, (ours("", f"{within:.1f} %"),), "the month, without nodes", note)

@@ -14,7 +14,7 @@ import numpy as np
 
 from colane.core.policy import Policy
 from colane.model.job_spec import JobSpec
-from colane.papers.claims import Claim, ordering
+from colane.papers.claims import Claim, Trait, ours
 from colane.report.simulated import Interval, confidence
 from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
@@ -66,7 +66,8 @@ def evaluate(table: PolluxTable, seeds: int, jobs: int) -> tuple[Claim, ...]:
     """
     ways = {name: _contest(table, name, seeds, jobs) for name in (*CHOSEN, ASKED, *map(_static, SIZES))}
     each = [
-        Claim("E-p", f"Poisson, 16 nodes x 4 GPUs: {name}", "-", found.told(), "ours") for name, found in ways.items()
+        Claim(f"E-p-{name}", f"Poisson, 16 nodes x 4 GPUs: {name}", (ours("", found.told()),), WORLD)
+        for name, found in ways.items()
     ]
     return (*each, _best(ways))
 
@@ -132,7 +133,11 @@ def _best(ways: dict[str, Contest]) -> Claim:
     told = ", ".join(
         f"{name} has the least mean jct on {count} of {len(ways[name].jct_s)}" for name, count in won.items()
     )
-    return Claim("E-p", "chosen sizes against FIFO and every static split", "F ends first", told, ordering(holds))
+    order = Trait("sizes chosen by F have the least mean JCT", holds, told, "section 5.2.1")
+    return Claim("E-p", "chosen sizes against FIFO and every static split", (order,), WORLD)
+
+
+WORLD: Final = "Pollux's measured throughputs on 16 nodes of four GPUs; Poisson arrivals"
 
 
 def _won(mine: Sequence[float], others: Sequence[Sequence[float]]) -> int:

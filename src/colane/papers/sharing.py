@@ -17,7 +17,7 @@ import numpy as np
 
 from colane.core.events import Outcome
 from colane.model.job import JobId
-from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, queue_s
+from colane.papers.claims import Claim, Evaluation, Experiment, Figure, Origin, Sense, Trait, on_gpu, ours, queue_s
 from colane.papers.sharing_memory import Tables, memory_claims, read_tables, serving_claims, transfer_claim
 from colane.papers.sharing_scenes import FAIR, FIFO, PACK, PACK_TURNS, SRTF, Scene, experiment_of, job_of
 from colane.papers.sharing_turns import (
@@ -67,18 +67,26 @@ TABLE_2: Mapping[str, TableRow] = {
 ORDERINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("queueing", ("srtf", "fair", "pack", "fifo")),
     ("jct", ("srtf", "fair", "pack", "fifo")),
-    ("jct_p95", ("srtf", "fifo")),
+    ("jct_p95", ("srtf", "fifo", "pack", "fair")),
 )
-"""By column, policies from the least; p95 of FIFO, PACK and FAIR lie within the tolerance of one another."""
+"""By column of table 2, policies from the least."""
 
-NEED_GPU = {
-    "e": ("mean latency that sharing adds to those 42 models", "below 5 ms"),
-    "h": ("switching from one job to another", "sub-second"),
-    "i": ("overhead per iteration against the framework alone", "below 10 % for most CNNs"),
-    "j": ("two alexnet_25 for a minute: Salus against MPS, plain sharing and overcommit", "ordering"),
-    "n": ("switching inside an iteration is not worth it", "qualitative"),
-}
+GPU_CLAIMS = (
+    Claim("B-e", "latency that sharing adds to those 42 models, mean", (
+        Figure("", 5, None, "ms", "section 5.3", printed="5ms", bound=Sense.BELOW),
+    )),
+    Claim("B-h", "switching from one job to another", (on_gpu("takes less than a second", "section 5.1.2"),)),
+    Claim("B-i", "time per iteration over that of the framework alone, most CNNs", (
+        Figure("more by", 10, None, "%", "section 5.4", printed="10%", bound=Sense.BELOW),
+    )),
+    Claim("B-j", "two alexnet_25 for a minute", (
+        on_gpu("Salus against static partitioning, MPS and plain sharing", "section 5.4"),
+    )),
+    Claim("B-n", "switching inside an iteration", (on_gpu("is not worth it", "section 3"),)),
+)  # fmt: skip
 """Claims only a real GPU can decide."""
+
+TRACE_WORLD = "calibrated_trace_100.csv on one P100: found by search to match table 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +155,7 @@ def evaluate(tables: Path | None) -> SharingEvaluation:
         transfer_claim(found),
         snapshot_claim(snapshot),
         slices_claim(slices),
-        *_needs_gpu(),
+        *GPU_CLAIMS,
     )
     in_order = tuple(sorted(claims, key=lambda claim: claim.id))
     return SharingEvaluation(
@@ -177,11 +185,6 @@ def _directory(tables: Path | None) -> Path:
     return named
 
 
-def _needs_gpu() -> Iterator[Claim]:
-    for letter, (claim, published) in NEED_GPU.items():
-        yield Claim(f"B-{letter}", claim, published, "not simulated", ClaimVerdict.NEEDS_GPU)
-
-
 def row_of(run: Run) -> TableRow:
     """Makespan, mean queueing, mean JCT (end - submission) and its 95th percentile, in minutes."""
     rows = run.ledger.rows
@@ -208,18 +211,33 @@ def _batch(directory: Path) -> Scene:
     return Scene("table-2", "Paper B, 100 jobs on one P100", workload.jobs, policies, PACK_GAIN, note)
 
 
+COLUMNS: Mapping[str, str] = {
+    "makespan": "makespan", "queueing": "mean queueing", "jct": "mean JCT", "jct_p95": "95 % of JCTs within",
+}  # fmt: skip
+
+
 def _table_claims(batch: Experiment) -> Iterator[Claim]:
     found = _rows(batch)
-    what = "100 jobs (regression fixture), minutes: makespan / mean queueing / mean JCT / p95 JCT"
     for policy, published in TABLE_2.items():
-        ours = found[policy]
-        verdict = ClaimVerdict.SAME if is_close(policy, ours) else "differs by more than 10 % (PACK's p95: 15 %)"
-        yield Claim(f"B-a-{policy}", f"{policy}, {what}", str(published), str(ours), verdict)
+        row = found[policy]
+        stated = tuple(_cell(column, getattr(published, column), getattr(row, column)) for column in COLUMNS)
+        note = PACK_NOTE if policy == "pack" else ""
+        yield Claim(f"B-a-{policy}", f"{policy}, 100 jobs (regression fixture)", stated, TRACE_WORLD, note)
     claim = "pack with lanes joined as algorithm 1 is printed (the table's PACK is one job a lane)"
-    ours, one = found["pack-turns"], found["pack"]
-    said = f"{ours}: mean JCT {ours.jct / one.jct - 1:+.0%}, makespan {ours.makespan / one.makespan - 1:+.0%}"
-    yield Claim("B-a-pack-turns", claim, "not published", said, "ours alone")
+    joined, one = found["pack-turns"], found["pack"]
+    told = f"{joined} min: mean JCT {joined.jct / one.jct - 1:+.0%}, makespan {joined.makespan / one.makespan - 1:+.0%}"
+    yield Claim("B-a-pack-turns", claim, (ours("makespan / queueing / JCT / p95 JCT", told),), TRACE_WORLD)
     yield _orderings_claim(found)
+
+
+PACK_NOTE = (
+    "The trace was searched on FIFO, SRTF and FAIR, and PACK's gain tuned on its makespan. Its 95 % lies below FIFO's "
+    "here, where the paper has it above; the jobs of the paper were never published."
+)
+
+
+def _cell(column: str, published: float, found: float) -> Figure:
+    return Figure(COLUMNS[column], published, found, "min", "table 2", printed=f"{published:.1f}")
 
 
 def is_close(policy: str, ours: TableRow) -> bool:
@@ -230,32 +248,32 @@ def is_close(policy: str, ours: TableRow) -> bool:
 
 
 def _orderings_claim(found: Mapping[str, TableRow]) -> Claim:
-    holds, said = True, []
+    stated = []
     for column, policies in ORDERINGS:
         values = [getattr(found[policy], column) for policy in policies]
-        holds &= values == sorted(values)
-        said.append(f"{column}: {' < '.join(policies)}")
-    verdict = ClaimVerdict.ORDERING_HOLDS if holds else "differs: see the rows"
-    ours = "; ".join(said) if holds else "not all of them"
-    return Claim("B-a-order", "orderings of table 2 (regression fixture)", "; ".join(said), ours, verdict)
+        told = " < ".join(sorted(policies, key=lambda policy: getattr(found[policy], column)))
+        stated.append(Trait(f"{column}: {' < '.join(policies)}", values == sorted(values), told, "table 2"))
+    return Claim("B-a-order", "orderings of table 2 (regression fixture)", tuple(stated), TRACE_WORLD, PACK_NOTE)
 
 
 def _speedup_claim(batch: Experiment) -> Claim:
     found = _rows(batch)
-    ratio, published = found["fifo"].jct / found["srtf"].jct, TABLE_2["fifo"].jct / TABLE_2["srtf"].jct
-    verdict = ClaimVerdict.SAME if abs(ratio / published - 1) <= TOLERANCE else "differs by more than 10 %"
-    claim = "mean JCT of FIFO over that of SRTF (regression fixture)"
-    return Claim("B-b", claim, f"{published:.2f}x", f"{ratio:.2f}x", verdict)
+    ratio = Figure("", 3.19, found["fifo"].jct / found["srtf"].jct, "x", "section 5.1.1", digits=2)
+    return Claim("B-b", "mean JCT of FIFO over that of SRTF (regression fixture)", (ratio,), TRACE_WORLD)
 
 
 def _makespan_claim(batch: Experiment) -> Claim:
     spans = {policy: row.makespan for policy, row in _rows(batch).items()}
-    alike = max(abs(spans[policy] / spans["fifo"] - 1) for policy in ("srtf", "fair"))
-    gain = spans["pack"] / spans["fifo"] - 1
-    ours = f"SRTF and FAIR within {alike:.1%} of FIFO; PACK {gain:+.1%}"
-    verdict = ClaimVerdict.ORDERING_HOLDS if alike <= 0.02 and gain < 0 else "differs"
+    over = {policy: 100 * (spans[policy] / spans["fifo"] - 1) for policy in ("srtf", "fair", "pack")}
+    published = {policy: 100 * (TABLE_2[policy].makespan / TABLE_2["fifo"].makespan - 1) for policy in over}
+    stated = tuple(
+        Figure(
+            f"{policy} over fifo", round(published[policy], 1), over[policy], "%", "table 2", Origin.DERIVED, slack=2.0
+        )
+        for policy in over
+    )
     claim = "taking turns costs no makespan, packing shortens it (regression fixture)"
-    return Claim("B-c", claim, "302 to 306 min; PACK -5.3 %", ours, verdict)
+    return Claim("B-c", claim, stated, TRACE_WORLD)
 
 
 # -- B-f: 300 alike jobs
@@ -279,10 +297,17 @@ def _sweep(id_: str, workload: str, gain: Gain) -> Scene:
 def _sweep_claim(sweep: Experiment, kind: tuple[str, str, Gain]) -> Claim:
     id_, workload, gain = kind
     spans = {policy: row.makespan for policy, row in _rows(sweep).items()}
-    ratio, lanes = spans["fifo"] / spans["pack"], most_at_once(sweep, "pack")
-    verdict = ClaimVerdict.SAME if abs(ratio / gain.rho - 1) <= TOLERANCE else "differs by more than 10 %"
-    claim = f"300 x {workload}: makespan of FIFO over PACK's (the gain of {gain.lanes} lanes is an input)"
-    return Claim(id_, claim, f"{gain.rho:g}x", f"{ratio:.2f}x with {lanes} lanes by memory", verdict)
+    lanes = most_at_once(sweep, "pack")
+    stated = (
+        Figure(
+            "makespan of FIFO over PACK's", gain.rho, spans["fifo"] / spans["pack"], "x", "section 5.2", digits=2,
+            unjudged="the gain of so many lanes is an input here",
+        ),
+        ours("lanes by memory", str(lanes)),
+        ours("all jobs are run", f"{SWEEP_JOBS} jobs"),
+    )  # fmt: skip
+    claim = f"300 x {workload}: makespan of FIFO over PACK's"
+    return Claim(id_, claim, stated, "Salus' memory table on one P100; the gain of lanes is the paper's own number")
 
 
 def most_at_once(experiment: Experiment, policy: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from colane.model.job import CommPattern
-from colane.papers.claims import Claim, ClaimVerdict
+from colane.papers.claims import Claim, Figure, Origin, Sense, ours
 from colane.perf.topology import Comm, excess, flat, shape_of
 from colane.perf.utility import job_utility, system_utility
 from colane.scheduling.mechanisms.topology.drb import drb
@@ -32,12 +32,16 @@ def golden_utilities() -> tuple[float, ...]:
 def golden_claim() -> Claim:
     """Utilities of the authors' code."""
     found = golden_utilities()
-    same = all(round(ours, 4) == golden for ours, golden in zip(found, GOLDEN, strict=True))
-    return Claim(
-        "C-utility", "utilities of the authors' code on a machine of two sockets with two GPUs each",
-        ", ".join(f"{value:.4f}" for value in GOLDEN), ", ".join(f"{value:.4f}" for value in found),
-        ClaimVerdict.SAME if same else "differs: the utility is another",
-    )  # fmt: skip
+    stated = tuple(
+        Figure(name, golden, value, "", "HiEST/gpu-topo-aware", Origin.CODE, ratio=0.0, slack=5e-5, digits=4)
+        for name, golden, value in zip(GOLDEN_NAMES, GOLDEN, found, strict=True)
+    )
+    return Claim("C-utility", "utilities on a machine of two sockets with two GPUs each", stated, "arithmetic")
+
+
+GOLDEN_NAMES = (
+    "at its best", "across sockets", "beside a neighbour", "across sockets beside a neighbour", "of the system"
+)  # fmt: skip
 
 
 def drb_losses(preset: str, masks: int = MASKS, seed: int = 0) -> list[float]:
@@ -58,8 +62,11 @@ def drb_claims() -> Iterator[Claim]:
         losses = drb_losses(preset)
         mean = sum(losses) / len(losses)
         bound = 0.05
-        yield Claim(
-            f"C-drb-{preset}", f"utility DRB loses against the exact placer, {MASKS} random free sets of {preset}",
-            "-", f"mean {100 * mean:.2f} %, at most {100 * max(losses):.1f} %",
-            ClaimVerdict.SAME if min(losses) > -1e-9 and mean < bound else "differs: DRB is worse than it may be",
+        stated = (
+            Figure("mean", bound, mean, "", "", Origin.OURS, bound=Sense.AT_MOST, digits=4),
+            Figure("never better than the exact placer", 0, min(losses), "", "", Origin.OURS, bound=Sense.AT_LEAST,
+                   slack=1e-9, digits=4),
+            ours("at most", f"{100 * max(losses):.1f} %"),
         )  # fmt: skip
+        claim = f"part of the utility that DRB loses, {MASKS} random free sets of {preset}"
+        yield Claim(f"C-drb-{preset}", claim, stated, "arithmetic")

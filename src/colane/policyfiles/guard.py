@@ -25,6 +25,7 @@ from colane.model.reason import Reason, Why
 from colane.policyfiles.budget import OverdueError, within
 from colane.policyfiles.load import create, is_file, path_of, said, where_in
 from colane.policyfiles.shape import flaw_of
+from colane.scheduling import registry
 
 BUDGET_S: Final = 5.0
 """What a pass of a user's policy may take, where no other budget is given."""
@@ -193,15 +194,20 @@ def strict(text: str, budget_s: float = BUDGET_S) -> Policy:
     return StrictPolicy(policy, path_of(text), budget_s) if is_file(text) else policy
 
 
-def guarded(text: str, budget_s: float = BUDGET_S) -> Policy:
-    """A policy for a service: a user's own may fail.
+def guarded(text: str, budget_s: float = BUDGET_S, max_wait_s: float | None = None) -> Policy:
+    """A policy for a service: a user's own may fail, and a registered one lets no job wait for long.
+
+    Args:
+        text: Its name, or its file and name there.
+        budget_s: What a pass of a user's own may take.
+        max_wait_s: A job that has waited longer is overdue, unless the text says otherwise; None as the policy has it.
 
     Raises:
         UnknownPolicyError: There is none such.
     """
-    policy = create(text)
     if not is_file(text):
-        return policy
+        return registry.create(text) if max_wait_s is None else registry.bounded(text, max_wait_s)
+    policy = create(text)
     return GuardedPolicy(StrictPolicy(policy, path_of(text), budget_s), REST_BUDGETS * budget_s)
 
 

@@ -31,7 +31,9 @@ from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
+from colane.scheduling.mechanisms.price.chooser import ByPrice
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.sharing.best_sharing import BesideBest
 from colane.scheduling.mechanisms.sharing.migration import Migration
@@ -44,11 +46,13 @@ from colane.scheduling.mechanisms.topology.fastest import Fastest
 from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
+from colane.scheduling.orders.price import ByShadowPrice
 from colane.scheduling.orders.value import ByValue
 
 BY_PRIORITY: Final = Preemption(PreemptsFor.PRIORITY)
 BY_ORDER: Final = Preemption(PreemptsFor.ORDER)
 BY_VALUE: Final = Preemption(PreemptsFor.ORDER, postpones=True)
+GANGS: Final = Preemption(PreemptsFor.GANGS, postpones=True)
 NEVER: Final = Preemption(PreemptsFor.NEVER)
 
 HOUR: Final = Ageing(HOUR_S)
@@ -75,7 +79,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         sizes=FairThroughput(), moving=Rebalancing(),
     ),
     # Paper A.
-    Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BY_PRIORITY), (HOUR,)),
+    Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BesideServers(), BY_PRIORITY), (HOUR,)),
     # Paper B.
     Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
     # Paper D.
@@ -89,9 +93,15 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByValue(),
-        (Fastest(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
+        (Fastest(), BesideBest(), BesideServers(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
         moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
+    ),
+    Composed(
+        "shadow-price", ByShadowPrice(),
+        (Fastest(), BesideServers(), ByShrinking(VALUE_SIZES), GANGS),
+        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(), chooser=ByPrice(),
+        moving=InTurn((Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
 )  # fmt: skip
 
@@ -133,6 +143,7 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "coda": "sub-arrays, and cores lent to jobs without GPUs",
         "topo-aware": "the GPUs of best connection and least interference",
         "colane": "what is of most value; the default",
+        "shadow-price": "what a second of work saves all jobs, for every change on a GPU",
     }
 )
 """What each row is for, in a line; all of it stands in docs/reference/policies.md."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
+from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import PolicyOptionError, configured, with_options
 from colane.scheduling.mechanisms.fairness.allocation import NoSolverError, need_solver
@@ -39,6 +40,24 @@ def create(name: str) -> Composed:
     except (PolicyOptionError, NoSolverError) as error:
         raise UnknownPolicyError(str(error)) from error
     return found
+
+
+def bounded(name: str, max_wait_s: float) -> Composed:
+    """A registered policy under which a job that has waited longer is overdue, as it is on a cluster that people use.
+
+    Baselines are published without such a bound, or with a long one; one that is named with the policy stands.
+
+    Raises:
+        UnknownPolicyError: As `create`.
+    """
+    policy = create(name)
+    if "max_wait_s=" in name:
+        return policy
+    own = [part for part in policy.admits if isinstance(part, Ageing)]
+    if any(part.max_wait_s is not None and part.max_wait_s <= max_wait_s for part in own):
+        return policy
+    others = tuple([part for part in policy.admits if not isinstance(part, Ageing)])
+    return replace(policy, admits=(Ageing(max_wait_s), *others))
 
 
 def preset(registered: str, /, **options: object) -> Composed:

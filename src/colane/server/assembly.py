@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import httpx
 
@@ -14,14 +16,15 @@ from colane.server.http.feed import Feed
 from colane.server.nodes.liveness import Liveness
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.service import Service
-from colane.server.store.identity import begin_epoch
-from colane.server.store.store import META, Store
+from colane.server.store.identity import Epoch, History, Leader, begin_epoch, read_history
+from colane.server.store.store import META, ConflictError, Store
 from colane.server.store.unreadable import read_one
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.writer.board import CLOCK_KEY
 from colane.server.writer.clock import CLOCK_MARK, Clocks, ServiceClock
 from colane.server.writer.driver import LiveDriver, Timing
 from colane.server.writer.notifier import Notifier
+from colane.server.writer.standby import Standby
 
 
 def make_service(
@@ -31,7 +34,7 @@ def make_service(
     clocks: Clocks | None = None,
     agents: httpx.AsyncBaseTransport | None = None,
 ) -> Service:
-    """Read the store and put a service together; it acts once `run` runs.
+    """Read the store and put a service together that leads; it acts once `run` runs.
 
     Args:
         store: Owned by the caller, which closes it after `run`.
@@ -44,15 +47,77 @@ def make_service(
         UnknownPolicyError: No policy of that name.
         SupersededError: Another scheduler has started on the store at the same moment.
     """
+    made = _assembled(store, config, clocks or Clocks(), agents)
+    driver, clock, lead = made.driver, made.driver.timing.clock, made.driver.lead
+    driver.load()
+    known = read_one(store, META, CLOCK_KEY, CLOCK_MARK.read)
+    if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
+        clock.resume(known)
+    own, asked_s, read = own_leader(config), lead.now_s(), lead.version
+    history, version = _drawn(store, clock.now(), own)
+    number = history.current.number
+    lead.begin(number, version, asked_s, own and own._replace(epoch=number))
+    if version != read + (own is not None):  # a scheduler of before has written meanwhile; from now on none can
+        driver.load()
+    made.liveness.begin(0.0 if own is None else own.lease_s)  # a leader of before may answer for so long
+    made.history, made.started_s = history, clock.now()
+    if own is not None:
+        made.hear_first()
+    return made
+
+
+DRAWS_MAX: Final = 10
+
+
+def _drawn(store: Store, now_s: float, own: Leader | None) -> tuple[History, int]:
+    """Draw an epoch; the store's version is the other thing that is known from then on.
+
+    A standby has to see that this scheduler leads, so the store's version grows by it; a leader that is still there
+    writes meanwhile.
+    """
+    if own is None:
+        return begin_epoch(store, now_s), store.version()
+    for _ in range(DRAWS_MAX - 1):
+        version = store.version()
+        with suppress(ConflictError):
+            return begin_epoch(store, now_s, own, version), version + 1
+    version = store.version()
+    return begin_epoch(store, now_s, own, version), version + 1
+
+
+def make_standby(
+    store: Store,
+    config: ServiceConfig,
+    *,
+    clocks: Clocks | None = None,
+    agents: httpx.AsyncBaseTransport | None = None,
+) -> tuple[Service, Standby]:
+    """Put a service together that shows what the store has until its standby leads; see `make_service`."""
+    made = _assembled(store, config, clocks or Clocks(), agents)
+    own = own_leader(config)
+    assert own is not None  # noqa: S101 - a standby has a lease
+    made.leads = False
+    made.history = read_history(store) or NO_HISTORY
+    return made, Standby(made, own)
+
+
+NO_HISTORY: Final = History("", {}, Epoch(0, "", 0, 0.0))
+
+
+def own_leader(config: ServiceConfig) -> Leader | None:
+    """What is written of this scheduler once it leads; None of a store in a file."""
+    return None if config.leader_lease_s is None else Leader(0, config.own_url, config.leader_lease_s)
+
+
+def _assembled(store: Store, config: ServiceConfig, clocks: Clocks, agents: httpx.AsyncBaseTransport | None) -> Service:
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
     transport = agents or KeepAliveTransport(trusted())
     client = httpx.AsyncClient(trust_env=False, transport=transport)
     feed = Feed(store)
-    clocks = clocks or Clocks()
     clock = ServiceClock(clocks)
     liveness = Liveness(config.node_timeout_s, clocks.steady, config.tick_s)
-    timing = Timing(tick_s=config.tick_s, clock=clock)
-    decider = guarded(config.policy, config.policy_budget_s)
+    timing = Timing(tick_s=config.tick_s, clock=clock, lead_clock=clocks.since_boot)
+    decider = guarded(config.policy, config.policy_budget_s, config.max_wait_s)
     driver = LiveDriver(
         store,
         decider,
@@ -62,12 +127,10 @@ def make_service(
         Notifier(transport),
         config=replace(config.core, limits=config.quotas),
         keeper=QuotaKeeper(config.quotas),
+        lease_s=config.leader_lease_s or None,
     )
-    driver.load()
-    known = read_one(store, META, CLOCK_KEY, CLOCK_MARK.read)
-    if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
-        clock.resume(known)
-    history = begin_epoch(store, clock.now())
-    driver.epoch = history.current.number
     samples = SampleKeeper.at(config.samples)
-    return Service(store, config, client, driver, feed, liveness, clock.now(), history, samples)
+    made = Service(store, config, client, driver, feed, liveness, clock.now(), NO_HISTORY, samples)
+    made.overviews.idle_after_s = config.idle_after_s
+    made.behind.clock = clocks.steady
+    return made

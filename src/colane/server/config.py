@@ -9,10 +9,13 @@ from typing import Self
 from colane.client.tls import TlsFiles, tls_files
 from colane.core.config import CoreConfig
 from colane.cpu.contention import ContentionConfig
+from colane.model.idle import IdleRule
 from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
+from colane.model.metric_names import MetricNames
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
 from colane.server.http.job_tokens import new_key
+from colane.server.notify.channels import NotifyConfig, NotifyError, read_channels
 from colane.server.submitting.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
@@ -26,6 +29,7 @@ class ServiceConfig:
 
     Attributes:
         policy: Registered name, or FILE.py:NAME of a user's own.
+        max_wait_s: A job that has waited longer is overdue under any policy; None as the policy has it.
         policy_budget_s: What a pass of a user's own policy may take.
         workdir: Directory of jobs that name none.
         tick_s: The core is asked at least this often.
@@ -34,12 +38,21 @@ class ServiceConfig:
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
         see: Which jobs users are told of.
+        idle_after_s: A job that has used nothing for so long is shown as idle; None shows none.
+        idle_rule: What becomes of such a job.
+        metrics_names: Names that `/metrics` has besides Colane's own.
+        notify: Channels by which owners of jobs are told; None for no word.
+        outbox: File of what is yet to be told; None keeps it in memory alone.
         core: How jobs are treated, whatever the policy.
         job_key: By which tokens of jobs are made and known again.
         samples: File of samples; None keeps them in memory alone.
+        leader_lease_s: How long this scheduler leads without having written; 0 where no other may take over, None of a
+            store in a file.
+        own_url: Where others reach it.
     """
 
     policy: str = "colane"
+    max_wait_s: float | None = None
     workdir: str = field(default_factory=lambda: str(Path.cwd()))
     policy_budget_s: float = BUDGET_S
     tick_s: float = 1.0
@@ -48,9 +61,16 @@ class ServiceConfig:
     keep_finished: Retention = field(default_factory=Retention)
     quotas: Quotas = field(default_factory=Quotas)
     see: See = See.ALL
+    idle_after_s: float | None = 1800.0
+    idle_rule: IdleRule = IdleRule.NONE
+    metrics_names: frozenset[MetricNames] = frozenset()
+    notify: NotifyConfig | None = field(default=None, repr=False)
+    outbox: Path | None = None
     core: CoreConfig = field(default_factory=CoreConfig)
     job_key: bytes = field(default_factory=new_key, repr=False)
     samples: Path | None = None
+    leader_lease_s: float | None = None
+    own_url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +80,7 @@ class ServerConfig(ServiceConfig):
     Attributes:
         store: Where all is kept over the network; None for a file in the state directory.
         store_password_file: Holds the password of its server.
+        standby: Wait to lead until the scheduler that does is silent.
         state_dir: Holds the store, the lock and `server.json`; made when it is not there.
         host: Address to listen on; other than loopback needs a token.
         port: 0 takes a free one.
@@ -71,6 +92,7 @@ class ServerConfig(ServiceConfig):
     state_dir: Path
     store: StoreAddress | None = None
     store_password_file: Path | None = None
+    standby: bool = False
     host: str = "127.0.0.1"
     port: int = table.DEFAULT_PORT
     token: str | None = field(default=None, repr=False)
@@ -88,9 +110,13 @@ class ServerConfig(ServiceConfig):
             state_dir=state_dir,
             store=values[table.STORE],
             store_password_file=values[table.STORE_PASSWORD_FILE],
+            standby=values[table.STANDBY],
+            leader_lease_s=None if values[table.STORE] is None else values[table.LEADER_LEASE],
+            own_url=values[table.OWN_URL] or "",
             host=values[table.HOST],
             port=values[table.SERVER_PORT],
             policy=values[table.POLICY],
+            max_wait_s=values[table.MAX_WAIT],
             policy_budget_s=_budget_s(values),
             token=token,
             tls=_tls(values),
@@ -98,6 +124,10 @@ class ServerConfig(ServiceConfig):
             node_timeout_s=values[table.LEASE],
             quotas=quotas(values),
             see=values[table.SEE],
+            idle_after_s=values[table.IDLE_AFTER],
+            idle_rule=values[table.IDLE_RULE],
+            metrics_names=values[table.METRICS_NAMES],
+            notify=_channels(values),
             core=core_config(values),
         )
 
@@ -124,6 +154,14 @@ def _budget_s(values: Values) -> float:
         return budget_s([values[table.POLICY]], values[table.POLICY_BUDGET])
     except ValueError as error:
         raise values.fault(table.POLICY_BUDGET, error) from error
+
+
+def _channels(values: Values) -> NotifyConfig | None:
+    file = values[table.NOTIFY]
+    try:
+        return None if file is None else read_channels(file)
+    except NotifyError as error:
+        raise values.fault(table.NOTIFY, error) from error
 
 
 def _tls(values: Values) -> TlsFiles | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -22,11 +24,12 @@ from colane.client.hosts import LOOPBACK_NAMES, is_loopback
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.client.tls import TlsError
 from colane.model.words import about_lease
-from colane.server.assembly import make_service
+from colane.server.assembly import make_service, make_standby
 from colane.server.config import ServerConfig
 from colane.server.http.access import Callers, user_name
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
+from colane.server.http.leading import Leading
 from colane.server.http.listening import (
     SOCKET_FILE,
     ApiServer,
@@ -40,14 +43,20 @@ from colane.server.http.listening import (
 from colane.server.service import Service
 from colane.server.store.opening import open_store
 from colane.server.store.store import SupersededError
+from colane.server.writer.standby import Standby
 
 SAMPLES_FILE: Final = "samples.db"
+OUTBOX_FILE: Final = "notify.json"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
 
 PASSABLE: Final = 0o711
 """Mode of root's state directory: all users may pass to the socket and to their own jobs' files; none may list it."""
+
+OBJECTS_PER_COLLECTION: Final = 100_000
+"""Cycles are looked for after so many new objects, not Python's 700: a thousand reports that wait for one turn would be
+searched again and again, and with them all live jobs. What a turn leaves behind holds few cycles."""
 
 log = logging.getLogger(__name__)
 Listener = TypeVar("Listener")
@@ -70,6 +79,8 @@ def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None 
         UnknownPolicyError: No policy of that name.
     """
     raise_descriptor_limit()  # not in serve: under `up` jobs would inherit it
+    gc.freeze()
+    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     factory = uvicorn_config(None).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, on_listening))
@@ -88,9 +99,10 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(locked(config.state_dir))
         loop = asyncio.get_running_loop()
-        job_key = own_secret(config.state_dir, JOB_KEY_FILE).encode()
+        job_key = _job_key(config)
         token = config.token or own_secret(config.state_dir, TOKEN_FILE)
         config = replace(config, token=token, job_key=job_key, samples=config.state_dir / SAMPLES_FILE)
+        config = replace(config, outbox=config.state_dir / OUTBOX_FILE)
         loop.add_reader(name, _dismiss, name)
         stack.callback(loop.remove_reader, name)
         listener = stack.enter_context(_listening(lambda: listen_tcp(config.host, config.port)))
@@ -102,17 +114,18 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         stack.callback(store.close)
         if told := str(store.durability()):
             log.warning("%s", told)
-        service = make_service(store, config)
         url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
+        config = replace(config, own_url=config.own_url or _reached_from_afar(config, url))
+        service, standby = make_standby(store, config) if config.standby else (make_service(store, config), None)
         stack.callback(_withdraw, config.state_dir / SERVER_FILE)
 
         def announce() -> None:
             _publish(config.state_dir / SERVER_FILE, url, local is not None)
             (on_listening or _print_url(config))(url)
 
-        app = create_app(service, _rules(config, service))
+        app = create_app(service, _rules(config, service, standby))
         server = ApiServer(uvicorn_config(app, config.tls), service, announce, local)
-        await _run(server, service, listener)
+        await _run(server, service, listener, standby)
 
 
 def _check(config: ServerConfig) -> None:
@@ -126,8 +139,34 @@ def _check(config: ServerConfig) -> None:
             config.tls.check()
         except TlsError as error:
             raise ServerError(f"tls-cert: {error}") from error
+    if config.standby and config.store is None:
+        raise ServerError(
+            "standby: it reads the store of the scheduler that leads, so that has to be over the network: --store "
+            "redis://... or postgres://... on both (docs/how-to/high-availability.md)"
+        )
+    if config.standby and not config.token:
+        raise ServerError(
+            "standby: clients know both schedulers by one token: set COLANE_TOKEN, or --token-file, on both to the same"
+        )
+    if config.standby and not config.leader_lease_s:
+        raise ServerError("standby: it leads once a lease has run out, so not with --leader-lease off")
     if config.token is not None and not config.token.strip():
         raise ServerError("token: must not be empty")
+
+
+def _job_key(config: ServerConfig) -> bytes:
+    """By which tokens of jobs are made: on each scheduler of one store the same, where they have a token in common."""
+    if config.store is not None and config.token:
+        return hmac.new(config.token.encode(), b"tokens of jobs", hashlib.sha256).digest()
+    return own_secret(config.state_dir, JOB_KEY_FILE).encode()
+
+
+def _reached_from_afar(config: ServerConfig, url: str) -> str:
+    """The URL of this scheduler for other machines: one that listens everywhere is known by its machine's name."""
+    if config.host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return url
+    scheme, _, port = url.partition("://")[0], "", url.rpartition(":")[2]
+    return f"{scheme}://{socket.gethostname()}:{port}"
 
 
 def _listening(listen: Callable[[], Listener]) -> Listener:
@@ -137,13 +176,20 @@ def _listening(listen: Callable[[], Listener]) -> Listener:
         raise ServerError(str(error)) from error
 
 
-def _rules(config: ServerConfig, service: Service) -> GateRules:
+def _rules(config: ServerConfig, service: Service, standby: Standby | None) -> GateRules:
     assert config.token is not None  # noqa: S101 - made before this at the latest
     callers = Callers(
         token=config.token, tokens=lambda: service.read_model.tokens, job_caller=service.job_tokens.caller
     )
     hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
-    return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max)
+    lead = service.driver.lead
+    leading = Leading(
+        leads=lambda: service.leads,
+        is_held=lambda: lead.is_held,
+        leader=lambda: None if standby is None else standby.leader,
+        has_lease=bool(config.leader_lease_s),
+    )
+    return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max, leading=leading)
 
 
 def _write_pid(handle: int, state_dir: Path) -> None:
@@ -271,19 +317,33 @@ def _print_url(config: ServerConfig) -> Callable[[str], None]:
     def show(url: str) -> None:
         store = "" if config.store is None else f", store {config.store}"
         kept = f"state {config.state_dir}{store}"
-        sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, {kept})\n")
+        what = "standby" if config.standby else "scheduler"
+        sys.stdout.write(f"colane {what} listens on {url} (policy {config.policy}, {kept})\n")
         sys.stdout.write(f"{about_users()}\n{about_lease(config.node_timeout_s)}\n")
         sys.stdout.flush()
 
     return show
 
 
-async def _run(server: ApiServer, service: Service, listener: socket.socket) -> None:
+async def _run(server: ApiServer, service: Service, listener: socket.socket, standby: Standby | None) -> None:
     """Serve until told to stop, or until the driver fails: then the process must not go on answering."""
-    driving = asyncio.create_task(service.run())
+    driving = asyncio.create_task(_drive(service, standby))
     driving.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    handing = asyncio.create_task(service.hands_over.wait())
+    # It releases the lead before its connections are closed: what is still asked is sent elsewhere by the door.
+    handing.add_done_callback(lambda _: service.driver.stop())
     try:
         await server.serve(sockets=[listener])
     finally:
         service.stop()
+        handing.cancel()
         await driving
+
+
+async def _drive(service: Service, standby: Standby | None) -> None:
+    if standby is not None:
+        if not await standby.run():
+            await service.close()
+            return
+        log.warning("this scheduler leads now (epoch %d)", service.history.current.number)
+    await service.run()

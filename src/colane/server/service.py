@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 
-from colane.api.job_request import JobRequest
+from colane.api.job_request import ChangeBody, JobRequest
 from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
-from colane.api.records import HealthDetailObject, ServiceHealthObject
+from colane.api.plans import PlanAnswer, StartAnswer
+from colane.api.records import AdoptedAnswer, HealthDetailObject, ServiceHealthObject
+from colane.api.seeing import ActCostObject, EfficiencyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.arrays import known_indexes, number_of
-from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
+from colane.model.idle import IdleRule
+from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
@@ -28,9 +32,19 @@ from colane.server.http.idempotency import expired
 from colane.server.http.job_tokens import JobTokens
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight, no_job
+from colane.server.metrics.own import DeviceLabels
 from colane.server.nodes import leases
+from colane.server.nodes.behind import Ahead, BehindWatch
 from colane.server.nodes.liveness import Liveness
+from colane.server.notify.channels import unknown_channel
+from colane.server.notify.outbox import NotifyOutbox
+from colane.server.notify.teller import NotifyTeller
+from colane.server.planning.copies import Copies, CopyError
+from colane.server.planning.forecast import live_start_in_s
+from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
 from colane.server.samples import reports as sampling
+from colane.server.samples.counts import COUNTED_EACH_S, WAITING_COUNTED_EACH_S, counted
+from colane.server.samples.idle import IdleWatch
 from colane.server.samples.keeper import FLUSH_PERIOD_S, SampleKeeper
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
@@ -49,21 +63,25 @@ from colane.server.store.store import (
     job_key,
 )
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
-from colane.server.submitting import submission
+from colane.server.submitting import changed_limits, submission
 from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
-from colane.server.submitting.shared_family import believed_family
+from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
-from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view, unmade_view
+from colane.server.views.efficiency import efficiency
+from colane.server.views.jobs_and_nodes import bandwidth_view, closed, finished_view, job_view, node_view, unmade_view
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
-from colane.server.views.sampled import Times
+from colane.server.views.look import span
+from colane.server.views.mechanisms import mechanisms_view
+from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, waiting_by_user
+from colane.server.views.sampled import Times, window_of
 from colane.server.views.standing import standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
-from colane.server.writer.driver import LiveDriver
+from colane.server.writer.driver import LiveDriver, ReadBack
 from colane.server.writer.turn import Turn
 
 SCRUBBING_PERIOD_S: Final = 60.0
@@ -72,6 +90,7 @@ SCRUBBING_PERIOD_S: Final = 60.0
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
 
+IDLE_PERIOD_S: Final = 30.0
 SAMPLES_PRUNED_EACH: Final = 60
 """After so many flushes what is too old is removed."""
 
@@ -79,6 +98,9 @@ UNREADABLE_SHOWN_MAX: Final = 100
 """Of the records that cannot be read, `/health` shows no more."""
 
 log = logging.getLogger(__name__)
+
+
+Planned = TypeVar("Planned")
 
 
 @dataclass(slots=True)
@@ -96,6 +118,13 @@ class Service:
         started_s: Unix time of the start.
         history: Whose records these are, and which starts there were.
         samples: How devices and jobs use what they have.
+        leads: Whether it is the one that writes; a standby is not yet.
+        behind: Whether its store lacks what agents have heard of.
+        hands_over: Set when it shall end for a standby to lead.
+        copies: Of this process, which are asked what would become of jobs.
+        idle: Which jobs use nothing of it.
+        overviews: What is told of the whole cluster.
+        device_labels: Labels of devices in `/metrics`.
     """
 
     store: Store
@@ -107,7 +136,14 @@ class Service:
     started_s: float
     history: History
     samples: SampleKeeper
+    idle: IdleWatch = field(default_factory=IdleWatch)
+    overviews: OverviewMaker = field(default_factory=OverviewMaker)
+    device_labels: DeviceLabels = field(default_factory=DeviceLabels)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    leads: bool = True
+    hands_over: asyncio.Event = field(default_factory=asyncio.Event)
+    behind: BehindWatch = field(default_factory=lambda: BehindWatch(time.monotonic))
+    copies: Copies = field(default_factory=Copies)
 
     @property
     def policy(self) -> str:
@@ -124,21 +160,49 @@ class Service:
         """What is durable now."""
         return self.driver.read_model
 
+    def begin(self, history: History, found: ReadBack, now_s: float) -> None:
+        """Lead from now on, from what was read."""
+        self.history, self.started_s = history, now_s
+        self.liveness.begin()
+        self.driver.take_over(found)
+        self.driver.problem = None
+        self.hear_first()
+        self.leads = True
+
+    def hear_first(self) -> None:
+        """Change nothing before the agents have said how much they know."""
+        self.behind.begin(name for name, record in self.read_model.nodes.items() if not record.lost)
+        self.driver.waits_for = lambda: self.behind.problem
+
     async def run(self) -> None:
-        """Drive until `stop`; what comes out of it is a bug."""
-        tending = (self._clean, self._scrub, self._keep_samples)
+        """Drive until `stop`, then let another scheduler lead; what comes out of it is a bug."""
+        tending = (self._clean, self._scrub, self._keep_samples, self._count, self._notify, self._mind_idle)
         cleaning = [asyncio.create_task(tend()) for tend in tending]
+        self.driver.lead.keep()
         try:
             await self.driver.run()
+            await self._release()
         finally:
+            self.driver.lead.end()
             for task in cleaning:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
             await self.samples.flush(self.driver.now(), closing=True)
-            self.samples.close()
-            await self.driver.notifier.close()
-            await self.http.aclose()
+            await self.close()
+
+    async def _release(self) -> None:
+        try:
+            await asyncio.to_thread(self.driver.lead.release)
+        except (StoreError, SupersededError) as error:
+            log.warning("another scheduler leads only once this one's lease has run out: %s", error)
+
+    async def close(self) -> None:
+        """Let go of what is open."""
+        self.samples.close()
+        self.copies.close()
+        await self.driver.notifier.close()
+        await self.http.aclose()
 
     def end_streams(self) -> None:
         """Let followers of logs and events go, so that their connections can close."""
@@ -166,6 +230,50 @@ class Service:
             flushes += 1
             await asyncio.sleep(FLUSH_PERIOD_S)
             await self.samples.flush(self.driver.now())
+
+    async def _count(self) -> None:
+        waited_s = self.driver.now()
+        while True:
+            now_s = self.driver.now()
+            self.samples.take_cluster(now_s, counted(self.read_model, self.samples, now_s))
+            if now_s - waited_s >= WAITING_COUNTED_EACH_S:
+                waited_s = self._count_waiting(waited_s, now_s)
+            await asyncio.sleep(COUNTED_EACH_S)
+
+    def _count_waiting(self, before_s: float, now_s: float) -> float:
+        """Count why jobs wait; nothing is known of a longer time in which that was not asked."""
+        if now_s - before_s < 2 * WAITING_COUNTED_EACH_S and self.driver.is_ready:
+            with suppress(RefusedError):
+                waiting = waiting_by_user(self.driver, self.read_model.jobs.values(), self.overviews.waits(self.driver))
+                self.samples.take_waiting(now_s, waiting, now_s - before_s)
+        return now_s
+
+    async def _mind_idle(self) -> None:
+        while self.config.idle_rule is IdleRule.STOP:
+            await asyncio.sleep(IDLE_PERIOD_S)
+            with suppress(RefusedError, StoreError):  # by the next time it can be written
+                await self.stop_idle()
+
+    async def stop_idle(self) -> None:
+        """Cancel the jobs that are idle.
+
+        Raises:
+            RefusedError: 503, nothing can be written.
+        """
+
+        def prepare(turn: Turn) -> None:
+            for one in self.overviews.idle(self, turn.now_s):
+                changes.cancel(turn, JobId(one["job"]), f"the rule for idle jobs, after {span(one['idle_s'])}")
+
+        if self.overviews.idle(self, self.driver.now()):
+            await self.driver.change(prepare)
+
+    async def _notify(self) -> None:
+        if self.config.notify is not None:
+            try:
+                await NotifyTeller(self, self.config.notify, NotifyOutbox(self.config.outbox)).run()
+            except Exception:  # jobs matter more than word of them
+                log.exception("a fault: no more word is sent until the scheduler is started again")
 
     async def _clean(self) -> None:
         while True:
@@ -207,21 +315,104 @@ class Service:
             most = self.config.batch_jobs_max
             raise RefusedError.because(422, f"must be at most {most} at once, got {len(requests)}", "jobs")
 
-        owned = [ownership.owned(request, caller) for request in requests]
+        owned = self._owned(requests, caller)
 
         def prepare(turn: Turn) -> list[JobId]:
+            self._demand_channels(owned)
             ownership.demand_runnable(owned, turn.read_model)
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
-            admitted = [replace(job, spec=self._believed_spec(job.spec)) for job in admitted]
+            demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, waiting)
 
         return prepare
 
-    def _believed_spec(self, spec: JobSpec) -> JobSpec:
-        """Of the family whose beliefs count for its user."""
-        family = believed_family(spec.family, spec.user, self.driver.core.state.beliefs)
-        return spec if family == spec.family else replace(spec, family=family)
+    def _owned(self, requests: list[JobRequest], caller: Caller) -> list[JobRequest]:
+        return [ownership.owned(request, caller) for request in requests]
+
+    def _demand_channels(self, requests: list[JobRequest]) -> None:
+        """Refuse jobs that name channels for word of them that are not there for their users."""
+        if self.config.notify is None:
+            return
+        found = [unknown_channel(self.config.notify, one.user, one.labels) for one in requests]
+        problems = [Problem(f"jobs[{at}].labels.notify", said) for at, said in enumerate(found) if said]
+        if problems:
+            raise RefusedError(422, problems)
+
+    async def plan(self, requests: list[JobRequest], caller: Caller) -> PlanAnswer:
+        """Return what would become of jobs if they were submitted now; nothing changes.
+
+        Raises:
+            RefusedError: What their submission would be refused with; 503, there is no answer in time.
+        """
+        prepare, question = self.submit(requests, caller), self._question(requests, caller)
+        async with self.copies.room:
+            answering = await self.driver.trial(prepare, lambda turn: self._copied(question(turn, None).answer))
+            return await _planned(answering)
+
+    def _copied(self, question: Callable[[], Planned]) -> asyncio.Future[Planned]:
+        """Ask a copy of this process.
+
+        Raises:
+            RefusedError: 503, the system has no room for one.
+        """
+        try:
+            return self.copies.begin(question)
+        except CopyError as error:
+            raise RefusedError.because(503, f"no plan could be made: {error}") from error
+
+    def _question(self, requests: list[JobRequest], caller: Caller) -> Callable[[Turn, str | None], PlanQuestion]:
+        owned, sight = self._owned(requests, caller), self.sight(caller)
+        if not owned:
+            raise RefusedError.because(422, "holds no job: there is nothing to plan", "jobs")
+
+        def of(turn: Turn, expected: str | None) -> PlanQuestion:
+            return PlanQuestion(self.driver.core, turn, owned, sight, partial(self.submit, caller=caller), expected)
+
+        return of
+
+    async def start_of(self, job_id: JobId, caller: Caller) -> StartAnswer:
+        """Return when a live job would start.
+
+        Raises:
+            RefusedError: 404; 409, it has ended; 503, there is no answer in time.
+        """
+        job = self.read_model.jobs.get(job_id) or await self._unmade(job_id) or (await self._ended(job_id))[1]
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        if job.has_ended:
+            raise RefusedError.because(409, f"job {job_id} has already ended: {job.state}")
+        now_s = self.driver.now()
+        if job.placement is not None:
+            return {"starts_in_s": 0.0, "now_s": now_s, "sentence": "it has its place"}
+
+        def ask(turn: Turn) -> asyncio.Future[float | None]:
+            core, lengths = self.driver.core, self.read_model.lengths
+            return self._copied(partial(live_start_in_s, core, job_id, turn.now_s, lengths))
+
+        async with self.copies.room:
+            found = await _planned(await self.driver.trial(lambda _turn: None, ask))
+        said = "it is not known when it would start" if found is None else start_text(found)
+        return {"starts_in_s": found, "now_s": now_s, "sentence": said}
+
+    def only_if(self, index: str, requests: list[JobRequest], caller: Caller) -> Callable[[Turn], Awaitable[None]]:
+        """Return what demands of a turn that jobs submitted in it fare as they were planned to.
+
+        Raises (from what is returned):
+            RefusedError: 409, they would fare otherwise by now; 503, there is no answer in time.
+        """
+        question = self._question(requests, caller)
+
+        async def demand(turn: Turn) -> None:
+            if not turn.admitted:  # a request that was sent again, and is answered as it was
+                return
+            plan = await _planned(self._copied(question(turn, index).answer))
+            if same_outcome(plan["index"], index):
+                return
+            fares = "; ".join(f"{job['name']} {job['sentence']}" for job in plan["jobs"][:3])
+            text = f"plan {index} does not hold any more: by now {fares}. The new plan is {plan['index']}"
+            raise RefusedError.because(409, text, "if_plan")
+
+        return demand
 
     def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that judges and appends one job; problems name its fields alone."""
@@ -257,6 +448,16 @@ class Service:
         def prepare(turn: Turn) -> JobIdAnswer:
             ownership.demand_live(turn, job_id, self.sight(caller), "requeue")
             changes.requeue(turn, job_id, by)
+            return {"id": job_id}
+
+        return prepare
+
+    def change_limits(self, job_id: JobId, caller: Caller, by: str, body: ChangeBody) -> Callable[[Turn], JobIdAnswer]:
+        """Return the change that gives a live job other limits."""
+
+        def prepare(turn: Turn) -> JobIdAnswer:
+            ownership.demand_live(turn, job_id, self.sight(caller), "change")
+            changed_limits.change(turn, job_id, by, body)
             return {"id": job_id}
 
         return prepare
@@ -316,7 +517,7 @@ class Service:
         policy = self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
-        lengths = [read_model.lengths.get(kind_of(job.spec)) for job in jobs]
+        lengths = [read_model.lengths.get(kind_of(job.effective)) for job in jobs]
         names = [read_model.model_of(job) for job in jobs]
         elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
@@ -341,7 +542,9 @@ class Service:
     def _standing(self, job: Job, sight: Sight) -> list[str]:
         pacing, driver = self.driver.pacing(job.id), self.driver
         co_runners = pacing.co_runners if pacing else None
-        return standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
+        said = standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
+        idle_s = [one["idle_s"] for one in self.overviews.idle(self, driver.now()) if one["job"] == job.id]
+        return [*(f"idle for {span(seconds)}: no step was made and no kernel ran" for seconds in idle_s), *said]
 
     async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
         """Return what the agent needs to start a job.
@@ -470,6 +673,7 @@ class Service:
         Raises:
             RefusedError: 404, unknown node; 409, another agent's; 503.
         """
+        await self._refuse_while_behind(name, body)
         await self._set_apart_if_of_another_history(name, body)
 
         def prepare(turn: Turn) -> None:
@@ -479,10 +683,14 @@ class Service:
 
         if name in self.read_model.nodes and self.read_model.nodes[name].node.agent_id == body.agent_id:
             of_here = self.read_model.assigned(name)
-            sampling.take(self.samples, name, self.driver.now(), self._ours(name, body), of_here)
+            now_s, ours = self.driver.now(), self._ours(name, body)
+            sampling.take(self.samples, name, now_s, ours, of_here)
+            sampling.take_idle(self.idle, name, now_s, ours, of_here)
         trial = Turn(self.read_model, self.driver.now(), 0, self.driver.progress)
-        prepare(trial)
-        if trial.events or trial.messages or trial.audit or trial.leased:
+        has_news = changes.has_stepped(trial, name, self._ours(name, body))
+        if not has_news:
+            prepare(trial)
+        if has_news or trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
         return self.node(name)
 
@@ -496,6 +704,115 @@ class Service:
         job = (await self._ended(job_id))[1] if live is None else live
         self.sight(caller).demand_sight(job_id, job.spec.user)
         return Times(job.first_start_s, job.end_s)
+
+    async def efficiency(self, job_id: JobId, caller: Caller) -> EfficiencyAnswer:
+        """Return how much of what it asked for a job has used: to those who are told of the job.
+
+        Raises:
+            RefusedError: 404; 503 while the store cannot be read.
+        """
+        live = self.read_model.jobs.get(job_id)
+        if live is None:
+            ended, job = await self._ended(job_id)
+            attempts = ATTEMPTS.read(ended.get("attempts", ()))
+        else:
+            job, attempts = live, self.read_model.attempts.get(job_id, ())
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        now_s, pacing = self.driver.now(), self.driver.pacing(job_id)
+        columns = await self.samples.job(job_id, window_of(now_s, Times(job.first_start_s, job.end_s)))
+        useful = None if pacing is None else pacing.cores_useful
+        return efficiency(job, attempts, columns, self.read_model.nodes, now_s, cores_useful=useful)
+
+    def cost(self, job_id: JobId, caller: Caller) -> ActCostObject:
+        """Return what stopping a live job costs, and which jobs wait for it by name.
+
+        Raises:
+            RefusedError: 404, no such live job; 503 while the store cannot be read.
+        """
+        job = self.read_model.jobs.get(job_id)
+        if job is None:
+            raise no_job(job_id, "live job")
+        sight = self.sight(caller)
+        sight.demand_sight(job_id, job.spec.user)
+        jobs, reasons = self.read_model.jobs, self.overviews.waits(self.driver).reasons
+        waiting = [one for one, reason in reasons.items() if job_id in reason.jobs and one in jobs]
+        helped = sorted(one for one in waiting if sight.has(jobs[one].spec.user))
+        start_s = job.start_s if job.placement is not None else None
+        saved_s = job.saved_s if start_s is not None and job.saved_s is not None and job.saved_s >= start_s else None
+        since_s = start_s if saved_s is None else saved_s
+        return {
+            "id": job_id,
+            "lost_s": 0.0 if since_s is None else max(0.0, self.driver.now() - since_s),
+            "saved_s": saved_s,
+            "gpus": len(job.gpus_held),
+            "helps": [*helped[:JOBS_TOLD_MAX]],
+            "helped": len(helped),
+        }
+
+    async def _refuse_while_behind(self, name: str, body: ReportBody) -> None:
+        """Say nothing of what shall run while it is not known to be so; what runs goes on.
+
+        Raises:
+            RefusedError: 503.
+        """
+        watch, record = self.behind, self.read_model.nodes.get(name)
+        if self.config.leader_lease_s is None or watch.is_adopted:
+            return
+        was_hearing, was_lost = watch.is_hearing, watch.lost
+        watch.awaited.discard(name)
+        if self._is_of_ours(name, body):
+            watch.ahead.pop(name, None)
+        else:
+            events = body.events_seen or 0
+            epoch = body.epoch
+            lost = (
+                max(1, events - self.feed.last_number)
+                if epoch is None
+                else self.history.lacks(epoch.number, epoch.id, events, self.feed.last_number)
+            )
+            watch.ahead[name] = Ahead(name, lost, tuple(job.id for job in body.jobs))
+        if watch.lost != was_lost and watch.lost:
+            log.error("%s", watch.problem)
+        if was_hearing and not watch.is_hearing and not watch.lost:
+            self.driver.notifier.nudge(known.door for known in self.read_model.nodes.values())
+        if problem := watch.problem:
+            self.liveness.hear(name, self.driver.now())
+            refused = RefusedError.because(503, problem)
+            if record is not None:
+                refused.lease_s = leases.lease_s(self.read_model, record, self.config.node_timeout_s)
+            raise refused
+
+    async def adopt(self, lost: int, caller: Caller) -> AdoptedAnswer:
+        """Go on from a store that lacks what agents have heard of.
+
+        Raises:
+            RefusedError: 409, it is not known to be so, or lacks another number of events; 503.
+        """
+        watch = self.behind
+        if not watch.lost:
+            raise RefusedError.because(409, "no agent is known to have heard of more than this store has")
+        if lost != watch.lost:
+            raise RefusedError.because(409, f"{watch.lost} events are lost, as far as is known, not {lost}: look again")
+        found = self.lacked()
+        watch.is_adopted = True
+
+        def prepare(turn: Turn) -> None:
+            turn.record("store-adopted", by=caller.name, **found)
+
+        try:
+            await self.driver.change(prepare)
+        except RefusedError:
+            watch.is_adopted = False
+            raise
+        nodes = ", ".join(found["nodes"])
+        log.warning("%s has adopted the store without %d events; what runs on %s is ended", caller.name, lost, nodes)
+        return found
+
+    def lacked(self) -> AdoptedAnswer:
+        """Return what the store is known to lack."""
+        ahead = {} if self.behind.is_adopted else self.behind.ahead
+        jobs = {job for one in ahead.values() for job in one.jobs}
+        return {"lost": self.behind.lost, "nodes": sorted(ahead), "jobs": sorted(jobs)}
 
     async def _set_apart_if_of_another_history(self, name: str, body: ReportBody) -> None:
         """Tell an agent another cluster than the others where it has heard what this store never knew.
@@ -582,6 +899,9 @@ class Service:
             own = {job.id for job in jobs if sight.has(job.spec.user)}
             view["messages"] = closed(record.node)
             view["jobs"] = [job for job in view["jobs"] if job["id"] in own]
+        if caller is not None:
+            seen = self.driver.core.state.nodes.get(name) if self.driver.is_ready else None
+            view["bandwidth_use"] = bandwidth_view(None if seen is None else seen.bandwidth, self.driver.now())
         return {
             **view,
             **self.standing_of(name),
@@ -591,7 +911,7 @@ class Service:
 
     @property
     def _status(self) -> str:
-        if self.driver.problem is not None or not self.driver.is_ready:
+        if self.driver.problem is not None or (self.leads and not self.driver.is_ready) or self.behind.lost:
             return "store-unavailable"
         return "degraded" if self._degraded_by() else "ok"
 
@@ -606,9 +926,19 @@ class Service:
             filter(None, [self.driver.policy_problem, records, str(durability) if durability.risks else ""])
         )
 
+    def _mechanisms(self) -> dict[str, str]:
+        seen = self.driver.core.state.nodes.values() if self.driver.is_ready else ()  # without its store it has none
+        by = [node.bandwidth.by for node in seen if node.bandwidth is not None]
+        here = [record.node for record in self.read_model.nodes.values()]
+        return dict(mechanisms_view(self.driver.decider, self.driver.config, here, by))
+
     def health(self) -> ServiceHealthObject:
         """Return the service's state in numbers, and why it is not what it should be."""
-        why = self.driver.problem or "the store cannot be read" if self._status == "store-unavailable" else ""
+        why = (
+            self.driver.problem or self.behind.problem or "the store cannot be read"
+            if self._status == "store-unavailable"
+            else ""
+        )
         why = why or self._degraded_by()
         live = self.read_model.jobs.values()
         arrays = [job.array for job in live if job.array is not None]
@@ -620,9 +950,11 @@ class Service:
         return {
             "status": self._status,
             **detail,
+            "role": "leader" if self.leads else "standby",
             "cluster_id": self.history.cluster_id,
             "epoch": self.history.current.number,
             "policy": self.policy,
+            "mechanisms": self._mechanisms(),
             "queued": queued,
             "running": sum(job.placement is not None for job in live),
             "nodes": len(self.read_model.nodes) - lost,
@@ -634,6 +966,18 @@ class Service:
             "events": self.feed.last_number,
             "started_s": self.started_s,
         }
+
+
+async def _planned(answering: asyncio.Future[Planned]) -> Planned:
+    """What a copy of this process makes.
+
+    Raises:
+        RefusedError: 503, it does not.
+    """
+    try:
+        return await answering
+    except CopyError as error:
+        raise RefusedError.because(503, f"no plan could be made: {error}") from error
 
 
 def _as_shown(ended: Document) -> tuple[Document, Job]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
+from colane.model.metric_names import MetricNames
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s
 from colane.settings.setting import Raw
 
@@ -12,6 +14,9 @@ FACTOR_MAX: Final = 10.0
 LEASE_MIN_S: Final = 5.0
 """Agents report every 2 s, and killing takes a moment: under a shorter lease jobs would end for a busy machine."""
 LEASE_MAX_S: Final = 30 * 86_400.0
+LEADER_LEASE_MIN_S: Final = 1.0
+"""A leader writes four times in a lease: a disk that takes 0.2 s must not cost it the lead."""
+LEADER_LEASE_MAX_S: Final = 3_600.0
 GUARD_PERCENT_MAX: Final = 1_000_000.0
 
 
@@ -52,6 +57,19 @@ def parse_retention(raw: Raw) -> Retention:
         raise ValueError(f"must be all, a duration such as 30d, or a number of jobs, got {text[:40]!r}") from None
 
 
+def address(raw: Raw) -> str:
+    """Return an address of the form `HOST:PORT`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    text = str(raw).strip()
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
+        raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6379, got {text[:60]!r}")
+    return text
+
+
 def guard_ratio(raw: Raw) -> float | None:
     """Return how much slower than predicted is too slow: 0.3 of `30%` or `30`; None of `off`.
 
@@ -70,6 +88,37 @@ def guard_ratio(raw: Raw) -> float | None:
     return percent / 100
 
 
+def metrics_names(raw: Raw) -> frozenset[MetricNames]:
+    """Return the families of `dcgm,slurm`; none of `none`.
+
+    Raises:
+        ValueError: One is not known.
+    """
+    words = [word.strip() for word in str(raw).split(",")]
+    known = {one.value: one for one in MetricNames}
+    if words == ["none"]:
+        return frozenset()
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise ValueError(f"must be none, or of {', '.join(known)}, got {unknown[0][:40]!r}")
+    return frozenset(known[word] for word in words)
+
+
+def duration_or_off_s(raw: Raw) -> float | None:
+    """Return seconds; None of `off`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    text = str(raw)
+    if text.strip().lower() == "off":
+        return None
+    found_s = parse_duration_s(text)
+    if found_s <= 0:
+        raise ValueError(f"must be longer than nothing, or off, got {text[:40]!r}")
+    return found_s
+
+
 def duration_s(raw: Raw) -> float:
     """Return seconds.
 
@@ -77,6 +126,39 @@ def duration_s(raw: Raw) -> float:
         ValueError: It is no duration.
     """
     return parse_duration_s(str(raw))
+
+
+def leader_lease_s(raw: Raw) -> float:
+    """Return how long a scheduler leads without having written; 0 of `off`: for ever, as no other may take over.
+
+    Raises:
+        ValueError: It is no duration, or none that a lease may last.
+    """
+    if str(raw).strip().lower() == "off":
+        return 0.0
+    found_s = duration_s(raw)
+    if not LEADER_LEASE_MIN_S <= found_s <= LEADER_LEASE_MAX_S:
+        raise ValueError(
+            f"must be from {LEADER_LEASE_MIN_S:g}s to {LEADER_LEASE_MAX_S:g}s, or off, got {str(raw)[:40]!r}"
+        )
+    return found_s
+
+
+def own_url(raw: Raw) -> str:
+    """Return the URL of a scheduler without a slash at its end.
+
+    Raises:
+        ValueError: It is none.
+    """
+    text = str(raw).strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or not text.isprintable() or " " in text or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"must be a URL such as http://head:8642, got {text[:60]!r}")
+    return text
 
 
 def lease_s(raw: Raw) -> float:

@@ -39,6 +39,7 @@ class Setting(Generic[T]):
         variables: Variables that set it besides `COLANE_SECTION_NAME`.
         at_least: Of a number.
         at_most: Of a number.
+        letter: The flag's short form, without its dash; empty for none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Setting(Generic[T]):
     variables: tuple[str, ...] = ()
     at_least: float | None = None
     at_most: float | None = None
+    letter: str = ""
 
     @property
     def flag(self) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import TunerName
 from colane.model.hardware import DEFAULT_POOL
+from colane.model.idle import IdleRule
 from colane.model.lane import ShareBetween, TurnRule
 from colane.model.see import See
 from colane.settings import readers
@@ -21,6 +22,7 @@ from colane.settings.store_address import StoreAddress, store_address
 
 DEFAULT_PORT: Final = 8642
 PORT_MAX: Final = 65535
+PILOTS_MAX: Final = 1000
 AGENT_DIR: Final = "agent"
 """The agent's part of a state directory."""
 
@@ -31,6 +33,14 @@ class Mps(StrEnum):
     AUTO = "auto"
     ON = "on"
     OFF = "off"
+
+
+class EngineName(StrEnum):
+    """What starts the agents of `colane up`."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+    RAY = "ray"
 
 
 class LoadByOthers(StrEnum):
@@ -129,6 +139,29 @@ STORE_PASSWORD_FILE: Final[Setting[Path | None]] = Setting(
     default_told="none",
     help="File with the password of the store's server; COLANE_STORE_PASSWORD holds one itself.",
 )
+STANDBY: Final = Setting(
+    name="standby",
+    read=switch,
+    default=False,
+    takes=bool,
+    help="Wait beside the scheduler that leads on the store, and lead once it is silent "
+    "(docs/how-to/high-availability.md).",
+)
+LEADER_LEASE: Final = Setting(
+    name="leader_lease",
+    read=readers.leader_lease_s,
+    default="5s",
+    metavar="TIME|off",
+    help="With a store over the network: for so long the scheduler leads without having written there; then a standby "
+    "does. Off where there is none: it answers though its store is away.",
+)
+OWN_URL: Final[Setting[str | None]] = Setting(
+    name="own_url",
+    read=readers.own_url,
+    metavar="URL",
+    default_told="http://HOST:PORT",
+    help="Where others reach this scheduler: a standby sends clients there.",
+)
 POLICY: Final = Setting(
     name="policy",
     read=text,
@@ -136,6 +169,14 @@ POLICY: Final = Setting(
     metavar="NAME|FILE.py:NAME",
     help="colane (what is worth most), colocate (share where it pays), fifo (one job a GPU), ...; a wrong name "
     "lists all. Options follow the name, as pack:share_when=always. FILE.py:NAME is a policy of your own.",
+)
+MAX_WAIT: Final[Setting[float | None]] = Setting(
+    name="max_wait",
+    read=readers.some_time_or_off_s,
+    default="1d",
+    metavar="TIME|off",
+    help="A job that has waited longer goes first, and GPUs are kept for it as they come free, under any policy that "
+    "would let it wait longer; a policy's own max_wait_s goes before this.",
 )
 POLICY_BUDGET: Final[Setting[float | None]] = Setting(
     name="policy_budget",
@@ -173,6 +214,35 @@ SEE: Final = Setting(
     default=See.ALL,
     takes=See,
     help="Which jobs users are told of: all, or their own; operators are told of all.",
+)
+IDLE_AFTER: Final[Setting[float | None]] = Setting(
+    name="idle_after",
+    read=readers.duration_or_off_s,
+    default="30m",
+    metavar="TIME|off",
+    help="A job that holds a GPU and has made no step and run no kernel for so long is shown as idle.",
+)
+IDLE_RULE: Final = Setting(
+    name="idle_rule",
+    read=one_of(IdleRule),
+    default=IdleRule.NONE,
+    takes=IdleRule,
+    help="What becomes of idle jobs: none, or stop, which cancels them; their owners are told either way.",
+)
+METRICS_NAMES: Final = Setting(
+    name="metrics_names",
+    read=readers.metrics_names,
+    default="none",
+    metavar="dcgm,slurm",
+    help="Names that /metrics has besides Colane's own: those of DCGM, of slurmctld, both, or none.",
+)
+NOTIFY: Final[Setting[Path | None]] = Setting(
+    name="notify",
+    read=path,
+    takes=Path,
+    metavar="FILE",
+    default_told="no word",
+    help="Channels by which owners of jobs are told: webhooks, commands, mail (docs/how-to/notify.md).",
 )
 SHARE_BETWEEN: Final = Setting(
     name="share_between",
@@ -243,7 +313,10 @@ NAME: Final[Setting[str | None]] = Setting(
     name="name", read=text, default_told="the machine's name", help="Name of the node, unique."
 )
 URL: Final[Setting[str | None]] = Setting(
-    name="url", read=text, variables=("COLANE_URL",), help="Where the scheduler is."
+    name="url",
+    read=text,
+    variables=("COLANE_URL",),
+    help="Where the scheduler is; of several, all, with commas.",
 )
 DEVICES: Final[Setting[str | None]] = Setting(
     name="devices",
@@ -354,13 +427,75 @@ KEEP_JOBS: Final = Setting(
     help="Let running jobs go on at the end; the next 'up' takes them over.",
 )
 
+ENGINE: Final = Setting(
+    name="engine",
+    read=one_of(EngineName),
+    default=EngineName.LOCAL,
+    takes=EngineName,
+    help="Where agents run: on this machine (local), in pilots that Slurm starts (docs/how-to/pilots.md), or on Ray's "
+    "nodes (docs/how-to/ray.md).",
+)
+ADDRESS: Final[Setting[str | None]] = Setting(
+    name="address",
+    read=readers.address,
+    metavar="HOST:PORT",
+    default_told="none, and it must be given",
+    help="Ray: where its head listens.",
+)
+GPUS_PER_NODE: Final[Setting[int | None]] = Setting(
+    name="gpus_per_node",
+    read=number(int, 0, None),
+    takes=int,
+    at_least=0,
+    default_told="all of the node's",
+    help="Ray: how many GPUs are booked on each node.",
+)
+PILOTS: Final = Setting(
+    name="pilots",
+    read=number(int, 1, PILOTS_MAX),
+    default=1,
+    takes=int,
+    at_least=1,
+    at_most=PILOTS_MAX,
+    letter="N",
+    help="Slurm: how many pilots there are to be, each on one node.",
+)
+GRES: Final[Setting[str | None]] = Setting(
+    name="gres", read=text, metavar="GRES", default_told="none", help="Slurm: what each pilot holds: gpu:4."
+)
+PILOT_TIME: Final[Setting[float | None]] = Setting(
+    name="pilot_time",
+    read=readers.duration_s,
+    metavar="TIME",
+    letter="t",
+    default_told="none, and it must be given",
+    help="Slurm: how long each pilot may run: 8:00:00, 8h.",
+)
+PILOT_LEAD: Final = Setting(
+    name="pilot_lead",
+    read=readers.duration_s,
+    default="5m",
+    metavar="TIME",
+    help="Slurm: how long before its end a pilot is drained, for jobs to save and leave.",
+)
+PARTITION: Final[Setting[str | None]] = Setting(
+    name="partition", read=text, default_told="Slurm's default", help="Slurm: the partition of the pilots."
+)
+SLURM_OPTIONS: Final[Setting[str | None]] = Setting(
+    name="slurm_options",
+    read=text,
+    metavar="WORDS",
+    default_told="none",
+    help="Slurm: further options of sbatch for each pilot: '--account=vision --cpus-per-task=32 --mem=200G'.",
+)
+
 SERVER: Final = Section(
     "server",
     (
-        POLICY, POLICY_BUDGET, HOST, SERVER_PORT, SERVER_STATE, STORE, STORE_PASSWORD_FILE, TOKEN_FILE, KEEP_FINISHED,
-        TLS_CERT, TLS_KEY, LEASE,
-        LIMITS, SEE, SHARE_BETWEEN, TURNS, QUANTUM, GUARD, GUARD_AFTER, MEMORY_FACTORS, CORE_TUNER, CORE_WINDOW,
-        CONTENTION,
+        POLICY, MAX_WAIT, POLICY_BUDGET, HOST, SERVER_PORT, SERVER_STATE, STORE, STORE_PASSWORD_FILE, STANDBY,
+        LEADER_LEASE, OWN_URL, TOKEN_FILE, KEEP_FINISHED, TLS_CERT, TLS_KEY, LEASE, LIMITS, SEE, IDLE_AFTER, IDLE_RULE,
+        METRICS_NAMES, NOTIFY, SHARE_BETWEEN, TURNS, QUANTUM, GUARD, GUARD_AFTER, MEMORY_FACTORS, CORE_TUNER,
+        CORE_WINDOW, CONTENTION,
     ),
 )  # fmt: skip
 AGENT: Final = Section(
@@ -370,7 +505,12 @@ AGENT: Final = Section(
         TLS_KEY, STOP_JOBS, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS,
     ),
 )  # fmt: skip
-UP: Final = Section("up", (KEEP_JOBS,))
+UP: Final = Section(
+    "up",
+    (
+        ENGINE, PILOTS, GRES, PILOT_TIME, PILOT_LEAD, PARTITION, SLURM_OPTIONS, ADDRESS, GPUS_PER_NODE, KEEP_JOBS,
+    ),
+)  # fmt: skip
 CLIENT: Final = Section("client", (URL, CLIENT_TOKEN_FILE, CA_FILE))
 SECTIONS: Final = (SERVER, AGENT, UP, CLIENT)
 

@@ -37,11 +37,20 @@ class CoRunnerSampling:
         """Yield when to sample every new set of these processes, in seconds from now."""
         for use in dict.fromkeys([process.uses[0] for process in concerned]):
             co_runners = use.processes.values()
-            for after_s in self._sampler.waits_s(co_runners, self._after_steps(co_runners)):
+            waits_s = list(self._sampler.waits_s(co_runners, self._after_steps(co_runners)))
+            for after_s in (*waits_s, *self._guard_waits_s(co_runners)):
                 yield SampleDue(after_s, use, use.epoch)
             for process in co_runners if self._core.config.tuning is not None else ():
                 for after_s in self._tuning_waits_s(process):
                     yield SampleDue(after_s, use, use.epoch)
+
+    def _guard_waits_s(self, co_runners: Collection[Process]) -> Iterator[float]:
+        """When the guard wants to see a set: at its first steps, and after as long together as it asks."""
+        config = self._core.config
+        if config.guard and len(co_runners) > 1:
+            for first_s in self._sampler.waits_s(co_runners, (1 + SLACK_STEPS,)):
+                yield first_s
+                yield first_s * 2 + config.guard_after_s
 
     def _tuning_waits_s(self, process: Process) -> Iterator[float]:
         """When the search for a process's cores wants to see it: some steps after each of its moments."""

@@ -6,12 +6,13 @@ and ends as agents would, and recomputes speeds only where co-runners changed; c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
+from colane.model.dependency import Dependency, DependsOn
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
 from colane.model.plan import ACTION_NAMES
@@ -35,6 +36,7 @@ from colane.simulate.timing import TimedAsking
 from colane.simulate.watcher import Watcher
 from colane.simulate.whereabouts import Whereabouts
 from colane.simulate.world import Startup, World
+from colane.traces.conditions import conditions_of
 from colane.traces.workload import TraceJob
 
 DONE = Exit(0, None)
@@ -82,6 +84,8 @@ class Driver:
         core.ask = TimedAsking(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
+        is_ordered = any(job.after for job in jobs)
+        self._ids = {job.spec.name: job.id for job in jobs} if is_ordered else {}
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
         self._nodes = NodeChanges(core, self._agenda, self._meter)
@@ -187,10 +191,19 @@ class Driver:
             job = jobs[index]
             until_s = job.submit_s + job.held_s
             holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
-            events.append(Submitted(job.id, job.spec, holds))
+            events.append(Submitted(job.id, job.spec, (*holds, *self._conditions(job))))
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index
+
+    def _conditions(self, job: TraceJob) -> Iterator[Hold]:
+        """What keeps a job from starting until others that it waits for have ended, or have started."""
+        for on, other in conditions_of(job, self._ids) if job.after else ():
+            live = self.core.state.jobs.get(other)
+            has_ended = live is None and self._by_id[other].submit_s < self.now_s
+            if not has_ended and not (live is not None and on is DependsOn.START and live.has_started):
+                wanted = Dependency(DependsOn.START if on is DependsOn.START else DependsOn.ANY, other)
+                yield Hold(HoldKind.AFTER, str(wanted), None, wanted)
 
     def _tick(self, _who: None, _serial: int) -> None:
         self._events.append(Tick())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
 from colane.model.limits import Quotas
@@ -66,6 +67,9 @@ class Request:
         policy_budget_s: What a pass of a user's own policy may take.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         limits: What users and groups may have running.
+        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated; None leaves
+            them.
+        guard_after_s: For how long they must be.
     """
 
     cluster: str = "v100-36"
@@ -89,6 +93,8 @@ class Request:
     policy_budget_s: float = BUDGET_S
     tuning: TuningConfig | None = None
     limits: Quotas = field(default_factory=Quotas, hash=False)
+    guard_margin_ratio: float | None = None
+    guard_after_s: float = CoreConfig().guard_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,8 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         driver=driver,
         tuning=request.tuning,
         limits=request.limits,
+        guard_margin_ratio=request.guard_margin_ratio,
+        guard_after_s=request.guard_after_s,
     )
 
 

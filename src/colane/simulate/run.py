@@ -43,6 +43,9 @@ class Inputs:
         contention: When jobs without GPUs are held back for training jobs beside them; None never does.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         limits: What users and groups may have running.
+        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated, as life does;
+            None leaves them, as policies were published.
+        guard_after_s: For how long they must be.
     """
 
     cluster: Cluster
@@ -54,6 +57,8 @@ class Inputs:
     tuning: TuningConfig | None = None
     contention: ContentionConfig | None = None
     limits: Quotas = field(default_factory=Quotas)
+    guard_margin_ratio: float | None = None
+    guard_after_s: float = CoreConfig().guard_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +120,13 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
-    # Policies are compared as they were published, which is without the guard.
     at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
     config = CoreConfig(
         runs_at_once=at_once,
-        guard=False,
+        guard=inputs.guard_margin_ratio is not None,
+        guard_margin_ratio=inputs.guard_margin_ratio or 0.0,
+        guard_after_s=inputs.guard_after_s,
+        families_agree=False,  # a trace is one owner's word, whoever its users are
         black_holes=False,  # failures that were recorded are those of jobs
         tuning=inputs.tuning,
         contention=inputs.contention,

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -112,14 +112,16 @@ def run_seeds(
     seeds: Sequence[int],
     *,
     on_done: Callable[[int, int], None] = lambda _done, _total: None,
+    executor: Executor | None = None,
 ) -> list[SeededRun]:
-    """Run every policy with every seed, in as many processes as there are cores.
+    """Run every policy with every seed, in as many processes as there are cores, or elsewhere.
 
     Args:
         request: What to simulate.
         policies: Registered names, or FILE.py:NAME.
         seeds: One run of each policy for each.
         on_done: Told how many runs are done, of how many.
+        executor: Where they run; it is shut down at the end. None is processes of this machine.
 
     Raises:
         ValueError: Something named is not there or not right.
@@ -127,7 +129,7 @@ def run_seeds(
     _judge(policies)
     interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
     workers = min(len(tasks), os.cpu_count() or 1)
-    with interrupts.caught(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with interrupts.caught(), executor or ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         futures = {pool.submit(run_one, request, policy, seed): (policy, seed) for policy, seed in tasks}
         _await(futures, interrupts, on_done)
         done = {task: future.result() for future, task in futures.items() if future.done() and not future.cancelled()}

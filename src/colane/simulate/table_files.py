@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from colane.simulate.fitting import fitting_memory
+from colane.simulate.fitting import fitting_memory, measured_type
 from colane.simulate.gavel_speeds import GavelSpeeds
 from colane.simulate.pollux_speeds import PolluxSpeeds
 from colane.simulate.tables import SalusSpeeds, ScalingSpeeds, Sources, SpeedTable, SynergyCores, TopologySpeeds
@@ -69,6 +69,12 @@ def gavel_models(named: Path | None = None) -> tuple[JobModel, ...]:
     types = sorted({spot.gpu_type for spot, _ in table.alone_steps_per_s})
     models = table.models("v100" if "v100" in types else types[0])
     return tuple(replace(model, gpu_memory_bytes=memory.get((model.family, model.batch_size))) for model in models)
+
+
+def pair_type(named: Path | None = None) -> str:
+    """The GPU type on which Gavel's pairs were measured, as `gavel_models` takes them; empty where there are none."""
+    table = next((one for one in _gavel_tables(_required(named)) if one.pair_steps_per_s), None)
+    return "" if table is None else measured_type(table)
 
 
 def pollux_table(named: Path | None = None) -> pollux.PolluxTable | None:

@@ -26,6 +26,7 @@ class TraceJob:
         outcome: How it ended where it was recorded, in the words of the trace.
         line: Line of the file it was read from; 0 where there is none.
         held_s: For so long after its submission it may not start: its owner held it, or gave it a time to begin.
+        after: What other jobs, by their names, must have done before it starts; see `traces.conditions`.
     """
 
     id: JobId
@@ -36,6 +37,7 @@ class TraceJob:
     outcome: str = ""
     line: int = 0
     held_s: float = 0.0
+    after: str = ""
 
     @property
     def is_cpu_only(self) -> bool:

@@ -10,11 +10,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from colane.cli import output
 from tests.faults.simulated.cluster import TRIED, survive
+from tests.faults.simulated.paired import survive_paired
 
 TOLD_EVERY_S = 10.0
 UNORDERED = 64
@@ -33,6 +34,7 @@ def main() -> int:
         "--from", type=int, default=0, dest="begin", help="worlds to leave out: to go on where one ended"
     )
     parser.add_argument("--policy", choices=TRIED, help="this one only")
+    parser.add_argument("--paired", action="store_true", help="worlds of a scheduler and its standby")
     parser.add_argument("--processes", type=int, help="worlds at once (as many as there are cores)")
     asked = parser.parse_args()
     if not 0 <= asked.begin < asked.seeds:
@@ -43,11 +45,13 @@ def main() -> int:
         for number in range(asked.begin, asked.seeds)
     ]
     broken, faults = 0, Counter[str]()
+    one = _one_paired if asked.paired else _one
     with multiprocessing.Pool(asked.processes) as pool:
-        for policy, seed, problems, story in _told(pool.imap_unordered(_one, worlds), len(worlds), faults):
+        for policy, seed, problems, story in _told(pool.imap_unordered(one, worlds), len(worlds), faults):
             broken += 1
             output.say("\n".join([f"\n{policy} seed {seed}:", *problems, *story]))
-            output.say(f"again: scripts/faults --policy {policy} --first {seed} --seeds 1")
+            paired = "--paired " if asked.paired else ""
+            output.say(f"again: scripts/faults {paired}--policy {policy} --first {seed} --seeds 1")
             sys.stdout.flush()
     output.say("\n".join(f"{times:7} {fault}" for fault, times in faults.most_common()))
     output.say(f"{len(worlds)} worlds of {len(policies)} policies: {broken} broke a law")
@@ -67,9 +71,17 @@ def _told(outcomes: Iterator[Outcome], count: int, faults: Counter[str]) -> Iter
 
 
 def _one(world: tuple[str, int]) -> Outcome:
+    return _survived(survive, world)
+
+
+def _one_paired(world: tuple[str, int]) -> Outcome:
+    return _survived(survive_paired, world)
+
+
+def _survived(run: Callable[[str, int, Path], tuple[list[str], list[str]]], world: tuple[str, int]) -> Outcome:
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as root:
-        problems, story = survive(*world, Path(root))
+        problems, story = run(*world, Path(root))
     return *world, problems, story
 
 

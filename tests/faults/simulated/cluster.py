@@ -194,7 +194,7 @@ class FaultyCluster:
         self.speaks: Callable[[Any], Any] = as_it_is
         self.copy: Copy | None = None
         self.server = self.clock.process("scheduler")
-        self.network = VirtualNetwork(self.clock, self.random, self.server, answer=self._answer)
+        self.network = self.make_network()
         self.is_exclusive = policy.partition(":")[0] in EXCLUSIVE
         self.server_wall_s = 0.0
         self._jobs = 0
@@ -215,6 +215,10 @@ class FaultyCluster:
         """The clock of leases of the machine whose agent asks."""
         loop = asyncio.get_running_loop()
         return next(m.since_boot_s for m in self.machines if m.agent.is_alive and m.agent.loop is loop)
+
+    def make_network(self) -> VirtualNetwork:
+        """Return what lies between the scheduler and its agents."""
+        return VirtualNetwork(self.clock, self.random, self.server, answer=self._answer)
 
     # -- the scheduler
 

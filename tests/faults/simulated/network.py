@@ -83,7 +83,9 @@ class VirtualNetwork(httpx.AsyncBaseTransport):
         try:
             result: Object | Exception = json.loads(json.dumps(await self.answer(name, body)))
         except RefusedError as error:
-            result = refused(error.status, {"detail": [{"message": str(problem)} for problem in error.problems]})
+            refusal = refused(error.status, {"detail": [{"message": str(problem)} for problem in error.problems]})
+            refusal.lease_s = error.lease_s
+            result = refusal
         deliver(result)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -40,6 +40,7 @@ OF_A_LAUNCH = frozenset(
         "COLANE_TOKEN_FILE",
         "COLANE_STEPS_FILE",
         "COLANE_GATE",
+        "COLANE_SERVES",
         "COLANE_CHECKPOINT_SIGNAL",
         "COLANE_CHECKPOINT_LEAD_S",
         "COLANE_ARRAY_ID",

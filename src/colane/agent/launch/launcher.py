@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from colane.adaptor import bundle, wire
 from colane.adaptor.turns import GATE_ENV
@@ -27,6 +27,7 @@ from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.api.nodes import LaunchObject, LaunchSpecObject
 from colane.client.locate import TOKEN_FILE_VARIABLE
+from colane.model import file_names
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
 from colane.settings.table import Mps
@@ -76,6 +77,8 @@ def plan_launch(
         wire.STEPS_FILE_ENV: str(steps_path),
         GATE_ENV: str(gate_path(config.state_dir)),
     }
+    if job.serves:
+        colane[wire.SERVES_ENV] = "1"
     if launch.get("checkpoint_signal"):
         colane[SIGNAL_ENV] = launch["checkpoint_signal"]
         colane[LEAD_ENV] = f"{launch.get('checkpoint_lead_s') or CHECKPOINT_PRESETS['plain'].lead_s:g}"
@@ -100,10 +103,32 @@ def plan_launch(
         log_cap_bytes=config.log_cap_bytes,
         grace_s=config.grace_s,
         memory_limit_bytes=job.memory_limit_bytes,
+        **files_of(launch, config.name, job.key, is_first=job.meeting is None or job.meeting.node == 0),
         run_as=(account.uid, account.gid, *account.groups) if account is not None and is_other else (),
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
+
+
+def files_of(launch: LaunchObject, node: str, key: Key, *, is_first: bool) -> JobFiles:
+    """Say which files a job writes and reads, with its names in the places of theirs.
+
+    Args:
+        launch: What the scheduler keeps for its launch.
+        node: This one.
+        key: Which start of it: a later attempt adds to what an earlier one has written.
+        is_first: It has no other node before this one, which would have written already.
+    """
+    element = launch.get("array")
+    values: dict[str, object] = {
+        "j": key.job, "x": launch.get("name") or "", "u": launch.get("user") or "", "N": node,
+        "A": key.job if element is None else element["id"], "a": 0 if element is None else element["index"],
+    }  # fmt: skip
+    return {
+        "output": file_names.filled(launch.get("output", ""), values),
+        "adds": key.attempt > 1 or not is_first,
+        "input": file_names.filled(launch.get("input", ""), values),
+    }
 
 
 def array_variables(launch: LaunchObject) -> dict[str, str]:
@@ -119,6 +144,14 @@ def batch_variables(launch: LaunchObject) -> dict[str, str]:
     each = batch["size"] if batch["per_gpu"] else batch["size"] // gpus
     kind = "per-gpu" if batch["per_gpu"] else "global"
     return {"COLANE_BATCH": kind, "COLANE_BATCH_SIZE": str(each * gpus), "COLANE_BATCH_SIZE_PER_GPU": str(each)}
+
+
+class JobFiles(TypedDict):
+    """Of a `Command`, which files it writes and reads."""
+
+    output: str
+    adds: bool
+    input: str
 
 
 class _Launch(NamedTuple):

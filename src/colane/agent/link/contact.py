@@ -16,7 +16,7 @@ from colane.agent.running.jobdir import StateDir
 from colane.agent.running.lease import since_boot_s
 from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
-from colane.client.errors import SchedulerError, SchedulerUnreachable
+from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable
 from colane.model.versions import own_version
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Contact:
         Raises:
             AgentError: Another live agent has this node's name.
         """
+        sent_s = since_boot_s()
         try:
             await self._register()
             sent_s = since_boot_s()
@@ -66,6 +67,8 @@ class Contact:
             return None
         except SchedulerError as error:
             self._note_refusal(error)
+            if isinstance(error, Refused) and error.lease_s is not None and not self._left_over():
+                self._renew(sent_s, error.lease_s)
             return None
         if not self._reachable:
             log.warning("the scheduler answers again")

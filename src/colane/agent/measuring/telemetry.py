@@ -205,6 +205,11 @@ class AttemptMeter:
             saves_asked=number,
             reforms=bool(steps and steps.reforms),
             ranks=self._ranks_left(steps),
+            answers=(steps.answers or None) if steps else None,
+            idle_s=steps.idle_s if steps and steps.answers else None,
+            latency_p50_s=percentile_s(steps.latencies_s, 50) if steps else None,
+            latency_p95_s=percentile_s(steps.latencies_s, 95) if steps else None,
+            latency_p99_s=percentile_s(steps.latencies_s, 99) if steps else None,
         )
 
     def _ranks_left(self, steps: wire.Steps | None) -> int:
@@ -320,8 +325,9 @@ def _other_ranks(path: Path, count: int) -> Iterator[wire.Steps]:
 def is_plausible(steps: wire.Steps) -> bool:
     """Whether a job can have reported this: it may write anything, and one job must not spoil the node's report."""
     sizes_bytes = (steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
-    counts = (steps.steps, steps.steps_total, steps.steps_restored, steps.steps_saved, *sizes_bytes)
-    times_s = (steps.first_step_s, steps.last_step_s, steps.saved_s, steps.save_failed_s, *steps.durations_s)
+    counts = (steps.steps, steps.steps_total, steps.steps_restored, steps.steps_saved, steps.answers, *sizes_bytes)
+    said_s = (steps.first_step_s, steps.last_step_s, steps.saved_s, steps.save_failed_s, steps.idle_s)
+    times_s = (*said_s, *steps.durations_s, *steps.latencies_s)
     countable = all(0 <= (count or 0) <= COUNT_MAX for count in counts)
     return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)
 
@@ -344,6 +350,13 @@ def sampled_mean_s(durations_s: Sequence[float]) -> float | None:
 def median_s(durations_s: Sequence[float]) -> float | None:
     """Median step time; None without steps."""
     return statistics.median(durations_s) if durations_s else None
+
+
+def percentile_s(durations_s: Sequence[float], percent: int) -> float | None:
+    """The least of these that so many percent of them do not exceed; None of none."""
+    if not durations_s:
+        return None
+    return sorted(durations_s)[-(-percent * len(durations_s) // 100) - 1]
 
 
 def progress_json(progress: Progress) -> ProgressObject:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from colane.agent.launch import cage
 from colane.agent.measuring import processes
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir, read_json, write_json
+from colane.agent.supervisor.shim_system import catches
 from colane.api.reports import HostMemoryObject, JobReportObject
 from colane.devices import Devices
 from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 RECORD: Final = cage.ON_HOST
 """In a job's directory while its memory is on the host, or may be."""
+
+RESTORED: Final = "restored.json"
+"""In a job's directory once a process of it has been moved back to its GPU, or may have been."""
 
 HOST_MARGIN_BYTES: Final = 2 * 2**30
 """Host memory left to the machine when a job's memory is moved there."""
@@ -89,6 +94,7 @@ class HostMemory:
         self._mover = mover
         self._nudge = nudge
         self._stays: dict[Key, JobMemory] = {}
+        self._ending: dict[Key, JobMemory] = {}
         self._parked: Container[int] = ()
 
     def see(self, parked: Container[int]) -> None:
@@ -97,11 +103,28 @@ class HostMemory:
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
         """Begin what is wanted of jobs that run here."""
-        wanted = {job.key: job for job in jobs if job.run}
+        told = {job.key: job for job in jobs}
+        wanted = {key: job for key, job in told.items() if job.run}
+        self._ending = {key: stay for key, stay in self._ending.items() if key in told.keys() - wanted.keys()}
         for key in self._stays.keys() - wanted.keys():
             del self._stays[key]
         for key, job in wanted.items():
             self._see_to(self._stay(key), job, is_parked=key.job in self._parked)
+
+    def holds_back(self, key: Key) -> bool:
+        """Whether the end of a job waits until its process is off its GPU once more: call it until it does not.
+
+        To kill a process that was restored has hung hosts (driver 595); one whose memory is on the host ends as any.
+        """
+        stay = self._ending.get(key)
+        if stay is None:
+            job = self._find(key)
+            if not (job.path / RESTORED).exists():
+                return False
+            stay = self._ending[key] = self._stays.get(key) or JobMemory(job)
+            if stay.place is _MemoryPlace.ON_GPU:
+                self._begin(stay, _MemoryPlace.LEAVING, self._mover.set_aside)
+        return stay.place in {_MemoryPlace.LEAVING, _MemoryPlace.COMING}
 
     def keeps(self, key: Key) -> bool:
         """Whether a job cannot go on yet: its memory is on the host, or on its way."""
@@ -200,13 +223,31 @@ class Mover:
                 return _MemoryPlace.ON_GPU
         return _MemoryPlace.ON_HOST
 
+    def set_aside(self, stay: JobMemory) -> _MemoryPlace:
+        """Move a job's memory off its GPU before it is killed, where that can be done.
+
+        A process that catches SIGTERM is left to end by itself: it may have use for its GPU yet.
+        """
+        with self._busy:
+            try:
+                pid, size_bytes = self._find_process(stay.job)
+                if catches(pid, signal.SIGTERM):
+                    return _MemoryPlace.ON_GPU
+                _make_room(stay.job, pid, size_bytes)
+                self._driver().suspend(pid, size_bytes)
+            except (CannotSuspendError, OSError) as error:
+                log.warning("job %s, which was restored to its GPU, is ended there: %s", stay.job.key, error)
+                return _MemoryPlace.ON_GPU
+        return _MemoryPlace.ON_HOST
+
     def bring_back(self, stay: JobMemory) -> _MemoryPlace:
         """Move a job's memory to its GPU again; where there is no room it is tried again in the next round."""
         (gpu,) = stay.job.facts().gpus
         with self._busy:
             try:
+                write_json(stay.job.path / RESTORED, {"pid": _saved(stay).pid})
                 self._driver().resume(_saved(stay), lambda: self._free_bytes(gpu))
-            except CannotSuspendError as error:
+            except (CannotSuspendError, OSError) as error:
                 if str(error) != stay.trouble:
                     log.warning("the GPU memory of job %s stays on the host: %s", stay.job.key, error)
                 stay.trouble = str(error)

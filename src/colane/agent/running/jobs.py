@@ -81,6 +81,7 @@ class Jobs:
         self._overhead = OverheadSeen()
         self._launcher = Launcher(state.root)
         self._watched: dict[Key, _Watched] = {}
+        self._changes = 0
         self._strays: set[Key] = set()
         self._has_ended = asyncio.Event()
         self._meters: dict[Key, AttemptMeter] = {}
@@ -225,7 +226,7 @@ class Jobs:
         """Give our jobs' processes as of the last samples, and the devices they are on."""
         pids = frozenset(process.pid for meter in self._meters.values() for process in meter.processes)
         running = self._placed()
-        return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
+        return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus), self._changes)
 
     def adopt(self, pids: Iterable[int]) -> None:
         """Find the jobs of those of these processes that no supervisor is above: a container's runtime started them."""
@@ -321,9 +322,11 @@ class Jobs:
         if pidfd is None:
             self._nudge()
             return
+        self._changes += 1
         self._watched[key] = _Watched(supervisor, watch(pidfd, lambda: self._on_end(key)))
 
     def _on_end(self, key: Key) -> None:
+        self._changes += 1
         del self._watched[key]
         if key in self._strays:
             self._strays.remove(key)

@@ -22,6 +22,9 @@ class Command:
         memory_limit_bytes: Host memory that all its processes may use together; 0 does not bound them.
         run_as: User id, group id and further groups of its processes; empty leaves them the agent's.
         cgroup: Directory of the cgroup that its processes are put into; empty leaves them in the agent's.
+        output: File that gets a copy of what it writes, from `workdir` where it is relative; empty for none.
+        adds: What is in that file stays.
+        input: File that it reads as its standard input; empty for nothing.
     """
 
     argv: tuple[str, ...]
@@ -34,6 +37,9 @@ class Command:
     memory_limit_bytes: int = 0
     run_as: tuple[int, ...] = ()
     cgroup: str = ""
+    output: str = ""
+    adds: bool = False
+    input: str = ""
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -46,7 +52,8 @@ class Command:
         places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes, self.run_as))
         numbers = (*places, str(self.log_cap_bytes), str(self.grace_s), str(self.memory_limit_bytes))
         variables = (f"{key}={value}" for key, value in self.env.items())
-        fields = (self.workdir, self.cgroup, *numbers, str(len(self.argv)), *self.argv, *variables)
+        files = (self.output, "1" if self.adds else "", self.input)
+        fields = (self.workdir, self.cgroup, *files, *numbers, str(len(self.argv)), *self.argv, *variables)
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):
             raise ValueError("the command, its directory or its environment holds a NUL character")

@@ -28,6 +28,7 @@ _FILES: Final = {
     "agent/__init__.py": "colane/agent/__init__.pyc",
     "agent/supervisor/__init__.py": "colane/agent/supervisor/__init__.pyc",
     "agent/supervisor/shim.py": "colane/agent/supervisor/shim.pyc",
+    "agent/supervisor/shim_copy.py": "colane/agent/supervisor/shim_copy.pyc",
     "agent/supervisor/shim_ending.py": "colane/agent/supervisor/shim_ending.pyc",
     "agent/supervisor/shim_files.py": "colane/agent/supervisor/shim_files.pyc",
     "agent/supervisor/shim_system.py": "colane/agent/supervisor/shim_system.pyc",

@@ -26,9 +26,11 @@ import _signal as signal  # type: ignore[import-not-found]
 import json
 import os
 import select
+import socket
 import time
 import warnings  # noqa: F401 - for execvpe: a job's user may not be able to read this Python's library
 
+from colane.agent.supervisor.shim_copy import OutputCopy, hand_over, open_output, taken_over
 from colane.agent.supervisor.shim_ending import ROUND_S, Ending
 from colane.agent.supervisor.shim_files import (
     ASKED,
@@ -53,10 +55,10 @@ from colane.agent.supervisor.shim_system import (
     die_with,
     prctl,
     prefer_memory,
-    read_all,
     read_file,
     read_start_ticks,
     restore_signals,
+    send,
     used_memory_bytes,
 )
 
@@ -94,11 +96,12 @@ class ShimCommand:
     """What to run, read from what `colane.agent.supervisor.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cgroup, cores, nodes, run_as, cap, grace, limit, count, *rest = (
+        workdir, cgroup, output, adds, put_in, cores, nodes, run_as, cap, grace, limit, count, *rest = (
             os.fsdecode(field) for field in data.split(b"\0")[:-1]
         )
         self.argv = rest[: int(count)]
         self.workdir, self.cgroup = workdir, cgroup
+        self.output, self.adds, self.input = output, bool(adds), put_in
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
         self.cores = tuple(int(core) for core in cores.split(",") if core)
         self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
@@ -118,6 +121,7 @@ class Supervisor:
         self._poll = select.poll()
         self._poll.register(wake_fd, select.POLLIN)
         self._output_fd = -1
+        self._copy: OutputCopy | None = None
         self._pid = 0
         self._status: int | None = None
         self._problem = ""
@@ -142,6 +146,7 @@ class Supervisor:
             return False
         self._output_fd, output = os.pipe()
         trouble, trouble_end = os.pipe()
+        copy, copy_end = socket.socketpair()
         self._start_s, self._steady_s = time.time(), time.monotonic()
         supervisor_pid = os.getpid()
         try:
@@ -150,19 +155,47 @@ class Supervisor:
             self._problem = f"no process could be started: {error.strerror}"
             return False
         if self._pid == 0:
-            become(self._command, output, trouble_end, supervisor_pid)
+            become(self._command, output, copy_end, trouble_end, supervisor_pid)
         os.close(output)
         os.close(trouble_end)
-        self._problem = read_all(trouble).decode(errors="replace")
+        copy_end.close()
+        self._problem = self._wait_for_start(trouble).decode(errors="replace")
+        copy_fd = taken_over(copy)
+        if copy_fd >= 0:
+            self._copy = OutputCopy(copy_fd, self._command.output, self._say)
         if not self._problem:
             self._publish_start()
         return not self._problem
+
+    def _wait_for_start(self, trouble_fd: int) -> bytes:
+        """Return what kept the command from starting, once it has started or cannot; close the descriptor.
+
+        The job's directory, or a file it names, may be on a file system that hangs, or be a pipe without a writer: a
+        job that is to end meanwhile has nothing to save, and is killed.
+        """
+        os.set_blocking(trouble_fd, False)
+        self._poll.register(trouble_fd, select.POLLIN)
+        parts = [b""]
+        while True:
+            for fd, _ in self._poll.poll(self._timeout_ms()):
+                if fd != trouble_fd:
+                    self._apply()
+                elif part := os.read(trouble_fd, READ_BYTES):
+                    parts.append(part)
+                else:
+                    self._poll.unregister(trouble_fd)
+                    os.close(trouble_fd)
+                    return b"".join(parts)
+            self._apply_lease()
+            if self._ending is not None:
+                send(self._pid, signal.SIGKILL)
 
     def run(self) -> None:
         """Return when no process of the job is left."""
         os.set_blocking(self._output_fd, False)
         self._poll.register(self._output_fd, select.POLLIN)
         while self._reap():
+            self._keep_pace()
             self._apply_lease()
             self._apply_memory()
             if self._ending is not None:
@@ -172,6 +205,8 @@ class Supervisor:
         while self._pump():
             pass
         self._log.close()
+        if self._copy is not None:
+            self._copy.close()
 
     def record(self) -> dict[str, object]:
         """How it ended."""
@@ -302,8 +337,13 @@ class Supervisor:
         if cause:
             self._log.write(f"colane: {cause}\n".encode(errors="replace"))
 
+    def _keep_pace(self) -> None:
+        """Read no output while its file does not take what was read: the job waits for it, as for any file."""
+        if self._copy is not None and self._output_fd >= 0:
+            self._poll.modify(self._output_fd, 0 if self._copy.is_behind else select.POLLIN)
+
     def _timeout_ms(self) -> float | None:
-        if self._ending is not None:
+        if self._ending is not None or (self._copy is not None and self._copy.is_behind):
             return ROUND_S * 1000
         bound_ms = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
         if self._lease is None:
@@ -320,6 +360,8 @@ class Supervisor:
             return False
         if data:
             self._log.write(data)
+            if self._copy is not None:
+                self._copy.write(data)
         elif self._output_fd >= 0:
             self._poll.unregister(self._output_fd)
             os.close(self._output_fd)
@@ -327,7 +369,7 @@ class Supervisor:
         return bool(data)
 
 
-def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid: int) -> None:
+def become(command: ShimCommand, output_fd: int, copy: socket.socket, trouble_fd: int, supervisor_pid: int) -> None:
     """Turn this freshly forked process into the job; what prevents it goes to `trouble_fd`."""
     what = "process"
     try:
@@ -347,8 +389,13 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
             die_with(supervisor_pid)  # the kernel forgot it with the change of user
         what = f"working directory {command.workdir!r}"
         os.chdir(command.workdir)
+        if command.output:
+            what = f"output {command.output!r}"
+            hand_over(copy, open_output(command.output, adds=command.adds))
+        what = f"input {command.input!r}"
+        input_fd = os.open(command.input or os.devnull, os.O_RDONLY | os.O_NOCTTY)
         what = f"command {command.argv[0]!r}"
-        for fd, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output_fd, 1), (output_fd, 2)):
+        for fd, target in ((input_fd, 0), (output_fd, 1), (output_fd, 2)):
             os.dup2(fd, target)
         os.execvpe(command.argv[0], command.argv, command.env)
     except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_jobs
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused
@@ -37,6 +38,7 @@ def cancel(
         typer.Argument(
             metavar="[JOB]...",
             parser=_parse_job,
+            autocompletion=complete_jobs,
             show_default=False,
             help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
         ),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_jobs
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 
 if TYPE_CHECKING:
@@ -39,11 +41,13 @@ def events(
             "--job",
             metavar="JOB",
             parser=jobs.parse_job_name,
+            autocompletion=complete_jobs,
             show_default="all",
             help="Only of this job; may be repeated.",
         ),
     ] = None,
     as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """Print what has happened to jobs and nodes, a line each, oldest first; with -f also what happens from now on.
 
@@ -55,10 +59,20 @@ def events(
         for event in _chosen(scheduler, follow=follow, last=last, after=after):
             if wanted and event.body.get("job") not in wanted:
                 continue
-            if as_json:
-                output.say(json.dumps({"number": event.number, "kind": event.kind, **event.body}))
+            whole = {"number": event.number, "kind": event.kind, **event.body}
+            if template is not None:
+                print_formatted(template, [whole], _fields())
+            elif as_json:
+                output.say(json.dumps(whole))
             elif event.kind not in UNTOLD:
                 output.say(f"{_clock(event.body['at_s'])}  {_text(event)}")
+
+
+def _fields() -> set[str]:
+    """Names of fields that events of whatever kind have."""
+    from colane.api.events import EVENTS  # noqa: PLC0415 - for a template alone
+
+    return {name for kind in EVENTS.values() for name in kind.__annotations__}
 
 
 def _chosen(scheduler: Client, *, follow: bool, last: int, after: int | None) -> Iterator[Event]:

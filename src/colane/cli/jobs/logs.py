@@ -58,7 +58,7 @@ def logs(
         known = told or [found["attempt"] or None]
         begin = Begin(attempt, 0)
         if lines is not None:
-            begin = begin_of_last(partial(_read, scheduler, job_id), known if attempt is None else [attempt], lines)
+            begin = begin_of_last(partial(read_log, scheduler, job_id), known if attempt is None else [attempt], lines)
         copy(scheduler.logs(job_id, *begin, joined=attempt is None, follow=follow))
 
 
@@ -81,7 +81,8 @@ class Begin(NamedTuple):
     offset: int
 
 
-def _read(scheduler: Client, job: int, attempt: int | None, offset: int, limit: int) -> LogPart:
+def read_log(scheduler: Client, job: int, attempt: int | None, offset: int, limit: int) -> LogPart:
+    """Return a range of the log of an attempt of a job, the latest if none is named."""
     return scheduler.log(job, offset, limit, attempt)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_jobs
 from colane.cli.errors import FailureError, MisuseError
 from colane.model.words import percent
 
@@ -100,6 +102,7 @@ JobArgument = Annotated[
     typer.Argument(
         metavar="JOB",
         parser=parse_job_name,
+        autocompletion=complete_jobs,
         show_default=False,
         help="Id of the job; 12[3] is element 3 of array 12.",
     ),
@@ -108,6 +111,12 @@ LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only jobs with this label; may be repeated."),
 ]
+
+LATE_FIELDS: Final = (
+    "exit_code", "signal", "outcome", "detail", "log_bytes", "step_durations_s", "log_truncated", "attempts", "command",
+    "workdir",
+)  # fmt: skip
+"""Fields that jobs have once they have ended, or that are shown of one job alone, and to its owner."""
 
 CUTS: Final = frozenset({"cancelled", "array-cut", "after-never"})
 """Reasons with which an array says that elements of it will not start."""
@@ -121,6 +130,15 @@ def client() -> Client:
     from colane.client.client import Client  # noqa: PLC0415 - imported late
 
     return Client()
+
+
+def idle_of(scheduler: Client) -> dict[int, float]:
+    """Return for how long jobs have used nothing of what they hold; none of an older scheduler's."""
+    from colane.client.errors import Refused  # noqa: PLC0415 - as above
+
+    with suppress(Refused):
+        return {one["job"]: one["idle_s"] for one in scheduler.overview()["idle"]}
+    return {}
 
 
 def saved_text(job: JobObject) -> str:
@@ -235,7 +253,8 @@ def eta_s(job: JobObject) -> float | None:
     seen = steps_per_s(job)
     speed = believed_steps_per_s(job) if seen is None else seen * _turned(job)
     total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
-    if job["state"] not in {"running", "running-protected"} or not speed or not total:
+    serves = (job.get("needs") or {}).get("kind") == "inference"  # when requests come is not known
+    if job["state"] not in {"running", "running-protected"} or not speed or not total or serves:
         return None
     return max(int(total) - int(job.get("steps") or 0), 0) / speed
 
@@ -282,6 +301,29 @@ def slowdown_text(job: JobObject) -> str:
     if measured is None:
         return "" if predicted is None else f"- ({predicted:.2f})"
     return f"{measured:.2f}" if predicted is None else f"{measured:.2f} ({predicted:.2f})"
+
+
+def latency_text(job: JobObject) -> str:
+    """Return what 99 % of the last answers took, and the objective: `4.2 ms (100 ms)`, with ! where it is missed."""
+    sample = job.get("progress")
+    took_s = sample.get("latency_p99_s") if sample else None
+    if took_s is None:
+        return ""
+    objective_s = objective_of(job)
+    return output.moment(took_s) + ("" if objective_s is None else f" ({output.moment(objective_s)})") + late(job)
+
+
+def objective_of(job: JobObject) -> float | None:
+    """Return how long an answer of it may take; None where nothing is asked."""
+    needs = job.get("needs")
+    return needs.get("latency_s") if needs else None
+
+
+def late(job: JobObject) -> str:
+    """Return a mark where a server does not keep its objective with 99 % of its last answers; else nothing."""
+    sample, objective_s = job.get("progress"), objective_of(job)
+    took_s = sample.get("latency_p99_s") if sample else None
+    return "!" if took_s is not None and objective_s is not None and took_s > objective_s else ""
 
 
 def is_slow(job: JobObject) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
@@ -46,6 +48,7 @@ SHARING = (
     ScreenColumn("TURN"),
     ScreenColumn("SHARE", is_number=True),
     ScreenColumn("SLOWDOWN", is_number=True),
+    ScreenColumn("LATENCY", is_number=True),
     ScreenColumn("CORES", is_number=True),
     ScreenColumn("SAVED", is_number=True),
 )
@@ -70,7 +73,7 @@ def list_jobs(
             "--limit",
             "-n",
             metavar="N|all",
-            show_default="100; with --json all",
+            show_default="100; with --json and --format all",
             help="At most so many that run, that wait and that have ended.",
         ),
     ] = None,
@@ -78,17 +81,23 @@ def list_jobs(
         bool, typer.Option("--elements", "-e", help="Elements of arrays as jobs of their own.")
     ] = False,
     as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """List jobs that wait or run: how far they are, how fast, and why they wait.
 
     TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
     with ~ where speed or number of steps is a guess.
 
+    A job that has used nothing of its GPUs for long is idle, and REASON says for how long.
+
     A job that has made no step for ten times as long as one usually takes it, and for 5 s at least, has a speed of 0.
 
     Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part it has had of the time it
     wanted its lane, and in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over
     that alone, as seen, and as predicted in brackets.
+
+    Of jobs that answer requests LATENCY is what 99 % of the last answers took at most, from the request on, and in
+    brackets the objective, with ! where it is not kept.
 
     SAVED is how long ago a job saved its state, as far as is known.
 
@@ -97,18 +106,23 @@ def list_jobs(
 
     Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
     """
-    labels, most = jobs.parse_labels(label), _limit(limit or ("all" if as_json else str(LIMIT)))
+    for_programs = as_json or template is not None
+    labels, most = jobs.parse_labels(label), _limit(limit or ("all" if for_programs else str(LIMIT)))
     with jobs.client() as scheduler:
+        idle = {} if for_programs else jobs.idle_of(scheduler)
         if most is None:
             found, left_out = _whole(scheduler, labels, user, everything=everything), ""
             found = [job for job in found if elements or job.get("array_id") is None]
         else:
             listed = scheduler.listing(most, ended=everything, user=user, labels=labels, elements=elements)
             found, left_out = listed["jobs"], _left_out(listed["left_out"])
+    if template is not None:
+        print_formatted(template, map(_object, found), jobs.LATE_FIELDS)
+        return
     if as_json:
         output.print_json([_object(job) for job in found])
         return
-    table(found)
+    table(found, idle)
     if not found:
         output.note(_nothing(everything=everything, filtered=bool(labels or user)))
     if left_out:
@@ -150,11 +164,11 @@ def _nothing(*, everything: bool, filtered: bool) -> str:
     return f"no job{such} is known" if everything else f"no job{such} waits or runs; ended ones: colane ps --all"
 
 
-def table(found: list[JobObject]) -> None:
-    """Print jobs; of the columns of sharing only those with something to show."""
+def table(found: list[JobObject], idle: Mapping[int, float] = MappingProxyType({})) -> None:
+    """Print jobs, `idle` for how long; of the columns of sharing only those with something to show."""
     extra = [_sharing(job) for job in found]
     kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
-    rows = [_row(job, name) for job, name in zip(found, jobs.names_apart(found), strict=True)]
+    rows = [_row(job, name, idle.get(job["id"])) for job, name in zip(found, jobs.names_apart(found), strict=True)]
     for row, cells in zip(rows, extra, strict=True):
         row[SHARING_PLACE:SHARING_PLACE] = [cells[place] for place in kept]
     columns = [*COLUMNS[:SHARING_PLACE], *(SHARING[place] for place in kept), *COLUMNS[SHARING_PLACE:]]
@@ -183,7 +197,7 @@ def _lanes(job: JobObject) -> list[str]:
     turn = (sample.get("turn") if sample else None) or ""
     if job["state"] == "paused":
         return [lanes, turn, "", ""]
-    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
+    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job), jobs.latency_text(job)]
 
 
 def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[JobObject]:
@@ -208,7 +222,7 @@ def _object(job: JobObject) -> dict[str, object]:
     return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
 
 
-def _row(job: JobObject, name: str) -> list[str]:
+def _row(job: JobObject, name: str, idle_s: float | None) -> list[str]:
     rate = jobs.steps_per_s(job)
     return [
         jobs.listed_name(job),
@@ -220,7 +234,7 @@ def _row(job: JobObject, name: str) -> list[str]:
         "" if rate is None else output.number(rate),
         output.duration(jobs.spent_s(job)),
         jobs.eta_text(job),
-        _short_reason(job),
+        _short_reason(job) if idle_s is None else f"idle {output.duration(idle_s)}",
     ]
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from colane.cli import output
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
+from colane.cli.jobs.eff import summary, told
 from colane.cli.output import ScreenColumn
+from colane.client.errors import Refused
 from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
@@ -21,6 +26,8 @@ from colane.model.words import count, fill, percent, plural
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, NeedsObject, ProgressObject, StoryLineObject, TimeSpentObject, WhyAnswer
+    from colane.api.seeing import EfficiencyAnswer
+    from colane.client.client import Client
 
 SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
 """Where a job's time goes, in the order of its life."""
@@ -31,14 +38,19 @@ def register(app: typer.Typer) -> None:
     app.command("show", epilog="Example: [bold]colane show 7[/bold]")(show)
 
 
-def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
+def show(job: jobs.JobArgument, as_json: output.Json = False, template: Format = None) -> None:
     """Show all that is known of a job: its needs, where it runs, how fast, and its story so far."""
     with jobs.client() as scheduler:
         job_id = jobs.id_of(scheduler, job)
         found = scheduler.job(job_id)
         reason = scheduler.why(job_id)
+        used = None if as_json or found["first_start_s"] is None else _used(scheduler, job_id)
+    whole = {**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)}
+    if template is not None:
+        print_formatted(template, [whole], jobs.LATE_FIELDS)
+        return
     if as_json:
-        output.print_json({**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)})
+        output.print_json(whole)
         return
     output.print_fields(_fields(found, reason))
     output.say()
@@ -51,6 +63,24 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         ),
         [_move(move, found["submit_s"]) for move in found["story"]],
     )
+    for line in _used_of_asked(used):
+        output.say(line)
+
+
+def _used(scheduler: Client, job_id: int) -> EfficiencyAnswer | None:
+    """Ask what it used; None of a scheduler that is too old to say it."""
+    with suppress(Refused):
+        return scheduler.efficiency(job_id)
+    return None
+
+
+def _used_of_asked(used: EfficiencyAnswer | None) -> Iterator[str]:
+    """Yield what it used of what it asked for, and what to change first: the end of its story."""
+    said = "" if used is None else summary(used)
+    if used is not None and said:
+        yield ""
+        yield f"used of asked: {said}"
+        yield from islice(told(used), 1)
 
 
 def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
@@ -93,6 +123,12 @@ def _array(job: JobObject) -> Iterator[tuple[str, str]]:
 def _command(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield what it runs and where, which its owner and operators are told."""
     command, workdir = job.get("command"), job.get("workdir")
+    if command and command[3:4] == ["sbatch"]:
+        from colane.integrations.slurm.launch import batch_command  # noqa: PLC0415 - of jobs of Slurm's verbs alone
+
+        if (batch := batch_command(command)) is not None:
+            command = None
+            yield "command", str(batch)
     if command:
         yield "command", " ".join(word if HIDDEN in word and " " not in word else shlex.quote(word) for word in command)
     if workdir:
@@ -199,6 +235,7 @@ def _progress(job: JobObject) -> Iterator[tuple[str, str]]:
         yield from _steps(job, done)
     if sample:
         yield from _measured(sample) if done else ()
+        yield from _answers(job, sample)
         yield from _turns(sample)
 
 
@@ -223,6 +260,17 @@ def _measured(sample: ProgressObject) -> Iterator[tuple[str, str]]:
         yield "memory", f"{peak} at peak, {between} between steps{by}"
     if (occupancy_ratio := sample.get("occupancy_ratio")) is not None:
         yield "occupancy", f"{percent(occupancy_ratio)} of its device (by {sample['occupancy_by']})"
+
+
+def _answers(job: JobObject, sample: ProgressObject) -> Iterator[tuple[str, str]]:
+    """Yield how long its last answers took, whether that keeps its objective, and how long it was idle."""
+    if not sample.get("answers"):
+        return
+    took = (("half", sample["latency_p50_s"]), ("95 %", sample["latency_p95_s"]), ("99 %", sample["latency_p99_s"]))
+    said = [f"{part} within {output.moment(took_s)}" for part, took_s in took if took_s is not None]
+    kept = "" if jobs.objective_of(job) is None else f"; {'above' if jobs.late(job) else 'within'} its objective"
+    yield "answers", f"{sample['answers']:,}; of the last {', '.join(said)}{kept}"
+    yield "idle", f"{output.duration(sample['idle_s'])} without a request"
 
 
 def _turns(sample: ProgressObject) -> Iterator[tuple[str, str]]:

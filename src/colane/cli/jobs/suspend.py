@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_jobs
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused
@@ -22,6 +23,7 @@ JobsArgument = Annotated[
     typer.Argument(
         metavar="JOB...",
         parser=jobs.parse_job_name,
+        autocompletion=complete_jobs,
         show_default=False,
         help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
     ),

@@ -9,9 +9,11 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.model.quantities import parse_duration_s
+from colane.model.words import percent
 
 if TYPE_CHECKING:
     from colane.api.records import UsageObject
@@ -28,10 +30,12 @@ def register(app: typer.Typer) -> None:
 def usage(
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="Of jobs that ended within this time.")] = SINCE,
     as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """Say what each user has used: jobs that ended, GPU hours, and what each user has now.
 
-    GPU hours are those of all attempts of these jobs, and of jobs that live.
+    GPU hours are those of all attempts of these jobs, and of jobs that live. GPU USED is the part of the time of their
+    GPUs in which the last 300 jobs ran kernels, or on cpu devices used their cores.
     """
     try:
         since_s = time.time() - parse_duration_s(since)
@@ -39,15 +43,24 @@ def usage(
         raise MisuseError(f"--since: {error}") from error
     with jobs.client() as scheduler:
         rows = scheduler.usage(since_s)
+    if template is not None:
+        print_formatted(template, rows)
+        return
     if as_json:
         output.print_json(rows)
         return
-    headings = ("USER", "GPU HOURS", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
+    headings = ("USER", "GPU HOURS", "GPU USED", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
     columns = [ScreenColumn(heading, is_number=heading != "USER") for heading in headings]
     output.print_table(
         columns,
-        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", *map(str, _counts(one))] for one in rows],
+        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", _used(one), *map(str, _counts(one))] for one in rows],
     )
+
+
+def _used(one: UsageObject) -> str:
+    """Part of the time of their GPUs in which the user's jobs used them; an older scheduler does not tell."""
+    ratio = one.get("gpu_busy_ratio")
+    return output.UNKNOWN if ratio is None else percent(ratio)
 
 
 def _counts(one: UsageObject) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.suspend import JobsArgument
 from colane.settings.readers import some_time_s
@@ -39,6 +40,7 @@ def wait(
         typer.Option("--timeout", metavar="TIME", show_default="none", help="Wait no longer, and leave with code 124."),
     ] = None,
     as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """Wait until jobs have ended, and leave with the exit code of the first that failed, in the order given.
 
@@ -52,7 +54,9 @@ def wait(
             for each in jobs.until_ended(scheduler, list(ids)):
                 ended[each["id"]] = each
     in_order = [ended[each] for each in ids if each in ended]
-    if as_json:
+    if template is not None:
+        print_formatted(template, in_order, jobs.LATE_FIELDS)
+    elif as_json:
         output.print_json(in_order)
     else:
         for each in in_order:

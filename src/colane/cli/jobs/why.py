@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from colane.cli import output
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
 
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command("why", epilog="Example: [bold]colane why 7[/bold]")(explain)
 
 
-def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
+def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Format = None) -> None:
     """Say why a job waits, runs or has ended, and list the jobs in its way or its co-runners.
 
     Of a running one: its co-runners, its share of the lane, which jobs go before it and why. Of one that failed:
@@ -49,8 +50,12 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         named = reason["jobs"][:NAMED_MAX]
         others = {other: _live(scheduler, other) for other in named}
         last = _last_lines(scheduler, job_id) if state in FAILED else []
+    whole = {"id": job_id, "state": state, **reason, "last_lines": last}
+    if template is not None:
+        print_formatted(template, [whole])
+        return
     if as_json:
-        output.print_json({"id": job_id, "state": state, **reason, "last_lines": last})
+        output.print_json(whole)
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import typer
 
 from colane.cli import output
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.drain import state_text
+from colane.cli.nodes.mechanisms import on_and_off
 from colane.cli.output import ScreenColumn
 from colane.model.versions import own_version
 from colane.model.words import percent
@@ -35,19 +37,27 @@ def register(app: typer.Typer) -> None:
     app.command("nodes", epilog="Example: [bold]colane nodes --json[/bold]")(list_nodes)
 
 
-def list_nodes(as_json: output.Json = False) -> None:
+def list_nodes(as_json: output.Json = False, template: Format = None) -> None:
     """List the machines, their devices and the jobs on them.
+
+    A device is idle when none of its jobs has used it for long.
 
     Jobs in one lane of a device take turns, those in different lanes run at once. Jobs without GPUs stand in a line of
     their own, with the cores they book. The version is that of the node's agent, with a ! where it is not the
-    scheduler's.
+    scheduler's. The last line says which mechanisms are on, and why others are off.
     """
     with jobs.client() as scheduler:
         nodes = scheduler.nodes()
+        is_screen = not as_json and template is None
+        idle = jobs.idle_of(scheduler) if is_screen else {}
+        mechanisms = scheduler.health().get("mechanisms", {}) if is_screen else {}
+    if template is not None:
+        print_formatted(template, nodes)
+        return
     if as_json:
         output.print_json(nodes)
         return
-    output.print_table(COLUMNS, [row for node in nodes for row in _rows(node)])
+    output.print_table(COLUMNS, [row for node in nodes for row in _rows(node, idle)])
     for node in nodes:
         if differs(node):
             versions = f"{node.get('agent_version') or 'an unknown version'}, the scheduler {node['scheduler_version']}"
@@ -59,11 +69,13 @@ def list_nodes(as_json: output.Json = False) -> None:
     theirs = nodes[0].get("scheduler_version") if nodes else None
     if theirs is not None and theirs != own_version():
         output.note(f"the scheduler is Colane {theirs}, this command {own_version()}")
+    if mechanisms:
+        output.say(f"mechanisms {on_and_off(mechanisms)}")
     if not nodes:
         output.note("no node has registered yet: an agent takes some seconds to start (colane up, or colane agent)")
 
 
-def _rows(node: NodeObject) -> Iterator[list[str]]:
+def _rows(node: NodeObject, idle: Mapping[int, float]) -> Iterator[list[str]]:
     for gpu in node["gpus"]:
         yield [
             node["name"],
@@ -72,7 +84,7 @@ def _rows(node: NodeObject) -> Iterator[list[str]]:
             _memory(gpu),
             ranges(gpu["cores"]),
             gpu["sharing"],
-            _state(node, gpu),
+            _state(node, gpu, idle),
             _version(node),
             members(node, gpu["index"]),
         ]
@@ -98,13 +110,16 @@ def _memory(gpu: GpuObject) -> str:
     return output.size(gpu["memory_bytes"]) + foreign
 
 
-def _state(node: NodeObject, gpu: GpuObject) -> str:
+def _state(node: NodeObject, gpu: GpuObject, idle: Mapping[int, float]) -> str:
     if node["lost"]:
         return "lost"
     if not gpu["healthy"]:
         return "unhealthy"
     drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"
-    state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else drained
+    here = [job["id"] for job in node["jobs"] if _is_on(job, gpu["index"])]
+    state = "busy" if here else drained
+    if here and all(job in idle for job in here):  # none of its jobs uses it
+        state = f"idle {output.duration(min(idle[job] for job in here))}"
     return state + (f" (others use {percent(gpu['others_ratio'])})" if gpu.get("others_ratio") else "")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_nodes
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.model.quantities import parse_duration_s
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.5
 
 NodesArgument = Annotated[
-    list[str], typer.Argument(metavar="NODE...", show_default=False, help="Names, as colane nodes shows them.")
+    list[str],
+    typer.Argument(
+        metavar="NODE...",
+        autocompletion=complete_nodes,
+        show_default=False,
+        help="Names, as colane nodes shows them.",
+    ),
 ]
 
 
@@ -32,17 +39,20 @@ def register(app: typer.Typer) -> None:
     app.command("undrain", epilog="Example: [bold]colane undrain gpu7[/bold]")(undrain)
 
 
+Deadline = Annotated[
+    str | None,
+    typer.Option(
+        "--deadline",
+        metavar="TIME",
+        show_default="none",
+        help="Stop jobs that are still there after so long (90s, 10m), and queue them again; else they finish.",
+    ),
+]
+
+
 def drain(
     node: NodesArgument,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--deadline",
-            metavar="TIME",
-            show_default="none",
-            help="Stop jobs that are still there after so long (90s, 10m), and queue them again; else they finish.",
-        ),
-    ] = None,
+    deadline: Deadline = None,
     reason: Annotated[str, typer.Option("--reason", help="Shown with the node and its jobs.")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Return when no job is left there.")] = False,
     as_json: output.Json = False,
@@ -53,7 +63,7 @@ def drain(
     have several. The others finish, as with Slurm, unless there is a deadline. It holds until colane undrain, whatever
     is restarted meanwhile.
     """
-    deadline_s = None if deadline is None else _seconds(deadline)
+    deadline_s = None if deadline is None else seconds(deadline)
     with jobs.client() as scheduler:
         _ask(scheduler, node, lambda name: scheduler.drain(name, deadline_s=deadline_s, reason=reason))
         while wait and any(scheduler.node(name)["state"] == "draining" for name in node):
@@ -72,7 +82,12 @@ def undrain(node: NodesArgument, as_json: output.Json = False) -> None:
         _show([scheduler.node(name) for name in node], as_json=as_json)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return the time of --deadline.
+
+    Raises:
+        MisuseError: It is none.
+    """
     try:
         return parse_duration_s(text)
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from colane.cli import output
+from colane.cli.completing import complete_nodes
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.topo_screen import Machine, render
@@ -30,7 +31,10 @@ def register(app: typer.Typer) -> None:
 
 def topo(
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", show_default=False, help="A machine; without it, all.")
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", autocompletion=complete_nodes, show_default=False, help="A machine; without it, all."
+        ),
     ] = None,
     source: Annotated[
         str | None,

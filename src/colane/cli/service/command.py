@@ -72,6 +72,7 @@ def service_command(
     settings: Sequence[Setting[Any]],
     *,
     orphaned: signal.Signals | None = None,
+    others: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[..., None]:
     """Return a command with an option for each setting; the docstring is that of `run`.
 
@@ -80,6 +81,7 @@ def service_command(
         settings: Those of which it has flags.
         orphaned: The signal that a child of `colane up` sends to itself when its parent has gone; None where it is
             never one.
+        others: Options that are no settings: for each name its type and its default.
     """
 
     def command(ctx: typer.Context, **given: Any) -> None:  # noqa: ANN401 - as each setting says
@@ -96,6 +98,7 @@ def service_command(
     }
     options |= {"config": (ConfigOption, None)}
     options |= {"with_parent": (WithParent, False)} if orphaned else {}
+    options |= others or {}
     named = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     parameters += [
@@ -119,6 +122,7 @@ def _is_of_command_line(ctx: typer.Context, name: str) -> bool:
 def option(setting: Setting[Any]) -> Any:  # noqa: ANN401 - as typer's own
     """Return the option of a setting."""
     return typer.Option(
+        *([f"-{setting.letter}"] if setting.letter else []),
         setting.flag,
         metavar=setting.metavar,
         envvar=list(setting.variables) or None,

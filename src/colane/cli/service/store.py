@@ -34,10 +34,15 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     example = "Example: [bold]colane store copy /var/lib/colane/colane.db postgres://colane@db/colane[/bold]"
     group = typer.Typer(
-        no_args_is_help=True, help="Copy what a scheduler keeps to another store, or check it.", epilog=example
+        no_args_is_help=True,
+        help="Copy what a scheduler keeps to another store or to a file, or check it.",
+        epilog=example,
     )
     group.command("copy", epilog=example)(copy)
     group.command("check", epilog="Example: [bold]colane store check redis://db:6379/0[/bold]")(check)
+    kept = "Example: [bold]colane store backup redis://db:6379/0 /backups/colane-2026-11-26.db[/bold]"
+    group.command("backup", epilog=kept)(backup)
+    group.command("adopt", epilog="Example: [bold]colane store adopt --lost 12[/bold]")(adopt)
     app.add_typer(group, name="store")
 
 
@@ -89,6 +94,70 @@ def check(
     if found.flaws:
         raise FailureError(f"{place}: {count(len(found.flaws), 'flaw')}: " + "; ".join(found.flaws[:5]))
     output.say(f"{place} is whole: {_told(found)}")
+
+
+def backup(
+    a: Annotated[str, typer.Argument(metavar="A", help=f"The store: {PLACE}.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the copy, readable by you alone.")],
+    password_file: Password = None,
+) -> None:
+    """Copy a store to a file, as it is at one moment, while the scheduler runs on it.
+
+    colane store copy FILE A brings it back into an empty store, while no scheduler runs.
+    """
+    from colane.server.store import copies, moving  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.server.store.opening import connect, password_of  # noqa: PLC0415
+    from colane.server.store.store import StoreError  # noqa: PLC0415
+
+    place = _place("A", a)
+    try:
+        if isinstance(place, Path):
+            copies.backup(place, file)
+        else:
+            store = connect(place, password_of(password_file), may_make=False)
+            try:
+                moving.backup(store, file)
+            finally:
+                store.close()
+        size_bytes = file.stat().st_size
+    except FileExistsError as error:
+        raise MisuseError(f"FILE: {file} exists; name a new file") from error
+    except OSError as error:
+        raise MisuseError(f"FILE: {file} cannot be written: {error.strerror}") from error
+    except StoreError as error:
+        raise FailureError(str(error)) from error
+    output.say(f"copied to {file} ({output.size(size_bytes)}); colane store copy {file} {place} brings it back")
+
+
+def adopt(
+    lost: Annotated[
+        int | None,
+        typer.Option("--lost", min=1, metavar="N", help="Go on without so many events; else nothing is done."),
+    ] = None,
+) -> None:
+    """Say what the scheduler's store lacks that agents have heard of; with --lost, go on without it.
+
+    A replica that lagged has taken over, or a copy was put back: nothing is changed until the newer store is back, or
+    an operator adopts the one that is there. Jobs of the nodes that know more are ended there then, and begin anew
+    where the store knows them.
+    """
+    from colane.client.client import Client  # noqa: PLC0415 - imported late
+    from colane.client.errors import SchedulerError  # noqa: PLC0415
+
+    try:
+        with Client() as scheduler:
+            found = scheduler.store_behind() if lost is None else scheduler.adopt_store(lost)
+    except SchedulerError as error:
+        raise FailureError(str(error)) from error
+    if not found["lost"]:
+        output.say("the store has all that agents have heard of")
+        return
+    jobs = f", which run jobs {', '.join(map(str, found['jobs']))}" if found["jobs"] else ""
+    told = f"{count(found['lost'], 'event')}; {', '.join(found['nodes'])} know more{jobs}"
+    if lost is None:
+        output.say(f"the store lacks {told}. These are ended there once it is adopted: --lost {found['lost']}")
+    else:
+        output.say(f"the store is adopted without {told}: these are ended there")
 
 
 def _place(name: str, text: str) -> Place:

@@ -117,8 +117,9 @@ def _workload(
 
     ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
     first_s = ordered[0]["submit_s"]
+    names = _names(ordered)
     made = tuple(
-        _job(number, item, first_s, table, types, is_alone=item["id"] in alone)
+        _job(number, item, first_s, table, types, names, is_alone=item["id"] in alone)
         for number, item in enumerate(ordered, 1)
     )
     return Workload(name="export", jobs=made)
@@ -130,6 +131,7 @@ def _job(
     first_s: float,
     table: MeasuredTable,
     types: Mapping[str, str],
+    names: Mapping[int, Sequence[str]],
     *,
     is_alone: bool,
 ) -> TraceJob:
@@ -138,6 +140,7 @@ def _job(
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
     gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    after = _after(item, names)
     steps = item["steps"] or None
     own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
     spec = JobSpec(
@@ -157,7 +160,8 @@ def _job(
         spec=spec,
         duration_s=run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
-        held_s=_held_s(item),
+        held_s=_held_s(item, is_ordered=bool(after)),
+        after=after,
     )
 
 
@@ -171,12 +175,39 @@ def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
             yield field.name, field.in_job(body[field.name])
 
 
-def _held_s(item: JobObject) -> float:
-    """From its submission to when it was last let go before it first started; 0 where it was never held."""
+def _names(items: Sequence[JobObject]) -> dict[int, list[str]]:
+    """By id what a trace calls a job, or all elements of an array."""
+    found: dict[int, list[str]] = {}
+    for item in items:
+        for known in {item["id"], item.get("array_id") or item["id"]}:
+            found.setdefault(known, []).append(f"job-{item['id']}")
+    return found
+
+
+def _after(item: JobObject, names: Mapping[int, Sequence[str]]) -> str:
+    """What it waited for, as a trace says it; nothing where a job of those is none of the trace."""
+    from colane.model.arrays import parse_name  # noqa: PLC0415 - imported late
+
+    found = list[str]()
+    for condition in (item["needs"].get("after") or "").split(","):
+        kind, _, other = condition.partition(":")
+        job_id, indexes = parse_name(other) if other else (0, None)
+        if kind == "each" or indexes is not None or not names.get(job_id):
+            return ""
+        found += [f"{kind}:{name}" for name in names[job_id]]
+    return ",".join(found)
+
+
+def _held_s(item: JobObject, *, is_ordered: bool) -> float:
+    """From its submission to when it was last let go before it first started; 0 where it was never held.
+
+    Of a job that waits for others in the trace, too, what it waited for them is not counted.
+    """
     first_s = item.get("first_start_s") or run_of(item)[0]
     let_go = [
         line["at_s"] for line in item.get("story", ())
         if line["why"] in LET_GO and line["state"] == "queued" and line["at_s"] <= first_s
+        and not (is_ordered and line["why"] == "after-met")
     ]  # fmt: skip
     return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -42,6 +44,9 @@ NEEDED: Final = {
 ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}
 """Where those are that are not shipped."""
 
+EXPLAINED: Final = ("partly", "differs")
+"""Verdicts that are given with the reason why."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -79,7 +84,7 @@ def paper(
     if out is not None:
         _write(found, out)
     if as_json:
-        output.print_json({"paper": letter.upper(), "claims": [claim._asdict() for claim in found.claims]})
+        output.print_json({"paper": letter.upper(), "claims": [claim.as_object() for claim in found.claims]})
         return
     _print(found.claims)
     if out is not None:
@@ -106,8 +111,21 @@ def _tables(letter: str, named: Path | None) -> Path:
 
 
 def _print(claims: tuple[Claim, ...]) -> None:
-    names = ("Id", "Claim", "Published", "Ours", "Verdict")
-    output.print_table([ScreenColumn(name) for name in names], [tuple(map(str, claim)) for claim in claims])
+    """Each claim with its verdict, and below it every number and order that it states."""
+    columns = [ScreenColumn(name) for name in ("Id", "Claim", "Stated", "By", "Ours", "Verdict")]
+    rows: list[tuple[str, ...]] = []
+    for claim in claims:
+        rows.append((claim.id, claim.claim, "", "", "", str(claim.verdict)))
+        for one in claim.stated:
+            by = ", ".join(filter(None, (str(one.source), one.where)))
+            # A value of ours stands beside no stated one, and a limit we set ourselves is no claim of the paper.
+            rows.append(("", f"  {one.what}".rstrip(), one.told, by, one.found, f"  {one.judgement}"))
+    output.print_table(columns, rows)
+    counts = Counter(str(claim.verdict) for claim in claims)
+    output.say(f"{len(claims)} claims: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}")
+    for claim in claims:
+        if claim.note and claim.verdict in EXPLAINED:
+            output.say(f"{claim.id}: {claim.note}")
 
 
 def _write(found: Evaluation, out: Path) -> None:
@@ -115,13 +133,30 @@ def _write(found: Evaluation, out: Path) -> None:
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"claims": [claim._asdict() for claim in found.claims]}, indent=1, ensure_ascii=False)
+        _write_rows(found, out / "claims.csv")
+        text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
         (out / "claims.json").write_text(text + "\n", encoding="utf-8")
         for experiment in found.experiments:
             writer.write(_study(experiment), out / experiment.name)
         _draw(found, out)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+
+
+def _write_rows(found: Evaluation, path: Path) -> None:
+    """Every stated number and order as a row, with the claim's verdict and world."""
+    from colane.papers.claims import row_of_stated  # noqa: PLC0415 - imported late
+
+    rows = [
+        {"claim": claim.id, "what is claimed": claim.claim, **row_of_stated(one), "verdict": str(claim.verdict)}
+        | {"world": claim.world, "note": claim.note}
+        for claim in found.claims
+        for one in claim.stated
+    ]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _draw(found: Evaluation, out: Path) -> None:

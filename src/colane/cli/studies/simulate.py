@@ -15,6 +15,7 @@ from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
+from colane.cli.studies.elsewhere import RunsOn, elsewhere, judge_engine
 from colane.model.words import count
 from colane.settings import table as settings
 from colane.settings.setting import Section, SettingError
@@ -71,6 +72,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy_budget: Annotated[str | None, option(settings.POLICY_BUDGET)] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of generators and of noise.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run so many seeds in parallel processes.")] = 1,
+    engine: Annotated[
+        RunsOn,
+        typer.Option("--engine", help="Where runs of --seeds go: processes of this machine (local), or Ray's nodes."),
+    ] = RunsOn.LOCAL,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
+    ] = None,
     world: Annotated[
         str, typer.Option("--world", help="The truth that moves the jobs: auto, neutral, factors or table.")
     ] = "auto",
@@ -148,6 +157,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     limits: Annotated[Path | None, option(settings.LIMITS)] = None,
     core_tuner: Annotated[CoreTunerChoice, option(settings.CORE_TUNER)] = CoreTunerChoice.OFF,
     core_window: Annotated[str, option(settings.CORE_WINDOW)] = str(settings.CORE_WINDOW.default),
+    guard: Annotated[str, option(settings.GUARD)] = "off",
+    guard_after: Annotated[str, option(settings.GUARD_AFTER)] = str(settings.GUARD_AFTER.default),
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
     ] = None,
@@ -180,9 +191,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "to_host_bytes_per_s": _bandwidth(to_host),
         }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
-    flags = {"policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits}
+    flags = {
+        "policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits,
+        "guard": guard, "guard_after": guard_after,
+    }  # fmt: skip
     request = _with_settings(request, chosen, flags)
-    wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
+    judge_engine(engine, address, seeds)
+    wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, wish)
         _publish(study, out, stories, as_json=as_json)
@@ -254,7 +269,10 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
     from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
     from colane.server.config import quotas  # noqa: PLC0415
 
-    wanted = (settings.POLICY_BUDGET, settings.CORE_TUNER, settings.CORE_WINDOW, settings.LIMITS)
+    wanted = (
+        settings.POLICY_BUDGET, settings.CORE_TUNER, settings.CORE_WINDOW, settings.LIMITS, settings.GUARD,
+        settings.GUARD_AFTER,
+    )  # fmt: skip
     try:
         values = gather(Section("simulate", wanted), flags, environment={})
         limits = quotas(values)
@@ -268,7 +286,10 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
         found_s = budget_s(policies, values[settings.POLICY_BUDGET])
     except ValueError as error:
         raise MisuseError(f"{settings.POLICY_BUDGET.flag}: {error}") from error
-    return replace(request, policy_budget_s=found_s, tuning=settings.tuning(values), limits=limits)
+    return replace(
+        request, policy_budget_s=found_s, tuning=settings.tuning(values), limits=limits,
+        guard_margin_ratio=values[settings.GUARD], guard_after_s=values[settings.GUARD_AFTER],
+    )  # fmt: skip
 
 
 def _bandwidth(to_host: str | None) -> float | None:
@@ -302,6 +323,7 @@ class _Wish:
     seeds: tuple[int, ...]
     decisions: Path | None = None
     explain: str | None = None
+    address: str | None = None
 
 
 def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
@@ -316,7 +338,9 @@ def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
         if len(wish.seeds) == 1:
             loaded, runs, stories = _one_seed(request, wish)
             return make_study(request, wish, {wish.seeds[0]: loaded}, runs), stories
-        runs = comparable(run_seeds(request, wish.policies, wish.seeds, on_done=_count), wish.policies)
+        there = elsewhere(wish.address)
+        runs = run_seeds(request, wish.policies, wish.seeds, on_done=_count, executor=there)
+        runs = comparable(runs, wish.policies)
         loads = {run.seed: load(request, run.seed) for run in runs}
         return make_study(request, wish, loads, runs), {}
     except PolicyFaultError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -17,11 +18,13 @@ from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.submit import handing_in as submitting
-from colane.cli.submit import job_options, scripts
+from colane.cli.submit import job_options, planning, scripts
 from colane.cli.submit.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.submit.scripts import directives, runnable
+from colane.client import shell
 from colane.client.client import Client
 from colane.client.hosts import LOOPBACK_NAMES, host_name
+from colane.client.past_begin import past_begin
 from colane.model.category import Category, parse_category
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
@@ -29,31 +32,12 @@ from colane.model.job_fields import JOB_FIELDS
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
 
-NOT_FOR_JOBS: Final = (
-    "COLANE_TOKEN", "COLANE_TOKEN_FILE", "COLANE_STATE", "COLANE_STORE_PASSWORD", "_", "OLDPWD", "SHLVL",
-)  # fmt: skip
-"""Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
-
-OF_ANOTHER_LAUNCH: Final = re.compile(
-    r"(SLURM|SLURMD|SBATCH|SRUN|PMI|PMIX|OMPI|TORCHELASTIC|GROUP|ROLE)_.*|((LOCAL|NODE)_)?RANK|(LOCAL_)?WORLD_SIZE"
-    r"|MASTER_(ADDR|PORT)"
-)
-"""They name the place of a process in the launch the submitting shell belongs to (an interactive Slurm job, a notebook
-under torchrun). A job that believed them would wait for ranks that do not exist."""
-
 
 def shell_environment() -> dict[str, str]:
     """Return the variables of this shell that a job gets; one that is no text is left out with a word."""
-    kept = {}
-    for name, value in os.environ.items():
-        if name in NOT_FOR_JOBS or OF_ANOTHER_LAUNCH.fullmatch(name):
-            continue
-        try:
-            f"{name}{value}".encode()
-        except UnicodeEncodeError:
-            output.note(f"the variable {name.encode(errors='replace').decode()} does not go along: it is not UTF-8")
-        else:
-            kept[name] = value
+    kept, left_out = shell.shell_environment()
+    for name in left_out:
+        output.note(f"the variable {name} does not go along: it is not UTF-8")
     return kept
 
 
@@ -66,6 +50,28 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE | -- COMMAND...]", show_default=False, help="A job file, or a command."),
 ]
+Plan = Annotated[
+    bool, typer.Option("--plan", help="Submit nothing: say where it would start now, or why it would wait.")
+]
+IfPlan = Annotated[
+    str | None,
+    typer.Option(
+        "--if-plan",
+        metavar="INDEX",
+        show_default=False,
+        help="Submit only while what --plan has said still holds.",
+    ),
+]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="CHANNEL,...|none",
+        show_default=False,
+        help="Which of the scheduler's channels tell of the job, in place of those that tell of all; none: none does.",
+    ),
+]
+NOTIFY_LABEL: Final = "notify"
 Wait = Annotated[bool, typer.Option("--wait", "-W", help="Follow the job to its end and leave with its exit code.")]
 
 
@@ -77,7 +83,15 @@ def register(app: typer.Typer) -> None:
 
 
 @job_options.with_job_options
-def submit(words: Words = None, wait: Wait = False, as_json: output.Json = False, **given: Any) -> None:  # noqa: ANN401 - options of all types
+def submit(
+    words: Words = None,
+    wait: Wait = False,
+    as_json: output.Json = False,
+    plan: Plan = False,
+    if_plan: IfPlan = None,
+    notify: Notify = None,
+    **given: Any,  # noqa: ANN401 - options of all types
+) -> None:
     """Submit a job: a command, a built-in training job, or a file with one or more jobs.
 
     The job runs in this directory, with this shell's environment and virtual environment. Options stand before the
@@ -85,23 +99,49 @@ def submit(words: Words = None, wait: Wait = False, as_json: output.Json = False
     last word printed.
     """
     options = job_options.asked(given)
-    hand_in(_jobs_asked_for(words or [], options), options, wait=wait, as_json=as_json)
+    if notify is not None:
+        options = _told_by(notify, options)
+    file = _jobs_asked_for(words or [], options)
+    if plan:
+        if wait or if_plan is not None:
+            raise MisuseError(f"--plan submits nothing: leave out {'--wait' if wait else '--if-plan'}")
+        planning.tell(planning.ask(file, requests_of(file, options)), as_json=as_json)
+    else:
+        hand_in(file, options, wait=wait, as_json=as_json, if_plan=if_plan)
 
 
-def hand_in(file: JobFile, options: Mapping[str, Any], *, wait: bool, as_json: bool) -> None:
+def _told_by(channels: str, options: JobRequestObject) -> JobRequestObject:
+    """Name the channels that tell of a job, where a label does not do so already."""
+    labels = options.get("labels", {})
+    if NOTIFY_LABEL in labels:
+        raise MisuseError("--notify: --label notify=... says the same; give one of the two")
+    return {**options, "labels": {**labels, NOTIFY_LABEL: channels}}
+
+
+def hand_in(
+    file: JobFile, options: Mapping[str, Any], *, wait: bool, as_json: bool, if_plan: str | None = None
+) -> None:
     """Submit jobs with what this shell gives them, and say so; options override what they say themselves."""
+    wanted = requests_of(file, options)
+    _keep_input(wanted)
+    with jobs.client() as scheduler:
+        _refuse_missing_programs(scheduler, file, wanted)
+        ids = submitting.send(scheduler, file, wanted, if_plan)
+        submitting.tell(ids, file, as_json=as_json, wait=wait)
+        submitting.tell_fates(ids, wanted)
+        if wait:
+            raise typer.Exit(submitting.wait_for(scheduler, ids, as_json=as_json))
+
+
+def requests_of(file: JobFile, options: Mapping[str, Any]) -> list[JobRequestObject]:
+    """The requests of jobs, with what this shell gives them."""
     wanted = [merged(job, options, _shell({**job, **options})) for job in file.jobs]
     _refuse_mere_bytes(file, wanted)
     for job in wanted:
         _make_absolute(job)
         _tell_category(job)
         _say_what_is_not_heeded(job)
-    with jobs.client() as scheduler:
-        _refuse_missing_programs(scheduler, file, wanted)
-        ids = submitting.send(scheduler, file, wanted)
-        submitting.tell(ids, file, as_json=as_json, wait=wait)
-        if wait:
-            raise typer.Exit(submitting.wait_for(scheduler, ids, as_json=as_json))
+    return wanted
 
 
 def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
@@ -153,11 +193,13 @@ def _refuse_mere_bytes(file: JobFile, wanted: Sequence[JobRequestObject]) -> Non
 def _refuse_missing_programs(scheduler: Client, file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
     """A program that is not here is refused where jobs run on this machine alone; elsewhere it may well be."""
     for number, job in enumerate(wanted):
+        field = f"jobs[{number}].command" if file.is_batch else "command"
+        unread = scripts.dos_breaks(job.get("command"), job.get("workdir"))
+        if unread is not None:
+            raise MisuseError(submitting.place(file, field, unread))
         lacking = scripts.missing_program(job.get("command"), job.get("env"), job.get("workdir"))
         if lacking is not None and _all_here(scheduler):
-            raise MisuseError(
-                submitting.place(file, f"jobs[{number}].command" if file.is_batch else "command", lacking)
-            )
+            raise MisuseError(submitting.place(file, field, lacking))
 
 
 def _all_here(scheduler: Client) -> bool:
@@ -188,11 +230,34 @@ def _tell_category(job: JobRequestObject) -> None:
 
 def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:
     """Name what a user may expect to go along with a job, and does not."""
+    passed = past_begin(job.get("begin"))
+    if passed is not None:
+        output.note(f"note: {passed}")
     found = directives(job.get("command"), job["workdir"])
     if found is not None:
         output.note(f"note: {found}")
-    if output.has_input():
-        output.note(
-            "note: a job does not read standard input; let a shell open what it shall read: "
-            "colane submit -- sh -c 'COMMAND < FILE'"
-        )
+    if output.has_input() and "input" not in job:
+        output.note("note: a job does not read standard input; --input - hands it on, --input FILE names a file")
+
+
+HANDED_ON: Final = "-"
+"""In the place of an input file: what this command is given itself."""
+
+
+def _keep_input(wanted: Sequence[JobRequestObject]) -> None:
+    """Keep what we are given on standard input in a file that a job can read, as often as it is started."""
+    reading = [job for job in wanted if job.get("input") == HANDED_ON]
+    if not reading:
+        return
+    if sys.stdin.isatty():
+        raise MisuseError("--input -: standard input is this terminal; give it a file or a pipe, or name a file")
+    folder = Path.cwd() / ".colane"
+    path = folder / f"{uuid.uuid4().hex}.input"
+    try:
+        folder.mkdir(exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+    except OSError as error:
+        raise MisuseError(f"--input -: {path} cannot be written: {error.strerror}") from error
+    for job in reading:
+        job["input"] = str(path).replace("%", "%%")

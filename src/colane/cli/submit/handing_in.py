@@ -10,20 +10,30 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.submit.jobfile import JobFile
 from colane.client.errors import Refused
+from colane.model.dependency import IfNever
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject
     from colane.client.client import Client
 
 
-def send(scheduler: Client, file: JobFile, wanted: list[JobRequestObject]) -> list[int]:
+def send(scheduler: Client, file: JobFile, wanted: list[JobRequestObject], if_plan: str | None = None) -> list[int]:
     """Submit all or none; a refusal names the option, or the line of the file."""
     try:
-        return scheduler.submit_batch(wanted) if file.is_batch or len(wanted) > 1 else [scheduler.submit(wanted[0])]
+        if file.is_batch or len(wanted) > 1:
+            return scheduler.submit_batch(wanted, if_plan)
+        return [scheduler.submit(wanted[0], if_plan)]
     except Refused as refused:
         if refused.status >= 500:
             raise
-        raise MisuseError("; ".join(place(file, field, message) for field, message in refused.problems)) from refused
+        raise MisuseError("; ".join(complaint(file, *problem) for problem in refused.problems)) from refused
+
+
+def complaint(file: JobFile, field: str, message: str) -> str:
+    """Return a complaint about a field with where that stands; a plan is no field of a file."""
+    if field == "if_plan":
+        return message if message.startswith("plan ") else f"--if-plan: {message}"
+    return place(file, field, message)
 
 
 def place(file: JobFile, field: str, message: str) -> str:
@@ -43,6 +53,18 @@ def tell(ids: list[int], file: JobFile, *, as_json: bool, wait: bool) -> None:
         return
     for job_id in ids:
         (output.note if wait else output.say)(f"submitted job {job_id}")
+
+
+def tell_fates(ids: list[int], wanted: list[JobRequestObject]) -> None:
+    """Say of jobs that wait for others what becomes of them where that can never come true."""
+    waiting = [(job_id, job) for job_id, job in zip(ids, wanted, strict=True) if job.get("after")]
+    for is_held, what in ((False, "cancelled (--if-never hold would hold it)"), (True, "held until colane release")):
+        named = [str(job_id) for job_id, job in waiting if (job.get("if_never") == IfNever.HOLD) is is_held]
+        if named:
+            they = "job {} is" if len(named) == 1 else "jobs {} are"
+            output.note(
+                f"note: once a condition of --after can never come true, {they.format(', '.join(named))} {what}"
+            )
 
 
 def wait_for(scheduler: Client, ids: list[int], *, as_json: bool) -> int:

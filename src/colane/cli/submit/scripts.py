@@ -53,6 +53,18 @@ def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
     return [*named, *words]
 
 
+def dos_breaks(command: object, workdir: object) -> str | None:
+    """Return what keeps a shell from reading the script of a command; None where nothing is seen to."""
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    script = _script(words)
+    if script is None or (words[0] != script and words[0].rpartition("/")[2] not in SHELLS):
+        return None
+    head = _head(Path(str(workdir)) / script)
+    if "\r\n" not in head or (words[0] == script and not head.startswith("#!")):
+        return None
+    return f"{script} has DOS line breaks, which shells do not read: sed -i 's/\\r$//' {shlex.quote(script)}"
+
+
 def missing_program(command: object, env: object, workdir: object) -> str | None:
     """Return what keeps a command from being started on this machine; None where nothing is seen to."""
     if not isinstance(command, list) or not command or not isinstance(env, Mapping) or not isinstance(workdir, str):

@@ -8,17 +8,18 @@ from typing import Final
 from colane.model.nearest import nearest
 
 MEANT: Final = (
-    ("squeue queue list ls jobs status stat top qstat", "see colane ps and colane nodes"),
+    ("squeue queue list ls jobs status stat qstat", "see colane ps and colane nodes"),
+    ("htop nvtop nvitop gpustat seff", "see colane top, and colane eff JOB"),
     ("sacct history", "see colane ps --all"),
     ("sbatch run launch exec qsub srun", "use colane submit -- COMMAND; -W waits for its end"),
     ("scancel kill stop delete rm qdel", "use colane cancel JOB; services end with Ctrl-C"),
     ("sinfo gpus devices workers", "see colane nodes"),
-    ("log tail output attach", "see colane logs -f JOB"),
+    ("log tail output", "see colane logs -f JOB"),
     ("explain reason", "see colane why JOB"),
     ("info describe get scontrol", "see colane show JOB and colane why JOB"),
     ("hold pause", "use colane suspend JOB; submit --hold for one that is not to start yet"),
     ("unpause continue", "use colane resume JOB"),
-    ("restart retry resubmit rerun", "colane again JOB, or colane requeue JOB; --retries N does so for failures"),
+    ("restart retry rerun", "colane again JOB, or colane requeue JOB; --retries N does so for failures"),
     ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
     ("help", "see colane --help"),
     ("version", "see colane --version"),
@@ -53,8 +54,7 @@ OPTIONS: Final = (
 """Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
 
 ELSEWHERE: Final = (
-    ("--output --error -o", "a job's output is kept for it: colane logs JOB"),
-    ("--input", "a job does not read standard input: colane submit -- sh -c 'COMMAND < FILE'"),
+    ("--error", "what a job prints goes to one place: colane logs JOB, and a copy to --output FILE"),
     ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
 )
 """What no option of ours does, and what does it instead."""

@@ -286,13 +286,14 @@ class Draft(Overlay):
 
     def _take(self, job: Job, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
         """Take what it books of each node by its ranks, beside what it has: cores of the first node, of the others."""
-        if not books_host(job.effective):
+        if not books_host(job.effective) and not job.effective.cores_offered:
             return (), ()
         taken = []
         for name in dict.fromkeys([load.id.node for load in loads]):
             here = [load for load in loads if load.id.node == name]
             need = host_needs(job.effective, len(here))
-            cores = self._pick_cores(self.view.nodes[name], here, need.cores)
+            node = self.view.nodes[name]
+            cores = self._pick_cores(node, here, need.cores) or self._offered(job, node, here)
             left = self._nodes.setdefault(name, NodeLeft())
             left.take(cores)
             had = host_booking(job, name)
@@ -300,6 +301,29 @@ class Draft(Overlay):
             left.host_bandwidth_taken += max(0.0, need.host_bandwidth_bytes_per_s - had.bandwidth_bytes_per_s)
             taken.append((name, cores))
         return taken[0][1], tuple([(name, cores) for name, cores in taken[1:] if cores])
+
+    def _offered(self, job: Job, node: NodeState, here: Sequence[GpuLoad]) -> Cores:
+        """Of what a job would like the part of the free cores that its GPUs are of the idle ones: none waits for cores.
+
+        So the next ones find theirs; what is left over is shared out while they run (`core.planners.tuning`). The cores
+        that are its cpu devices are its own, those of others are no job's to have.
+        """
+        most = job.effective.part(job.effective.cores_offered, len(here))
+        if not most:
+            return ()
+        own, outside = {load.id for load in here}, set(node.cores_outside)
+        devices = {core for load in here for core in load.gpu.cores if core not in outside}
+        free = self.cores_free(node)
+        others = [core for core in free if core in outside]
+        idle = [gpu for gpu in node.ids.values() if gpu not in own and self._is_idle(self.load(gpu))]
+        count = min(most, max(1, len(others) * len(here) // (len(here) + len(idle)) + len(devices)))
+        near = {core for load in here for core in load.gpu.cores}
+        others.sort(key=lambda core: (core not in near, core))
+        return tuple(sorted([*[core for core in free if core in devices], *others][:count]))
+
+    @staticmethod
+    def _is_idle(load: GpuLoad) -> bool:
+        return load.gpu.healthy and not load.bookings
 
     def _pick_cores(self, node: NodeState, loads: Iterable[GpuLoad], count: int) -> Cores:
         """Cores near the GPUs first, then others, lowest ids first."""

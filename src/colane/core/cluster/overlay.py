@@ -104,6 +104,13 @@ class Overlay:
         free = self.host_free(node) if spec.gpus else self.cpu_only_free(node)
         return host_needs(spec, spec.gpus if ranks is None else ranks) <= free
 
+    def has_room_beside(self, node: NodeState, spec: JobSpec) -> bool:
+        """The same on GPUs that others use: there the cores it asked for must be free, as far as it uses them.
+
+        With fewer it would go slower than was weighed when it was seen whether sharing pays.
+        """
+        return self.has_room(node, spec) and self.host_free(node).cores >= spec.cores_beside
+
     def had_room(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
         return node.node.takes_jobs and (not books_host(spec) or host_needs(spec, 0) <= cpu_only_free(node))

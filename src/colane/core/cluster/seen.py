@@ -5,18 +5,25 @@ from __future__ import annotations
 from colane.core.cluster.load import Booking, GpuLoad
 from colane.core.cluster.state import ClusterState
 from colane.lanes.assign import LaneMember, Layout
-from colane.model.job import JobState
+from colane.model.job import Job, JobKind, JobState
 from colane.model.profile import Memory, ValueSource
 
 
 def seen_layout(state: ClusterState, load: GpuLoad) -> Layout:
-    """Lanes of the jobs that remain on a GPU, in order of their start; those that need more than declared come last."""
+    """Lanes of the jobs that remain on a GPU, in order of their start.
+
+    Those that need more than declared come last, and before all others those that answer requests: the last have to go.
+    """
     members = []
-    for booking in sorted(load.bookings, key=lambda one: state.jobs[one.job].constraints.gpu_memory_bytes is not None):
+    for booking in sorted(load.bookings, key=lambda booking: _last_out(state.jobs[booking.job])):
         memory = _need(state, booking)
         if memory is not None and state.jobs[booking.job].state is not JobState.STOPPING:
             members.append(LaneMember(booking.job, booking.lane, memory))
     return Layout(load.capacity_bytes, tuple(members))
+
+
+def _last_out(job: Job) -> tuple[bool, bool]:
+    return job.spec.kind is not JobKind.INFERENCE, job.constraints.gpu_memory_bytes is not None
 
 
 def is_overfull(state: ClusterState, load: GpuLoad) -> bool:

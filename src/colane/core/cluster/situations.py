@@ -212,9 +212,9 @@ def _near(state: ClusterState, gpus: Sequence[GpuId], goes: Callable[[JobId], bo
 
 def _cores(job: Job, placement: Placement) -> int | None:
     """Cores a job has booked; None where it shares those near its GPUs."""
-    if not job.effective.cores:
+    if not job.effective.cores and not job.effective.cores_offered:
         return None
-    return sum([len(placement.cores_on(name)) for name in placement.nodes])
+    return sum([len(placement.cores_on(name)) for name in placement.nodes]) or None
 
 
 def _pressure(state: ClusterState, placement: Placement) -> float:

@@ -6,7 +6,7 @@ Plans that park jobs, users who suspend them and `check` all ask here, so that t
 from __future__ import annotations
 
 from colane.core.cluster.state import ClusterState
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobKind, JobState
 from colane.model.progress import Progress
 
 
@@ -61,6 +61,8 @@ def parking_refusal(state: ClusterState, job: Job, taken_bytes: int = 0) -> str 
 
     A plan does not ask again what the job's agent has refused, as it would ask for ever; a user may.
     """
+    if job.spec.kind is JobKind.INFERENCE:
+        return f"job {job.id} answers requests, so that no plan parks it"
     if job.state is not JobState.RUNNING or job.placement is None:
         return f"job {job.id} is {job.state}; only a job that runs and is not protected can be parked"
     problem = no_boundary(state, job)

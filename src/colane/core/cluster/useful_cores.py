@@ -38,12 +38,20 @@ def useful_cores_of(state: ClusterState, job: Job) -> int | None:
     return useful_cores(state.beliefs.profile(job.effective, kind, len(job.placement.slots)))
 
 
-def start_cores_of(state: ClusterState, spec: JobSpec) -> int | None:
-    """How many cores a job is to start with, whatever its owner asked for; None where that is not for Colane to say."""
+def start_cores_of(state: ClusterState, spec: JobSpec, *, is_need: bool = False) -> int | None:
+    """How many cores a job is to start with; None where that is not for Colane to say.
+
+    As many as were found to be of use, else by what its owner's jobs have used, or the default of its category; those
+    are a need under CODA, whatever was asked for, and otherwise no more than was, if anything was: it is given more
+    where it is seen to go faster.
+    """
     if not is_tuned(spec):
         return None
     known = [useful_cores(state.beliefs.profile(spec, kind)) for kind in state.gpu_types.get(spec.pool, [])]
-    cores = max([cores for cores in known if cores is not None], default=0) or _by_history(state, spec)
+    cores = max([cores for cores in known if cores is not None], default=0)
+    if not cores:
+        cores = _by_history(state, spec)
+        cores = min(cores, spec.cores) if spec.cores and not is_need else cores
     most = _most_cores(state, spec)
     return min(cores, most) if most else cores
 

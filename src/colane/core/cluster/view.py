@@ -31,7 +31,7 @@ class ClusterView:
         explain: The job a user asks about; the policy may then take time to name the jobs in the way.
     """
 
-    __slots__ = ("_newcomers", "_pools", "_state", "explain", "now_s", "seed")
+    __slots__ = ("_holders", "_newcomers", "_pools", "_state", "explain", "now_s", "seed")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class ClusterView:
         self.now_s = now_s
         self.seed = seed
         self.explain = explain
+        self._holders: dict[str, tuple[JobId, ...]] = {}
 
     @property
     def version(self) -> int:
@@ -146,6 +147,8 @@ class ClusterView:
 
     def holders(self, pool: str) -> tuple[JobId, ...]:
         """Jobs that hold GPUs of a pool, or wait to come back to them, oldest first."""
-        nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
-        jobs = (self._state.jobs[job] for job in {job for node in nodes for job in node.jobs})
-        return tuple(sorted(job.id for job in jobs if job.is_returning or not job.is_on_host))
+        if pool not in self._holders:  # once: many classes of jobs are told that these hold what they need
+            nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
+            jobs = (self._state.jobs[job] for job in {job for node in nodes for job in node.jobs})
+            self._holders[pool] = tuple(sorted(job.id for job in jobs if job.is_returning or not job.is_on_host))
+        return self._holders[pool]

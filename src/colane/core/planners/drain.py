@@ -18,6 +18,7 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeDrained
 from colane.core.reducers.step import Step
+from colane.model.constraints import serves_elsewhere
 from colane.model.hardware import Drain
 from colane.model.job import Job, JobState
 from colane.model.plan import Plan
@@ -102,7 +103,8 @@ def leaves_now(job: Job, *, is_over: bool, has_end: bool) -> bool:
 
 def may_be_stopped(job: Job) -> bool:
     """Whether its owner allows that it is stopped, to go on or to be run again later."""
-    return job.effective.preemptible or (job.spec.abortable and not job.spec.gpus)
+    lent = job.spec.abortable and not job.spec.gpus
+    return lent or job.effective.preemptible or serves_elsewhere(job.spec, job.constraints)
 
 
 def lets_go(state: ClusterState, job: Job) -> bool:
@@ -110,7 +112,7 @@ def lets_go(state: ClusterState, job: Job) -> bool:
     nodes = [name for name in (job.placement.nodes if job.placement is not None else ()) if name in state.draining]
     if not nodes or job.state is JobState.STOPPING:
         return False
-    passing = job.state in COMING_UP or job.state is JobState.RUNNING_PROTECTED
+    passing = job.state in {*COMING_UP, JobState.RUNNING_PROTECTED} or serves_elsewhere(job.spec, job.constraints)
     return any(state.draining[name] for name in nodes) or (passing and may_be_stopped(job))
 
 

@@ -14,7 +14,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
 from colane.core.lifecycle import MOVABLE
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 
@@ -32,9 +32,9 @@ BOUND_RATIO: Final = 0.1
 def is_movable(job: Job) -> bool:
     """Whether it may be taken off its GPUs to make room, as far as its own record tells.
 
-    A job over several nodes leaves all of them, and cannot be parked.
+    A job over several nodes leaves all of them, and cannot be parked. One that answers requests stays.
     """
-    if job.placement is None or not job.placement.slots or job.is_on_host:
+    if job.placement is None or not job.placement.slots or job.is_on_host or job.spec.kind is JobKind.INFERENCE:
         return False
     if job.effective.preemptible and job.state in MOVABLE and not job.parked:
         return True

@@ -2,26 +2,33 @@
 
 While a job runs, it is given one number of cores after another for a time each, as its tuner says, and ends with the
 fewest that are as good as the best. It waits for nothing and is stopped for nothing: cores change at once, free ones
-are taken, and what is given up is free for others. What a family was found to need is in its profile, so the next job
-of it starts with that.
+are taken but for one for each idle GPU, and what is given up is free for others. What a family was found to need is in
+its profile, so the next job of it starts with that, or with what there is: as cores come free, or where one job has
+more than its part of a node and another less, they are shared out anew (`cpu.shares`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contended import is_contended
+from colane.core.cluster.core_shares import CoreShares
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import ClusterState
-from colane.core.cluster.useful_cores import is_tuned, tries
+from colane.core.cluster.useful_cores import is_tuned, tries, useful_cores_of
 from colane.core.cluster.view import ClusterView
+from colane.core.events import Event
 from colane.core.planners.sampled import SampleWatch
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
+from colane.cpu.shares import Share, share_out
 from colane.cpu.tuner import TUNERS, CoreTry, found, next_total
 from colane.cpu.window import TryWindow
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan
@@ -72,12 +79,68 @@ class CoreTuning(SampleWatch):
         self._config = config or TuningConfig()
         self._searches: dict[JobId, Search] = {}
         self._ready: dict[JobId, None] = {}
+        self._uneven: dict[str, None] = {}
 
     @property
     def is_due(self) -> bool:
-        """Whether a try is over, and its job's cores may change."""
+        """Whether a try is over, and its job's cores may change, or a node's are to be shared out anew."""
         jobs = self._state.jobs
-        return any(job in jobs and jobs[job].state is JobState.RUNNING for job in self._ready)
+        is_ready = any(job in jobs and jobs[job].state is JobState.RUNNING for job in self._ready)
+        return is_ready or bool(self._uneven)
+
+    def notice(self, events: Iterable[Event]) -> None:
+        """Look at what was seen in this step, and at nodes on which cores have come free, or a job runs short."""
+        super().notice(events)
+        if not self._is_on:
+            return
+        index = self._state.derived(CoreShares)
+        for order in index.due if index.jobs else ():
+            node = self._state.by_order.get(order)
+            if node is not None and self._is_uneven(node, index.jobs.get(node.node.name, {})):
+                self._uneven[node.node.name] = None
+        index.due.clear()
+
+    def _is_uneven(self, node: NodeState, jobs: Mapping[JobId, None]) -> bool:
+        """Whether cores are to be shared out anew among these jobs of a node."""
+        if not jobs or _has_cpu_devices(node):
+            return False
+        return bool(share_out(self._shares(node, jobs), _spare(self._state, node)))
+
+    def _shares(self, node: NodeState, jobs: Iterable[JobId]) -> list[Share]:
+        """What the jobs of a node whose cores are tuned have of it, and would like to have."""
+        found = []
+        for job in [self._state.jobs[each] for each in sorted(jobs)]:
+            has = 0 if job.placement is None else len(job.placement.cores)
+            found.append(Share(job.id, has, max(has, self._wants(job, has)), _part(self._state, node, job)))
+        return found
+
+    def _wants(self, job: Job, has: int) -> int:
+        """As it was found, or as it would have started; what it has while it is tried how fast it goes with that."""
+        search = self._searches.get(job.id)
+        if search is not None and search.attempt == job.attempt and search.tried:
+            return found(search.tried).cores if search.is_over else has
+        useful = useful_cores_of(self._state, job)
+        return useful or job.effective.part(job.effective.cores_offered, len(job.gpus_held))
+
+    def _share_out(self, draft: Draft, node: NodeState) -> None:
+        """Those that give up cores first, so that these are there for the others."""
+        jobs = draft.view.derived(CoreShares).jobs.get(node.node.name, {})
+        shares = [each for each in self._shares(node, jobs) if draft.is_undecided(each.job)]
+        changes = share_out(shares, _spare(self._state, node))
+        for job_id in sorted(changes, key=lambda each: changes[each] - len(_cores_of(draft, each))):
+            job, count = draft.view.job(job_id), changes[job_id]
+            if job.placement is None:
+                continue
+            had, choice = len(job.placement.cores), _near_first(draft, job.placement)
+            because = GIVEN if count > had else TAKEN_BACK
+            facts: dict[str, str | int | float] = {"cores": min(count, len(choice)), "had": had, "because": because}
+            if facts["cores"] == had:
+                continue
+            search = self._searches.get(job_id)
+            if search is not None and not search.is_over:
+                co_runners = search.window.co_runners
+                search.window = TryWindow(count, draft.now_s + self._config.settle_s, co_runners)
+            draft.set_cores(job, tuple(sorted(choice[:count])), Reason(Why.CORES_CHANGED, facts))
 
     def _forget(self, job: JobId) -> None:
         self._searches.pop(job, None)
@@ -141,11 +204,16 @@ class CoreTuning(SampleWatch):
             elif job.state is JobState.RUNNING and job.placement is not None:
                 del self._ready[job_id]
                 self._go_on(draft, job, job.placement, search)
+        for name in self._uneven:
+            node = view.nodes.get(name)
+            if node is not None:
+                self._share_out(draft, node)
+        self._uneven.clear()
         return draft.plan()
 
     def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search) -> None:
         choice, had = _near_first(draft, placement), len(placement.cores)
-        most = max(had, len(choice))
+        most = max(had, len(choice) - _idle_gpus(draft.view.nodes[placement.node], draft.load))
         wanted = self._wanted(search, most, len(placement.slots), draft.view.progress(job.id))
         within = [one for one in search.tried if one.cores <= most]
         search.is_over = wanted is None
@@ -164,6 +232,36 @@ class CoreTuning(SampleWatch):
         if _ends_soon(search, progress, self._config):
             return None
         return next_total(TUNERS[self._config.tuner], search.tried, most, gpus, search.changes)
+
+
+GIVEN: Final = "others leave them free"
+TAKEN_BACK: Final = "others there have less than their part of the node's"
+
+
+def _cores_of(draft: Draft, job: JobId) -> tuple[int, ...]:
+    placement = draft.view.job(job).placement
+    return () if placement is None else placement.cores
+
+
+def _has_cpu_devices(node: NodeState) -> bool:
+    """Whether some of its cores are devices: a job's share of such a device is what it has of these."""
+    return len(node.cores_outside) < len(node.node.cores)
+
+
+def _spare(state: ClusterState, node: NodeState) -> int:
+    """Cores of a node that may be given away: all that are free but one for each GPU on which a job may start."""
+    return node.cores_free - _idle_gpus(node, state.gpus.__getitem__)
+
+
+def _idle_gpus(node: NodeState, load: Callable[[GpuId], GpuLoad]) -> int:
+    """GPUs of a node on which a job may start that has them to itself."""
+    return len([gpu for gpu in node.ids.values() if load(gpu).is_free])
+
+
+def _part(state: ClusterState, node: NodeState, job: Job) -> int:
+    """Its part of a node's cores by its GPUs, those that it shares counted in part; one at least."""
+    gpus = sum([1 / max(1, len(state.gpus[gpu].bookings)) for gpu in job.gpus_held if gpu in state.gpus])
+    return max(1, int(len(node.node.cores) * gpus / max(1, len(node.ids))))
 
 
 def _may_be_tuned(job: Job) -> bool:

@@ -10,7 +10,7 @@ jobs yet, or are held (`HoldKind.ARRAY`), oldest first to be let go. This holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colane.core.cluster.queue import LiveElements
@@ -58,6 +58,20 @@ def touch(step: Step, job_id: JobId) -> Job | None:
     step.put(with_array(owner, _taken(owner.array, ((ordinal, ordinal),))))
     step.put(element_of(step, owner, job_id))
     return step.state.jobs[job_id]
+
+
+def make_held(step: Step, owner: Job, elements: Sequence[tuple[int, tuple[Hold, ...]]]) -> list[Job]:
+    """Make jobs of elements that wait for something of their own, besides what their array waits for."""
+    if owner.array is None or not elements:
+        return []
+    taken = arrays.joined([(ordinal, ordinal) for ordinal, _ in elements])
+    step.put(with_array(owner, _taken(owner.array, taken)))
+    whole, ids = without(owner, HoldKind.ARRAY), list[JobId]()
+    for ordinal, holds in elements:
+        made = element_of(step, owner, element_id(owner.id, ordinal))
+        step.put(made.with_holds((*whole, *holds)))
+        ids.append(made.id)
+    return [step.state.jobs[job_id] for job_id in ids]
 
 
 def begin(step: Step) -> None:

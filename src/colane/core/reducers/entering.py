@@ -14,12 +14,11 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Array
 from colane.model.reason import Reason, Why
 from colane.model.story import StateChange
+from colane.perf.shared_family import believed_family
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)
 ARRAY_HOLD: Final = Hold(HoldKind.ARRAY)
 """Of an array itself: its elements start in its place."""
-
-_LET_GO: Final = frozenset({Why.RESUMED, Why.BEGIN_REACHED, Why.AFTER_MET})
 
 
 def entered(step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], array: Array | None = None) -> Job:
@@ -34,29 +33,33 @@ def entered(step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], a
 
 
 def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
-    """An element of an array as a job: it was submitted with its array, and is let go when that was."""
+    """An element of an array as a job: it was submitted, let go and is believed as that was."""
     array = owner.array
     assert array is not None  # noqa: S101 - as the caller knows
-    story: tuple[StateChange, ...] = (StateChange(owner.submit_s, JobState.QUEUED, SUBMITTED),)
-    reason, since_s = SUBMITTED, None
-    if owner.reason is not None and owner.since_s is not None and owner.reason.why in _LET_GO:
-        reason, since_s = owner.reason, owner.since_s
-        story = (*story, StateChange(since_s, JobState.QUEUED, reason))
     return Job(
         job_id,
         owner.spec,
         owner.submit_s,
-        since_s=since_s,
-        reason=reason,
-        story=story,
-        constraints=_constraints(step, owner.spec),
+        since_s=owner.since_s,
+        reason=owner.reason,
+        story=owner.story,
+        story_left_out=owner.story_left_out,
+        constraints=_constraints(step, owner.spec)._replace(family=owner.constraints.family),
         element=arrays.element_of(owner.id, array, job_id),
     )
 
 
 def _constraints(step: Step, spec: JobSpec) -> Constraints:
     config = step.config
-    cores = None if config.tuning is None else start_cores_of(step.state, spec)
+    is_need = config.tuning is not None and config.tuning.is_need
+    cores = None if config.tuning is None else start_cores_of(step.state, spec, is_need=is_need)
     doubted = spec.steps_total is not None and step.state.usage.truths_owed(spec.user) > 0
     domain = sharing_domain(spec, config.share_between)
-    return Constraints(cores=cores, sharing_domain=domain, steps_total_doubted=doubted)
+    family = believed_family(spec.family, spec.user, step.state.beliefs) if config.families_agree else ""
+    return Constraints(
+        cores=cores,
+        needs_cores=cores is not None and is_need,
+        sharing_domain=domain,
+        steps_total_doubted=doubted,
+        family="" if family == spec.family else family,
+    )

@@ -57,6 +57,9 @@ def submitted(step: Step, event: Submitted) -> None:
     job = step.state.jobs[event.job]
     set_hold_timers(step.timers, job)
     dependencies.enter(step, job)
+    for element in arrays.make_held(step, job, event.elements):
+        set_hold_timers(step.timers, element)
+        dependencies.enter(step, element)
 
 
 def set_hold_timers(timers: Timers, job: Job) -> None:

@@ -189,7 +189,9 @@ class Step:
         if job.leaving is not None and job.leaving.isolates:
             constraints = constraints._replace(isolated=True)
         if self.config.tuning is not None:
-            constraints = constraints._replace(cores=start_cores_of(self.state, job.effective))
+            constraints = constraints._replace(
+                cores=start_cores_of(self.state, job.spec, is_need=self.config.tuning.is_need)
+            )
         if constraints is not job.constraints:
             left.constraints, left.effective = constraints, under(job.spec, constraints)
         progress = self.state.progress.get(job.id)

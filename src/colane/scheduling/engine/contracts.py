@@ -106,6 +106,9 @@ def nobody_knows(_job: Job) -> float | None:
     return None
 
 
+HIGHER_PRIORITY: Final = "it has a higher priority"
+
+
 @final
 class BoundOrder:
     """An order bound to a pool: which job is asked next, and which jobs' places it may take.
@@ -158,7 +161,7 @@ class BoundOrder:
         rank: Callable[[Job], Rank],
         displaces: Callable[[Rank, Rank], bool],
         quantum_s: float = QUANTUM_S,
-        because: str = "it has a higher priority",
+        because: str = HIGHER_PRIORITY,
         until_s: float = inf,
         turns_s: Callable[[Job], float] | None = None,
         preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
@@ -189,6 +192,10 @@ class BoundOrder:
         self.turns_s: Final = turns_s
         self.preferred: Final = preferred
         self.reason: Final = reason
+
+    def because_of(self, job: Job, victim: Job) -> str:
+        """Why a job takes a running one's place, to end the sentence "stopped for job N: ..."."""
+        return HIGHER_PRIORITY if job.spec.priority > victim.spec.priority else self.because
 
 
 @final
@@ -426,6 +433,20 @@ class Choice(Protocol):
         self, context: SchedulingContext, job: Job, spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
         """One of the admissible offers, None to take none."""
+
+
+Take = Callable[[Job, JobSpec, Candidate], None]
+"""Gives a waiting job what it was found, at this size."""
+
+
+class Chooser(Protocol):
+    """Decides about many jobs at once, after those that are overdue and before the rest of the line.
+
+    A job that it stops has run for the quantum of the order.
+    """
+
+    def serve(self, context: SchedulingContext, take: Take) -> None:
+        """Serve a pool in one plan, also while no job waits there."""
 
 
 class CpuPlacing(Protocol):

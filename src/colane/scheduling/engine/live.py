@@ -178,6 +178,7 @@ class Kept:
         speeds: Speeds by GPU type, see `FairShares`.
         jobs: What a policy has worked out of each job, with the value of the job it holds for.
         means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
+        types: GPU types that the speeds are compared over.
     """
 
     beliefs: int
@@ -186,6 +187,7 @@ class Kept:
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
     means: dict[str, float] = field(default_factory=dict)
     means_of: int = -1
+    types: tuple[str, ...] | None = None
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""
@@ -237,6 +239,14 @@ class LiveJobs(OfNodes):
         kept = self._kept.get(pool)
         if kept is None or kept.beliefs != view.beliefs.version:
             kept = self._kept[pool] = Kept(view.beliefs.version)
+        return kept
+
+    def kept_over(self, view: ClusterView, pool: str, types: tuple[str, ...]) -> Kept:
+        """The same, as far as it compares these GPU types; what compared others holds no more."""
+        kept = self.kept(view, pool)
+        if kept.types is not None and kept.types != types:
+            kept = self._kept[pool] = Kept(view.beliefs.version)
+        kept.types = types
         return kept
 
     def count(self, node: Node, change: int) -> None:

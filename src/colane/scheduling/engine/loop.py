@@ -26,6 +26,7 @@ from colane.scheduling.engine.contracts import (
     BoundSource,
     Candidate,
     Choice,
+    Chooser,
     Classes,
     ClassKey,
     CpuPlacing,
@@ -65,6 +66,7 @@ class Composed:
         cpu_jobs: Places jobs without GPUs.
         moving: How running jobs are moved or resized.
         usage: Goes before the order: among equal priorities users that have used least.
+        chooser: Decides about many jobs at once, before the others are asked in order; None where none does.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Composed:
     cpu_jobs: CpuPlacing = BESIDE_POLICY
     moving: Moving | None = None
     usage: PastUsage | None = None
+    chooser: Chooser | None = None
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """The order, to serve a pool."""
@@ -91,13 +94,20 @@ class Composed:
     @property
     def min_runtime_before_preemption_s(self) -> float:
         """How long a job runs at least before it is stopped for another; infinite where none is."""
-        return min((source.min_runtime_before_preemption_s(self.order) for source in self.sources), default=inf)
+        runtimes_s = [] if self.chooser is None else [self.order.quantum_s]
+        runtimes_s += [source.min_runtime_before_preemption_s(self.order) for source in self.sources]
+        return min(runtimes_s, default=inf)
+
+    @property
+    def makes_room_for_cores(self) -> bool:
+        """Whether jobs with GPUs wait for the cores they are to start with, as jobs without give them up (CODA)."""
+        return not isinstance(self.cpu_jobs, BesidePolicy)
 
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and a job waits."""
         draft = Draft(view)
         first = None if self.moving is None or not self.moving.goes_first else self.moving
-        for pool in view.pools if first is None else view.changed_pools:
+        for pool in view.pools if first is None and self.chooser is None else view.changed_pools:
             service = _Service(self, draft, pool)
             service.move(first)
             service.serve()
@@ -134,6 +144,7 @@ class _Service:
     def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
         self._draft = draft
         self._choice = parts.choose
+        self._chooser = parts.chooser
         self._context = context = SchedulingContext(draft, pool, parts.bind(draft, pool), parts.sizes)
         self._bound_sources = context.bound_sources = _bind_sources(parts, context)
         self._rules = _bound_rules(parts, context)
@@ -143,7 +154,11 @@ class _Service:
         self._at_home: list[BoundSource] = []
         self._now: list[BoundSource] = []
         self._may_settle = (
-            parts.moving is None and not self._rules and context.queue.aim is None and not context.explains
+            parts.moving is None
+            and parts.chooser is None
+            and not self._rules
+            and context.queue.aim is None
+            and not context.explains
         )
         self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
         self._lowest = inf
@@ -161,6 +176,8 @@ class _Service:
             for job in rule.urgent():
                 if self._is_open(job):
                     self._serve_one(job)
+        if self._chooser is not None:
+            self._chooser.serve(self._context, self._take)
         if self._bound_sources or not self._context.skips_hopeless:
             while self._serve_line():
                 self._newcomers = None

@@ -9,7 +9,15 @@ from starlette.exceptions import HTTPException
 
 from colane.api.job_request import JobRequest
 from colane.model.versions import own_version
-from colane.server.http import routes_jobs, routes_nodes, routes_records, routes_samples, routes_tokens
+from colane.server.http import (
+    routes_jobs,
+    routes_nodes,
+    routes_pages,
+    routes_records,
+    routes_samples,
+    routes_seeing,
+    routes_tokens,
+)
 from colane.server.http.api_page import api_page
 from colane.server.http.door import Gate, GateRules, refusal_response
 from colane.server.http.problems import RefusedError, from_pydantic
@@ -21,7 +29,9 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
     app = FastAPI(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None)
     app.state.service = service
-    for routes in (routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples):
+    app.state.sessions = rules.sessions
+    own = routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples, routes_seeing, routes_pages
+    for routes in own:
         app.router.routes.extend(routes.router.routes)  # finding a route in included routers costs up to 0.2 ms more
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.server.http.access import Caller, Callers, Role
 from colane.server.http.job_tokens import is_of_job
+from colane.server.http.leading import LAPSED, Leading
 from colane.server.http.problems import RefusedError
+from colane.server.http.sessions import CSRF_HEADER, READS, Sessions
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-OPEN_PATHS: Final = frozenset({"/health"})
-"""Answered without a token, so that a supervisor can ask."""
+OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
+"""Answered without a token, so that a supervisor can ask, and a browser that has none yet."""
+OPEN_FILES: Final = "/page/"
+"""Begin of the paths of the page's files: there is nothing of a cluster in them."""
 
+LEASE_HEADER: Final = "Colane-Lease"
+"""Of a refusal to an agent: its jobs go on for so many seconds from when it asked."""
 PEER_UID: Final = "peer_uid"
 """In a request's state where it came over a unix socket: the user of the process at its other end."""
 STANDING: Final = "standing"
@@ -55,6 +61,8 @@ class GateRules:
         body_bytes_max: Largest body.
         body_max_s: How long a body may take to come.
         bodies_bytes_max: All bodies that are coming, together.
+        sessions: Knows the caller by a browser's cookie, where it brings no token.
+        leading: What may be said where another scheduler leads, or may.
     """
 
     callers: Callers
@@ -62,6 +70,8 @@ class GateRules:
     body_bytes_max: int = 8 * 2**20
     body_max_s: float = 60.0
     bodies_bytes_max: int = 64 * 2**20
+    sessions: Sessions = field(default_factory=Sessions)
+    leading: Leading = field(default_factory=Leading)
 
 
 class Gate:
@@ -80,6 +90,9 @@ class Gate:
         try:
             headers = Headers(scope=scope)
             self._judge(scope, headers)
+            if (elsewhere := self._rules.leading.elsewhere(scope)) is not None:
+                await elsewhere(scope, receive, send)
+                return
             passed = await self._timely(headers, receive) if scope["method"] in WITH_BODY else receive
         except RefusedError as refused:
             await refusal_response(refused)(scope, receive, send)
@@ -87,17 +100,22 @@ class Gate:
         with suppress(
             ClientDisconnect
         ):  # a client that has left before its request was complete is not answered, which is no fault of ours
-            await self._app(scope, passed, send)
+            await self._app(scope, passed, self._rules.leading.guarded(scope, receive, send, _lapsed))
 
     def _judge(self, scope: Scope, headers: Headers) -> None:
         rules = self._rules
         if rules.hosts is not None and host_name(headers.get("host", "")) not in rules.hosts:
             raise RefusedError.because(421, "this scheduler answers to its loopback names only")
-        if scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FILES):
             state = scope.setdefault("state", {})
             by = rules.callers, state.get(PEER_UID), headers.get("authorization")
-            state[CALLER] = caller = _caller(*by)
-            state[IS_KNOWN] = partial(_is_known, caller, *by)
+            cookies = headers.get("cookie") if by[1:] == (None, None) else None
+            signed_in = rules.sessions.caller(cookies)
+            if signed_in is not None and scope["method"] not in READS and CSRF_HEADER not in headers:
+                raise RefusedError.because(403, f"a change by a browser's session needs the header {CSRF_HEADER}")
+            state[CALLER] = caller = signed_in or _caller(*by)
+            is_known = partial(_is_known, caller, *by)
+            state[IS_KNOWN] = is_known if signed_in is None else lambda: rules.sessions.caller(cookies) == caller
             if STANDING in state and caller.role is not Role.USER:
                 state[STANDING].is_trusted = True
         if scope["method"] in WITH_BODY:
@@ -137,6 +155,10 @@ class Gate:
         finally:
             self._coming_bytes -= size
         return _replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
+
+
+def _lapsed() -> Response:
+    return refusal_response(RefusedError.because(503, LAPSED))
 
 
 def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
@@ -183,6 +205,8 @@ def refusal_response(refused: RefusedError) -> JSONResponse:
     headers: dict[str, str] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
     if refused.status == 503:
         headers["Retry-After"] = "1"
+    if refused.lease_s is not None:
+        headers[LEASE_HEADER] = repr(refused.lease_s)
     if refused.status == 408:
         headers["Connection"] = "close"
     return JSONResponse(refused.body(), refused.status, headers=headers)

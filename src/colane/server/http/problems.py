@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from colane.api.errors import ErrorAnswer
+from colane.api.plans import INDEX_PATTERN
 from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
 from colane.model.versions import own_version
@@ -42,7 +43,10 @@ _MESSAGES: Final = {
 """The same; these end with what was given."""
 
 
-_PATTERNS: Final = {NO_CONTROLS: "must hold no control characters"}
+_PATTERNS: Final = {
+    NO_CONTROLS: "must hold no control characters",
+    INDEX_PATTERN: "must be what a plan has ended with, as 812-3fa9c1d2e4f5",
+}
 """What patterns that people meet mean."""
 
 
@@ -52,7 +56,10 @@ class RefusedError(Exception):
     Attributes:
         status: HTTP status: 4xx for what the caller can mend, 500 and 503 for the store.
         problems: What is wrong.
+        lease_s: To an agent: its jobs go on for so long; None where nothing is said of it.
     """
+
+    lease_s: float | None = None
 
     def __init__(self, status: int, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))

@@ -13,6 +13,7 @@ from colane.server.http.door import CALLER, IS_KNOWN
 from colane.server.http.idempotency import Answer, fingerprint, once
 from colane.server.service import Service
 from colane.server.store.store import IDEMPOTENCY
+from colane.server.writer.driver import Demand
 from colane.server.writer.turn import Turn
 
 
@@ -45,8 +46,14 @@ IdempotencyKey = Annotated[
 ]
 
 
-async def change_once(request: Request, service: Service, key: str | None, prepare: Callable[[Turn], Answer]) -> Answer:
-    """Carry out a change at most once for a key and return its (first) answer.
+async def change_once(
+    request: Request,
+    service: Service,
+    key: str | None,
+    prepare: Callable[[Turn], Answer],
+    demand: Demand | None = None,
+) -> Answer:
+    """Carry out a change at most once for a key and return its (first) answer; `demand` must hold in its turn.
 
     Raises:
         RefusedError: What the change refuses; 422 when the key was used for another request; 503.
@@ -54,5 +61,5 @@ async def change_once(request: Request, service: Service, key: str | None, prepa
     if key is not None:
         key = f"{await the_caller(request)}: {key}"  # a caller is never given the answer to another's key
         mark = fingerprint(request.method, str(request.url.path), await request.body())
-        return await service.driver.change(once(key, mark, prepare), reads=[(IDEMPOTENCY, key)])
-    return await service.driver.change(prepare)
+        return await service.driver.change(once(key, mark, prepare), reads=[(IDEMPOTENCY, key)], demand=demand)
+    return await service.driver.change(prepare, demand=demand)

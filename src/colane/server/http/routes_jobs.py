@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -9,9 +10,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
-from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest, ResumeBody, SuspendBody
+from colane.api.job_request import BATCH_JOBS_MAX, Batch, ChangeBody, JobRequest, ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import LaunchObject
+from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
@@ -38,12 +40,28 @@ Elements = Annotated[
 ]
 After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
 Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
+IfPlan = Annotated[
+    str | None,
+    Query(pattern=INDEX_PATTERN, max_length=64, description="Only while a plan of these jobs (`/plan`) still holds"),
+]
 JSON: Final = "application/json"
 
 
-def _said(caller: Caller, by: str | None) -> str:
-    """The caller, as the story names it: only an operator may give another name."""
-    return by if by is not None and caller.may_all else caller.name
+def _said(request: Request, caller: Caller, by: str | None) -> str:
+    """The caller, as the story names it, and the program it acts through: only an operator may give another name.
+
+    Raises:
+        RefusedError: 422, no program is called so.
+    """
+    through = request.headers.get(THROUGH)
+    if through is not None and not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", through):
+        raise RefusedError.because(422, "must be the name of a program: small letters, digits and dashes", THROUGH)
+    name = by if by is not None and caller.may_all else caller.name
+    return name if through is None else f"{name} through {through}"
+
+
+THROUGH: Final = "Colane-Through"
+"""A header that names the program through which a caller changes a job."""
 
 
 _LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
@@ -73,15 +91,27 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 @router.post("/jobs", openapi_extra=_BATCH_BODY, responses=answered(JobIdsAnswer))
 async def submit_batch(
-    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    idempotency_key: IdempotencyKey = None,
+    if_plan: IfPlan = None,
 ) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
-    prepare = service.submit(parse_batch(await request.body()), caller)
+    jobs = parse_batch(await request.body())
+    prepare, demand = service.submit(jobs, caller), None if if_plan is None else service.only_if(if_plan, jobs, caller)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:
         return {"ids": [*prepare(turn)]}
 
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch))
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch, demand))
+
+
+@router.post("/plan", openapi_extra=_BATCH_BODY, responses=answered(PlanAnswer))
+async def plan(request: Request, service: TheService, caller: TheCaller) -> JSONResponse:
+    """Say what would become of jobs if they were submitted now; takes what `/jobs` takes, and changes nothing."""
+    jobs = parse_batch(await request.body())
+    return JSONResponse(await service.plan(jobs, caller))
 
 
 def parse_batch(body: bytes) -> list[JobRequest]:
@@ -115,17 +145,24 @@ async def cancel_queued(
     """Cancel all queued jobs of the caller; for an operator, of all users."""
 
     def prepare(turn: Turn) -> JobIdsAnswer:
-        return {"ids": [*changes.cancel_queued(turn, caller, _said(caller, by))]}
+        return {"ids": [*changes.cancel_queued(turn, caller, _said(request, caller, by))]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
 @router.post("/job", responses=answered(JobIdAnswer))
 async def submit(
-    request: Request, service: TheService, caller: TheCaller, body: JobRequest, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    body: JobRequest,
+    idempotency_key: IdempotencyKey = None,
+    if_plan: IfPlan = None,
 ) -> JSONResponse:
     """Append a job to the queue's end."""
-    return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body, caller)))
+    prepare = service.submit_one(body, caller)
+    demand = None if if_plan is None else service.only_if(if_plan, [body], caller)
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare, demand))
 
 
 @router.get("/job/{number}", responses=answered(JobObject))
@@ -145,7 +182,7 @@ async def cancel(
     elements: Elements = None,
 ) -> JSONResponse:
     """Cancel a job: a queued one ends now, a running one when its process is gone; of an array, all or some."""
-    prepare = service.cancel(JobId(number), caller, _said(caller, by), elements)
+    prepare = service.cancel(JobId(number), caller, _said(request, caller, by), elements)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -159,7 +196,22 @@ async def requeue(
     by: By = None,
 ) -> JSONResponse:
     """Take a running job off its GPUs, once it has saved its state if it has said how; it is queued again."""
-    prepare = service.requeue(JobId(number), caller, _said(caller, by))
+    prepare = service.requeue(JobId(number), caller, _said(request, caller, by))
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job/{number}/change", responses=answered(JobIdAnswer))
+async def change(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    body: ChangeBody,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
+) -> JSONResponse:
+    """Give a live job another time limit, or an array another number of elements that run at once; null for none."""
+    prepare = service.change_limits(JobId(number), caller, _said(request, caller, by), body)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -178,7 +230,7 @@ async def suspend(
     With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
     """
     via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
-    prepare = service.suspend(JobId(number), caller, _said(caller, by), via)
+    prepare = service.suspend(JobId(number), caller, _said(request, caller, by), via)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -193,7 +245,7 @@ async def resume(
     body: ResumeBody | None = None,
 ) -> JSONResponse:
     """Let a suspended job go on, one that waits not before `at`; any other stays as it is."""
-    prepare = service.resume(JobId(number), caller, _said(caller, by), None if body is None else body.at)
+    prepare = service.resume(JobId(number), caller, _said(request, caller, by), None if body is None else body.at)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -201,6 +253,12 @@ async def resume(
 async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return why a job waits, runs or has ended, in one sentence with its numbers."""
     return JSONResponse(await service.why(JobId(number), caller))
+
+
+@router.get("/job/{number}/start", responses=answered(StartAnswer))
+async def start(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
+    """Return in about how many seconds a job that waits would start, by what is known of those that run."""
+    return JSONResponse(await service.start_of(JobId(number), caller))
 
 
 @router.get("/job/{number}/launch", responses=answered(LaunchObject))

@@ -12,15 +12,17 @@ from sse_starlette import EventSourceResponse
 
 from colane.api.jobs import JobObject, ListingAnswer
 from colane.api.records import (
+    AdoptedAnswer,
     DeclaredAnswer,
     ForgottenAnswer,
+    HandedOverAnswer,
     HealthAnswer,
     MeasurementObject,
     ProfileObject,
     RemovedAnswer,
     UsageObject,
 )
-from colane.api.wire import ProfileBody
+from colane.api.wire import AdoptBody, ProfileBody
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, answered
@@ -30,7 +32,7 @@ from colane.server.http.streams import json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
-from colane.server.views.usage import usage
+from colane.server.views.usage import busy_ratios, usage
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
@@ -176,7 +178,9 @@ async def users(
     """Return what users have had since then and have now, the largest first."""
     found = await asyncio.to_thread(usage, service.store, service.read_model, since_s, service.driver.now())
     sight = service.sight(caller)
-    return JSONResponse([one for one in found if sight.has(one["user"])])
+    own = [one for one in found if sight.has(one["user"])]
+    busy = await busy_ratios(service.store, service.read_model, service.samples, since_s, service.driver.now())
+    return JSONResponse([{**one, "gpu_busy_ratio": busy.get(one["user"])} for one in own])
 
 
 @router.get("/health", responses=answered(HealthAnswer) | answered(HealthAnswer, 503))
@@ -188,3 +192,29 @@ async def health(request: Request, service: TheService) -> JSONResponse:
     """
     body: HealthAnswer = {**service.health(), "version": request.app.version}
     return JSONResponse(body, 503 if body["status"] == "store-unavailable" else 200)
+
+
+@router.post("/hand_over", responses=answered(HandedOverAnswer))
+async def hand_over(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Let this scheduler end for a standby to lead at once; what is under way is answered first."""
+    caller.demand_operator("hand over")
+    if not service.config.leader_lease_s:
+        text = "no other may lead on this scheduler's store: it is a file, or it was started with --leader-lease off"
+        raise RefusedError.because(409, text)
+    service.hands_over.set()
+    answer: HandedOverAnswer = {"handed_over": service.history.current.number}
+    return JSONResponse(answer)
+
+
+@router.get("/store/behind", responses=answered(AdoptedAnswer))
+async def store_behind(service: TheService, caller: TheCaller) -> JSONResponse:
+    """Say how many events the store lacks that agents have heard of, on which nodes, and which jobs run there."""
+    caller.demand_operator("be told what the store lacks")
+    return JSONResponse(service.lacked())
+
+
+@router.post("/store/adopt", responses=answered(AdoptedAnswer))
+async def store_adopt(service: TheService, caller: TheCaller, body: AdoptBody) -> JSONResponse:
+    """Go on from a store that lacks so many events; jobs of the nodes that know more are ended there."""
+    caller.demand_operator("adopt the store")
+    return JSONResponse(await service.adopt(body.lost, caller))

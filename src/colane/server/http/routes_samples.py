@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
-from colane.api.samples import JobSamplesAnswer, NodeSamplesAnswer
+from colane.api.samples import ClusterSamplesAnswer, JobSamplesAnswer, NodeSamplesAnswer
 from colane.model.job import JobId
 from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
@@ -22,6 +22,14 @@ LastOfJob = Annotated[
     float | None, Query(gt=0, le=LAST_MAX_S, description="The last so many seconds; else since its first start")
 ]
 Until = Annotated[float | None, Query(ge=0, le=1e12, description="Unix time of the end; else now")]
+
+
+@router.get("/samples/cluster", responses=answered(ClusterSamplesAnswer))
+async def of_all(service: TheService, caller: TheCaller, last_s: Last = HOUR_S, until_s: Until = None) -> JSONResponse:
+    """Return how many devices worked and how many jobs ran and waited, at the finest resolution kept for so long."""
+    with_jobs = service.sight(caller).is_whole
+    found = await sampled.cluster(service.samples, service.driver.now(), last_s, until_s, with_jobs=with_jobs)
+    return JSONResponse(found)
 
 
 @router.get("/samples/nodes/{name}", responses=answered(NodeSamplesAnswer))

@@ -39,6 +39,11 @@ class Liveness:
         self._fresh_s = self._looked_s = steady_clock()
         self._heard: dict[str, Heard] = {}
 
+    def begin(self, grace_s: float = 0.0) -> None:
+        """Begin to listen now; nodes may hear another scheduler for a while yet."""
+        self._looked_s = self._clock()
+        self._fresh_s = self._looked_s + grace_s
+
     def hear(self, node: str, unix_s: float) -> None:
         """Note that a node has just spoken."""
         self._heard[node] = Heard(unix_s, self._clock())

@@ -102,6 +102,14 @@ JOB: Final = Kind(
     SampleField("steps_per_s", "f", 0.0, Join.MEAN),
     SampleField("share_ratio", "B", 200.0, Join.MEAN),
 )
+CLUSTER: Final = Kind(
+    SampleField("devices", "I", 10.0, Join.MEAN),
+    SampleField("working", "I", 10.0, Join.MEAN),
+    SampleField("sharing", "I", 10.0, Join.MEAN),
+    SampleField("running", "I", 10.0, Join.MEAN),
+    SampleField("waiting", "I", 10.0, Join.MEAN),
+    SampleField("busy_ratio", "B", 200.0, Join.MEAN),
+)
 
 
 def mask_of(words: Sequence[str] | None) -> int | None:

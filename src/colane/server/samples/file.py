@@ -6,12 +6,12 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from colane.server.samples.codec import DEVICE, JOB, Kind
+from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Kind
 from colane.server.samples.rings import LEVELS, SampleChunk, overlaid
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,19 @@ log = logging.getLogger(__name__)
 VERSION: Final = 1
 JOBS_KEPT: Final = 100_000
 """Of so many jobs that were sampled last: some 400 MB where they are short."""
+
+DAY_S: Final = 86_400
+WAITED_DAYS: Final = 400
+WAITED_MAX: Final = 10_000
+
+
+class WaitedKey(NamedTuple):
+    """Of which day since 1970 (UTC), whose jobs, and for which reason they waited."""
+
+    day: int
+    user: str
+    why: str
+
 
 _MEMORY: Final = ":memory:"
 _SCHEMA: Final = f"""
@@ -32,6 +45,12 @@ _SCHEMA: Final = f"""
     ) WITHOUT ROWID;
     CREATE INDEX by_age ON chunks (level, number);
     PRAGMA user_version = {VERSION};
+"""
+_WAITED: Final = """
+    CREATE TABLE IF NOT EXISTS waited (
+        day INTEGER NOT NULL, user TEXT NOT NULL, why TEXT NOT NULL, job_s REAL NOT NULL,
+        PRIMARY KEY (day, user, why)
+    ) WITHOUT ROWID;
 """
 ASIDE: Final = ".unreadable"
 
@@ -74,12 +93,32 @@ class SampleFile:
             except sqlite3.DatabaseError as error:
                 self._begin_anew(error)
                 return []
-        size = {kind: kind.size_bytes * LEVELS[level].ticks for kind in (DEVICE, JOB)}
+        size = {kind: kind.size_bytes * LEVELS[level].ticks for kind in (DEVICE, JOB, CLUSTER)}
         return [
             SampleChunk(series, level, number, data, is_whole=True)
             for series, level, number, data in rows
             if len(data) == size[kind_of(series)]
         ]
+
+    def add_waited(self, seconds: Mapping[WaitedKey, float]) -> None:
+        """Add to what users' jobs have waited; what cannot be written is lost."""
+        query = (
+            "INSERT INTO waited VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (day, user, why) DO UPDATE SET job_s = job_s + excluded.job_s"
+        )
+        rows = [(key.day, key.user, key.why, job_s) for key, job_s in seconds.items()]
+        with self._lock, suppress(sqlite3.Error), self._connection:
+            self._connection.executemany(query, rows)
+
+    def waited(self, first_day: int) -> list[tuple[str, str, float]]:
+        """Return user, reason and seconds since a day, the longest first; none where they cannot be read."""
+        query = (
+            "SELECT user, why, SUM(job_s) AS total FROM waited WHERE day >= ? GROUP BY user, why "
+            "ORDER BY total DESC, user, why LIMIT ?"
+        )
+        with self._lock, suppress(sqlite3.Error):
+            return [(user, why, total) for user, why, total in self._connection.execute(query, (first_day, WAITED_MAX))]
+        return []
 
     def prune(self, now_s: float, newest_job: int) -> None:
         """Remove what is older than its level's ring, and series of jobs beyond those that are kept."""
@@ -87,6 +126,7 @@ class SampleFile:
             for place, level in enumerate(LEVELS):
                 oldest = int(now_s // level.chunk_s) - level.chunks
                 self._connection.execute("DELETE FROM chunks WHERE level = ? AND number < ?", (place, oldest))
+            self._connection.execute("DELETE FROM waited WHERE day < ?", (int(now_s // DAY_S) - WAITED_DAYS,))
             jobs_before = job_series(max(newest_job - JOBS_KEPT, 0), "")
             self._connection.execute(
                 "DELETE FROM chunks WHERE series >= ? AND series < ?", (job_series(0, ""), jobs_before)
@@ -163,6 +203,7 @@ def _connect(name: str) -> sqlite3.Connection:
         elif version != VERSION:
             raise sqlite3.DatabaseError(f"it is of version {version}")
         connection.execute("SELECT series FROM chunks LIMIT 1").fetchone()
+        connection.executescript(_WAITED)  # which a file of before has not
     except sqlite3.Error:
         connection.close()
         raise
@@ -173,6 +214,9 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 ID_DIGITS: Final = 16
+
+
+CLUSTER_SERIES: Final = "cluster"
 
 
 def device_series(node: str, index: int) -> str:
@@ -187,6 +231,8 @@ def job_series(job: int, node: str) -> str:
 
 def kind_of(series: str) -> Kind:
     """What a series holds."""
+    if series == CLUSTER_SERIES:
+        return CLUSTER
     return JOB if series.startswith("job/") else DEVICE
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from colane.model.device_use import DeviceUsage, JobUsage
-from colane.server.samples.codec import DEVICE, JOB, Join, Kind, mask_of
-from colane.server.samples.file import SampleFile, below, device_series, job_series
+from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Join, Kind, mask_of
+from colane.server.samples.file import CLUSTER_SERIES, DAY_S, SampleFile, WaitedKey, below, device_series, job_series
 from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
 
 FLUSH_PERIOD_S: Final = 60.0
@@ -30,6 +30,26 @@ POINTS_MAX: Final = 1_500
 
 Column = np.ndarray[Any, np.dtype[np.float64]]
 Columns = dict[str, Column]
+
+
+class ClusterCounts(NamedTuple):
+    """What there is in the whole cluster.
+
+    Attributes:
+        devices: Devices of nodes that are not lost.
+        working: Those on which a job runs.
+        sharing: Those with several jobs.
+        running: Jobs that hold a place.
+        waiting: Jobs that wait, elements of arrays that are yet to be made included.
+        busy_ratio: Mean over the devices at work; None where nothing is known.
+    """
+
+    devices: int
+    working: int
+    sharing: int
+    running: int
+    waiting: int
+    busy_ratio: float | None
 
 
 class Window(NamedTuple):
@@ -80,13 +100,16 @@ class SampleKeeper:
         file: Where they are kept.
         devices: Of each node, when its devices were sampled last, and what was seen.
         jobs: Of each live job, by node, when and what was seen last.
+        odd: Of each node, those of its devices of which something was seen that needs a look.
     """
 
     file: SampleFile
     devices: dict[str, tuple[float, tuple[DeviceUsage, ...]]] = field(default_factory=dict)
     jobs: dict[int, dict[str, tuple[float, JobUsage]]] = field(default_factory=dict)
+    odd: dict[str, frozenset[int]] = field(default_factory=dict)
     _series: dict[str, Series] = field(default_factory=dict)
     _newest_job: int = 0
+    _waited: dict[WaitedKey, float] = field(default_factory=dict)
 
     @classmethod
     def at(cls, path: Path | None) -> SampleKeeper:
@@ -98,6 +121,7 @@ class SampleKeeper:
         uses = tuple(devices)
         if uses:
             self.devices[node] = (now_s, uses)
+            self.odd[node] = frozenset(use.index for use in uses if use.is_odd)
         for use in uses:
             values = (
                 use.busy_ratio,
@@ -114,6 +138,10 @@ class SampleKeeper:
             one = use_of_job
             seen = (one.busy_ratio, one.device_bytes, one.cpu_cores, one.host_bytes, one.steps_per_s, one.share_ratio)
             self._of(job_series(job, node), JOB).add(now_s, seen)
+
+    def take_cluster(self, now_s: float, counts: ClusterCounts) -> None:
+        """Take what there is in the whole cluster."""
+        self._of(CLUSTER_SERIES, CLUSTER).add(now_s, counts)
 
     def devices_now(self, node: str, now_s: float) -> tuple[DeviceUsage, ...]:
         """What was seen of a node's devices last; nothing where that is too long ago."""
@@ -135,6 +163,28 @@ class SampleKeeper:
         found = await self._read(job_series(job, ""), JOB, shown)
         return _summed(list(found.values()), shown)
 
+    async def cluster(self, shown: Window) -> Columns:
+        """Return the samples of the whole cluster."""
+        found = await self._read(CLUSTER_SERIES, CLUSTER, shown)
+        return found.get(CLUSTER_SERIES) or _unknown(CLUSTER, shown)
+
+    def take_waiting(self, now_s: float, waiting: Mapping[tuple[str, str], int], passed_s: float) -> None:
+        """Count that so many jobs of a user's have waited for a reason since the last time."""
+        day = int(now_s // DAY_S)
+        for (user, why), jobs in waiting.items():
+            key = WaitedKey(day, user, why)
+            self._waited[key] = self._waited.get(key, 0.0) + jobs * passed_s
+
+    async def waited(self, since_s: float) -> list[tuple[str, str, float]]:
+        """Return user, reason and seconds that jobs have waited since a day, the longest first."""
+        await self._flush_waited()
+        return await asyncio.to_thread(self.file.waited, int(since_s // DAY_S))
+
+    async def _flush_waited(self) -> None:
+        waited, self._waited = self._waited, {}
+        if waited:
+            await asyncio.to_thread(self.file.add_waited, waited)
+
     async def flush(self, now_s: float, *, closing: bool = False) -> None:
         """Write what has changed; series that are over leave the memory."""
         old = [one for one in self._series.values() if closing or abs(now_s - one.added_s) > FORGET_AFTER_S]
@@ -148,6 +198,7 @@ class SampleKeeper:
                 del self.jobs[job]
         if chunks:
             await asyncio.to_thread(self.file.write, chunks)
+        await self._flush_waited()
 
     async def prune(self, now_s: float) -> None:
         """Remove what is too old."""
@@ -213,12 +264,14 @@ def joined(values: Column, count: int, join: Join) -> Column:
     return np.where(known.any(axis=1), found, np.nan)
 
 
+def _unknown(kind: Kind, shown: Window) -> Columns:
+    return {field.name: np.full(shown.ticks // shown.joined, np.nan) for field in kind.fields}
+
+
 def _summed(parts: list[Columns], shown: Window) -> Columns:
     """Return a job's samples on all its nodes together, as `together` does."""
-    points = shown.ticks // shown.joined
-    unknown = np.full(points, np.nan)
     if len(parts) < 2:
-        return parts[0] if parts else {field.name: unknown for field in JOB.fields}
+        return parts[0] if parts else _unknown(JOB, shown)
     present = np.array([~np.all([np.isnan(part[f.name]) for f in JOB.fields], axis=0) for part in parts])
     found: Columns = {}
     for each in JOB.fields:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from colane.api.jobs import AttemptObject
+from colane.api.jobs import AttemptObject, PlaceSpanObject
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason, Why
 from colane.server.store.codec import Form, row, several
@@ -17,6 +17,18 @@ from colane.server.store.documents import sentence
 
 ATTEMPTS_MAX: Final = 64
 """The last ones are kept: an elastic job may be moved for months."""
+
+
+SPANS_MAX: Final = 256
+"""Of one attempt, the last ones: a parked job may come back elsewhere on its node many times."""
+
+
+class PlaceSpan(NamedTuple):
+    """Devices that an attempt held, as `node/number`, and from when to when; None while it holds them."""
+
+    gpus: tuple[str, ...]
+    since_s: float
+    until_s: float | None = None
 
 
 class AttemptRecord(NamedTuple):
@@ -29,6 +41,7 @@ class AttemptRecord(NamedTuple):
         start_s: When its process started; None while, and where, it did not.
         end_s: When it ended; None while it goes on.
         why: Why it ended, in a sentence; empty while it goes on.
+        spans: Which devices it held when. Empty of one that held none, or that an older Colane recorded.
     """
 
     number: int
@@ -37,9 +50,11 @@ class AttemptRecord(NamedTuple):
     start_s: float | None = None
     end_s: float | None = None
     why: str = ""
+    spans: tuple[PlaceSpan, ...] = ()
 
 
-ATTEMPTS: Final[Form[tuple[AttemptRecord, ...]]] = several(row(AttemptRecord))
+SPANS: Final[Form[tuple[PlaceSpan, ...]]] = several(row(PlaceSpan, gpus=several()))
+ATTEMPTS: Final[Form[tuple[AttemptRecord, ...]]] = several(row(AttemptRecord, spans=SPANS))
 
 
 def with_moves(known: tuple[AttemptRecord, ...], old: Job | None, job: Job) -> tuple[AttemptRecord, ...]:
@@ -55,8 +70,26 @@ def with_moves(known: tuple[AttemptRecord, ...], old: Job | None, job: Job) -> t
             found.append(AttemptRecord(number, node, move.at_s))
         elif found and found[-1].end_s is None and (move.state is JobState.QUEUED or move.state in ENDED):
             start_s = next((one.start_s for one in (job, old) if one is not None and one.attempt == number), None)
-            found[-1] = found[-1]._replace(start_s=start_s, end_s=move.at_s, why=_why(move.reason))
+            spans = _ended(found[-1].spans, move.at_s)
+            found[-1] = found[-1]._replace(start_s=start_s, end_s=move.at_s, why=_why(move.reason), spans=spans)
+    if found and found[-1].end_s is None and moves:
+        found[-1] = found[-1]._replace(spans=_moved(found[-1].spans, job, moves[-1].at_s))
     return tuple(found[-ATTEMPTS_MAX:])
+
+
+def _moved(spans: tuple[PlaceSpan, ...], job: Job, at_s: float) -> tuple[PlaceSpan, ...]:
+    """Where an attempt has been, with where it is now."""
+    here = tuple(str(gpu) for gpu in job.gpus_held)
+    if spans and spans[-1].until_s is None and spans[-1].gpus == here:
+        return spans
+    left = _ended(spans, at_s)
+    return (*left, PlaceSpan(here, at_s))[-SPANS_MAX:] if here else left
+
+
+def _ended(spans: tuple[PlaceSpan, ...], at_s: float) -> tuple[PlaceSpan, ...]:
+    if not spans or spans[-1].until_s is not None:
+        return spans
+    return (*spans[:-1], spans[-1]._replace(until_s=at_s))
 
 
 def _why(reason: Reason) -> str:
@@ -75,6 +108,11 @@ def shown_attempts(job: Job, known: tuple[AttemptRecord, ...]) -> list[AttemptOb
     return attempt_objects(present(job, record) for record in known)
 
 
+def span_objects(spans: Iterable[PlaceSpan]) -> list[PlaceSpanObject]:
+    """Return where an attempt was as the API shows it."""
+    return [{"gpus": list(span.gpus), "since_s": span.since_s, "until_s": span.until_s} for span in spans]
+
+
 def attempt_objects(known: Iterable[AttemptRecord]) -> list[AttemptObject]:
     """Return attempts as the API shows them."""
     return [
@@ -85,6 +123,7 @@ def attempt_objects(known: Iterable[AttemptRecord]) -> list[AttemptObject]:
             "start_s": one.start_s,
             "end_s": one.end_s,
             "why": one.why,
+            "spans": span_objects(one.spans),
         }
         for one in known
     ]

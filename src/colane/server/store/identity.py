@@ -32,6 +32,9 @@ from colane.server.store.unreadable import judge, keyed, read_one
 CLUSTER_KEY: Final = "cluster"
 """In `META`: an id made with the store, and anew when a copy of it was put back by command."""
 
+LEADER_KEY: Final = "leader"
+"""In `META` of a store over the network: which scheduler leads, where, and with what lease."""
+
 EPOCHS_MAX: Final = 10_000
 """So many are kept: an agent that was away for more starts than that begins anew."""
 
@@ -53,6 +56,25 @@ class Epoch(NamedTuple):
 
 
 EPOCH: Final = record(Epoch)
+
+
+class Leader(NamedTuple):
+    """What the scheduler that leads writes of itself.
+
+    Attributes:
+        epoch: Number of its start.
+        url: Where it is reached.
+        lease_s: It leads for so long after each commit; 0 is for ever.
+        released: It has ended, or handed over: another may lead at once.
+    """
+
+    epoch: int
+    url: str
+    lease_s: float
+    released: bool = False
+
+
+LEADER: Final = record(Leader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +106,45 @@ class History:
         following = self.epochs.get(number + 1)
         return events <= (events_now if following is None else following.first_event)
 
+    def lacks(self, number: int, id_: str, events: int, events_now: int) -> int:
+        """Return how many events an agent has heard of that are not of this history, where `has` says no; at least 1.
 
-def begin_epoch(store: Store, at_s: float) -> History:
+        Histories part where one has drawn an epoch that the other has not.
+        """
+        known = self.epochs.get(number)
+        if known is None or known.id != id_:
+            parted = (known or self.current).first_event
+        else:
+            following = self.epochs.get(number + 1)
+            parted = events_now if following is None else following.first_event
+        return max(1, events - parted)
+
+
+def read_history(store: Store) -> History | None:
+    """Return what a store knows of itself as of its newest start; None where there was none.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
+    cluster_id = read_one(store, META, CLUSTER_KEY, lambda body: str(body["id"]))
+    if not drawn or cluster_id is None:
+        return None
+    return History(cluster_id, {epoch.number: epoch for epoch in drawn}, drawn[-1])
+
+
+def begin_epoch(store: Store, at_s: float, leader: Leader | None = None, version: int | None = None) -> History:
     """Draw the epoch of a start, and the cluster's id where the store is new; both are durable.
+
+    Args:
+        store: That of the cluster.
+        at_s: The time.
+        leader: What is written of the scheduler that starts; its epoch is the one that is drawn.
+        version: The store's, which has to be as it is, and grows by one; None where it does not matter.
 
     Raises:
         StoreError: The store cannot be read or written.
+        ConflictError: It is at another version, or has had other events.
         SupersededError: Another scheduler has drawn one meanwhile.
     """
     if store.get(META, COPYING_KEY) is not None:
@@ -103,8 +158,11 @@ def begin_epoch(store: Store, at_s: float) -> History:
     if cluster_id is None:
         cluster_id = new_cluster_id()
         puts.append(Put(META, CLUSTER_KEY, {"id": cluster_id}))
+    if leader is not None:
+        puts.append(Put(META, LEADER_KEY, LEADER.write(leader._replace(epoch=current.number))))
     old = drawn[: max(0, len(drawn) + 1 - EPOCHS_MAX)]
-    store.commit(Transaction(puts, [Delete(EPOCHS, job_key(epoch.number)) for epoch in old]), StoreWriter(last, events))
+    writer = StoreWriter(last, events, version)
+    store.commit(Transaction(puts, [Delete(EPOCHS, job_key(epoch.number)) for epoch in old]), writer)
     return History(cluster_id, {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}, current)
 
 

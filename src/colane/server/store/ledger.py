@@ -98,8 +98,9 @@ class LedgerEntry:
         read_model.put_nodes(self.nodes, self.removed_nodes)
         read_model.counters = self.counters
         read_model.put_tokens(self.tokens)
-        for kind in [kind for kind in read_model.lengths if family_of(kind) in self.forgotten]:
-            del read_model.lengths[kind]
+        if self.forgotten:
+            for kind in [kind for kind in read_model.lengths if family_of(kind) in self.forgotten]:
+                del read_model.lengths[kind]
         read_model.lengths.update(self.lengths)
 
 
@@ -261,9 +262,13 @@ def _reported(turn: Turn, job: Job) -> Body:
 
 def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
     """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
-    told = {kind_of(job.spec): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
-    known = {kind: n for kind, n in turn.read_model.lengths.items() if family_of(kind) not in outcome.forgotten}
-    return {kind: steps for kind, steps in told.items() if steps not in (None, known.get(kind))}
+    told = {kind_of(job.effective): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
+    known = turn.read_model.lengths
+    return {
+        kind: steps
+        for kind, steps in told.items()
+        if steps is not None and (steps != known.get(kind) or family_of(kind) in outcome.forgotten)
+    }
 
 
 def _learnt(outcome: Outcome) -> list[Put]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+import os
+import sqlite3
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from colane.core.config import CoreConfig
 from colane.model.job import Job
 from colane.server.store.codec import UNREADABLE
-from colane.server.store.opening import connect
+from colane.server.store.opening import IdentifiedStore, connect
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
     COLLECTIONS,
@@ -121,21 +124,73 @@ def copy(source: Store, target: Store) -> Found:
     found = look_through(source)
     if found.flaws:
         raise StoreError(f"the store that is copied cannot be read as a whole: {'; '.join(found.flaws[:3])}")
-    target.commit(Transaction([Put(META, COPYING_KEY, {})]))
-    after = 0
-    while lines := source.audit(after, ROWS_AT_ONCE):
-        target.take_lines(lines)
-        after = lines[-1].number
+    _begin(source, target, before[1])
     for collection in (name for name in COLLECTIONS if name != EPOCHS):
-        for puts in _in_parts(collection, source.read_all(collection)):
-            target.commit(Transaction(puts))
+        _fill(target, collection, source.read_all(collection))
     if before != (source.version(), source.last_audit_number()):
         raise StoreError(
             "the store that is copied has changed meanwhile: stop its scheduler, empty the copy and try again"
         )
-    epochs = [Put(EPOCHS, key, document) for key, document in source.read_all(EPOCHS)]
-    target.commit(Transaction(epochs, [Delete(META, COPYING_KEY)]))
+    _end(target, source.read_all(EPOCHS))
     return found
+
+
+def backup(source: IdentifiedStore, file: Path) -> Mapping[str, int]:
+    """Copy a store over the network, as it is at one moment, into a new file; a scheduler that runs on it goes on.
+
+    Args:
+        source: The store.
+        file: For its owner only; `copy` brings it back.
+
+    Returns:
+        How many documents each collection has.
+
+    Raises:
+        StoreError: The store cannot be read as a whole, or the file not be written.
+        FileExistsError: There is such a file.
+    """
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    mark = file.with_name(f"{file.name}-made")
+    try:
+        target = SqliteStore(file)
+        try:
+            found = source.snapshot()
+            _begin(source, target, found.events)
+            for collection, rows in found.documents.items():
+                _fill(target, collection, iter(rows) if collection != EPOCHS else iter(()))
+            _end(target, found.documents.get(EPOCHS, ()))
+            if lost := source.unreadable():
+                raise StoreError(f"the store cannot be read as a whole: {'; '.join(map(str, lost[:3]))}")
+        finally:
+            target.close()
+        with closing(sqlite3.connect(file)) as made:
+            made.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it to be forgotten
+    except (StoreError, sqlite3.Error) as error:
+        file.unlink(missing_ok=True)
+        raise StoreError(f"no copy was made: {error}") from error
+    finally:
+        mark.unlink(missing_ok=True)
+    return {name: len(rows) for name, rows in found.documents.items() if rows}
+
+
+def _begin(source: Store, target: Store, events: int) -> None:
+    """Mark the target as half a copy, and take the events up to a number over."""
+    target.commit(Transaction([Put(META, COPYING_KEY, {})]))
+    after = 0
+    while lines := [line for line in source.audit(after, ROWS_AT_ONCE) if line.number <= events]:
+        target.take_lines(lines)
+        after = lines[-1].number
+
+
+def _fill(target: Store, collection: str, rows: Iterator[tuple[str, Document]]) -> None:
+    for puts in _in_parts(collection, rows):
+        target.commit(Transaction(puts))
+
+
+def _end(target: Store, epochs: Iterable[tuple[str, Document]]) -> None:
+    """With its epochs it is a store to start on."""
+    puts = [Put(EPOCHS, key, document) for key, document in epochs]
+    target.commit(Transaction(puts, [Delete(META, COPYING_KEY)]))
 
 
 def _in_parts(collection: str, rows: Iterator[tuple[str, Document]]) -> Iterator[list[Put]]:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from colane.client.locate import read_token
 from colane.server.store.sqlite import SqliteStore
-from colane.server.store.store import Store, StoreError
+from colane.server.store.store import Snapshot, Store, StoreError
 from colane.settings.store_address import POSTGRES, StoreAddress
 
 STORE_FILE: Final = "colane.db"
@@ -46,6 +46,13 @@ class IdentifiedStore(Store, Protocol):
     """A store over the network, which has an id that was made with it."""
 
     id: str
+
+    def snapshot(self) -> Snapshot:
+        """Return all documents as they were at one moment, while others write.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
 
 
 def connect(

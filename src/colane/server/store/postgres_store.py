@@ -19,7 +19,8 @@ from psycopg import errors, sql
 
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import postgres_checks
-from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
+from colane.server.store.checksums import ALTERED, checksum, decoded, shown
+from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.postgres_functions import CALL, FUNCTION, TABLES
 from colane.server.store.store import (
     AUDIT,
@@ -28,19 +29,15 @@ from colane.server.store.store import (
     AuditLine,
     Document,
     Durability,
+    Snapshot,
     StoreError,
     StoreWriter,
     Transaction,
     Unreadable,
     UnreadableError,
-    judge_writer,
 )
 from colane.settings.store_address import StoreAddress
 
-SCHEMA: Final = 1
-ANSWER_MAX_S: Final = 10.0
-"""A commit that is not answered for so long has an unknown outcome."""
-CONNECT_MAX_S: Final = 5
 OPENING_LOCK: Final = 0x636F6C616E65
 """Two that open a new store at once make its tables one after the other."""
 
@@ -50,7 +47,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 Answer = TypeVar("Answer")
 
 
-class PostgresStore(Noting):
+class PostgresStore(NetworkStore):
     """A store in Postgres; see `colane.server.store.store.Store` for the methods.
 
     Args:
@@ -85,21 +82,7 @@ class PostgresStore(Noting):
 
     def _opened(self, made_before: str | None, *, may_make: bool) -> str:
         found = self._use(self._writer, "opened", lambda connection: _make(connection, self.address, may_make))
-        if found is None and made_before is None:
-            raise StoreError(f"there is no store at {self.address}")
-        if found is None:
-            raise StoreError(
-                f"the store {self.address} is empty, but there was one here: bring it back (a replica or a copy)"
-            )
-        schema, id_ = found
-        if schema > SCHEMA:
-            raise StoreError(
-                f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
-                "start that one, or name another: ?name=NAME"
-            )
-        if made_before not in {None, id_}:
-            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
-        return id_
+        return self._judge_opened(found, made_before)
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         puts = {}
@@ -113,17 +96,9 @@ class PostgresStore(Noting):
         values += [[text for text, _ in puts.values()], [sum_ for _, sum_ in puts.values()]]
         values += [lines, [checksum(line) for line in lines]]
         word, number = self._rows(self._writer, "written", CALL, *values)[0]
-        self._judge(word, number, writer)
+        self._judge_commit(word, number, writer)
         self._forget_unreadable(transaction)
         return int(number)
-
-    def _judge(self, word: str, number: int, writer: StoreWriter | None) -> None:
-        if word == "gone":
-            raise self._gone()
-        if word != "made" and writer is not None:
-            epoch = number if word == "epoch" else writer.epoch
-            events = number if word == "events" else writer.events or 0
-            judge_writer(writer, epoch, events, number)
 
     def get(self, collection: str, key: str) -> Document | None:
         rows = self._read(
@@ -133,6 +108,7 @@ class PostgresStore(Noting):
             return None
         record = self._decoded(collection, *rows[0])
         if isinstance(record, Unreadable):
+            self._note(record)
             raise UnreadableError(str(record))
         return record[1]
 
@@ -168,18 +144,12 @@ class PostgresStore(Noting):
         return []
 
     def _records(self, collection: str, rows: Iterable[tuple[str, str, int]]) -> Iterator[tuple[str, Document]]:
-        for row in rows:
-            record = self._decoded(collection, *row)
-            if not isinstance(record, Unreadable):
-                yield record
+        return self._noted(self._decoded(collection, *row) for row in rows)
 
     def _decoded(self, collection: str, key: str, body: str, known: int) -> tuple[str, Document] | Unreadable:
-        """One record and its key, or what is wrong with it, which is noted."""
+        """One record and its key, or what is wrong with it."""
         is_whole = checksum(collection, key, body) == known
-        record = decoded(collection, key.encode(), body.encode()) if is_whole else _altered(collection, key)
-        if isinstance(record, Unreadable):
-            self._note(record)
-        return record
+        return decoded(collection, key.encode(), body.encode()) if is_whole else _altered(collection, key)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         query = "SELECT number, body, checksum FROM audit WHERE number > %s ORDER BY number LIMIT %s"
@@ -191,6 +161,22 @@ class PostgresStore(Noting):
         record = _altered(AUDIT, str(number))
         self._note(record)
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def snapshot(self) -> Snapshot:
+        def together(connection: Connection) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                head = connection.execute("SELECT events FROM head WHERE id = %s", [self.id], prepare=False).fetchall()
+                rows = connection.execute("SELECT collection, key, body, checksum FROM documents ORDER BY 1, 2")
+                return head, rows.fetchall()
+
+        head, rows = self._use(self._reader, "read", together)
+        if not head:
+            raise self._gone()
+        documents: dict[str, list[tuple[str, Document]]] = {}
+        for collection, *row in rows:
+            documents.setdefault(collection, []).extend(self._records(collection, [tuple(row)]))
+        return Snapshot(int(head[0][0]), documents)
 
     def take_lines(self, lines: Sequence[AuditLine]) -> None:
         texts = [json.dumps([float(line.at_s), line.kind, line.body]) for line in lines]
@@ -216,12 +202,6 @@ class PostgresStore(Noting):
         if not rows:
             raise self._gone()
         return int(rows[0][0])
-
-    def check(self) -> None:
-        """Each commit and each reading of the version does: here it would be a round trip before each turn."""
-
-    def durability(self) -> Durability:
-        return self._durability
 
     def scrub(self) -> None:
         """See `Store.scrub`: Postgres overwrites what was deleted once it has room to reuse."""
@@ -254,12 +234,6 @@ class PostgresStore(Noting):
             raise self._gone() from error
         except (psycopg.Error, OSError) as error:
             raise StoreError(f"the store {self.address} could not be {deed}: {said(error)}") from error
-
-    def _gone(self) -> StoreError:
-        return StoreError(
-            f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
-            "kept: bring it back (a replica or a copy)"
-        )
 
 
 class _Line:
@@ -318,7 +292,7 @@ def _connect(address: StoreAddress, password: str | None) -> Connection:
         "dbname": address.database,
         "user": address.user or None,
         "password": password,
-        "connect_timeout": CONNECT_MAX_S,
+        "connect_timeout": int(CONNECT_MAX_S),
         "tcp_user_timeout": int(ANSWER_MAX_S * 1000),
         "application_name": "colane",
         "sslmode": address.sslmode or None,

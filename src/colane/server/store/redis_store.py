@@ -9,7 +9,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -18,7 +18,8 @@ from redis.retry import Retry
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import redis_checks
 from colane.server.store import redis_functions as functions
-from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown
+from colane.server.store.checksums import ALTERED, checksum, decoded, shown
+from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,
@@ -29,19 +30,15 @@ from colane.server.store.store import (
     AuditLine,
     Document,
     Durability,
+    Snapshot,
     StoreError,
     StoreWriter,
     Transaction,
     Unreadable,
     UnreadableError,
-    judge_writer,
 )
 from colane.settings.store_address import StoreAddress
 
-SCHEMA: Final = 1
-ANSWER_MAX_S: Final = 10.0
-"""A commit that is not answered for so long has an unknown outcome."""
-CONNECT_MAX_S: Final = 5.0
 LOOKED_AT_ONCE: Final = 1_000
 """Redis does nothing else meanwhile: a page is looked for among so many documents in one go."""
 SUM_DIGITS: Final = 8
@@ -52,7 +49,7 @@ Answer = TypeVar("Answer")
 Keyword = str | int | float
 
 
-class RedisStore(Noting):
+class RedisStore(NetworkStore):
     """A store in Redis; see `colane.server.store.store.Store` for the methods.
 
     Args:
@@ -65,6 +62,8 @@ class RedisStore(Noting):
         StoreError: There is no such server, it refuses us, has a newer Colane's store or another than before, or none
             where there was one before.
     """
+
+    copies = "its append-only file, a replica or a copy"
 
     def __init__(
         self,
@@ -93,22 +92,7 @@ class RedisStore(Noting):
     def _opened(self, made_before: str | None, *, may_make: bool) -> str:
         fresh = uuid.uuid4().hex if may_make else ""
         found = self._call("opened", functions.OPEN, [self._head, self._audit], SCHEMA, fresh, AUDIT_LINES_MAX)
-        if not found and made_before is None:
-            raise StoreError(f"there is no store at {self.address}")
-        if not found:
-            raise StoreError(
-                f"the store {self.address} is empty, but there was one here: bring it back (its append-only file, a "
-                "replica or a copy)"
-            )
-        schema, id_ = int(found[0]), found[1].decode()
-        if schema > SCHEMA:
-            raise StoreError(
-                f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
-                "start that one, or name another: ?name=NAME"
-            )
-        if made_before not in {None, id_}:
-            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
-        return cast("str", id_)
+        return self._judge_opened((int(found[0]), found[1].decode()) if found else None, made_before)
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         said = [] if writer is None else ["" if one is None else one for one in writer]
@@ -122,17 +106,9 @@ class RedisStore(Noting):
             values += [NUMBER[put.collection], put.key, f"{checksum(put.collection, put.key, text):08x}{text}"]
         values += [_line(entry) for entry in transaction.audit]
         word, number = self._call("written", functions.COMMIT, self._keys, *values)
-        self._judge(word.decode(), int(number or 0), writer)
+        self._judge_commit(word.decode(), int(number or 0), writer)
         self._forget_unreadable(transaction)
         return int(number)
-
-    def _judge(self, word: str, number: int, writer: StoreWriter | None) -> None:
-        if word == "gone":
-            raise self._gone()
-        if word != "made" and writer is not None:
-            epoch = number if word == "epoch" else writer.epoch
-            events = number if word == "events" else writer.events or 0
-            judge_writer(writer, epoch, events, number)
 
     def get(self, collection: str, key: str) -> Document | None:
         value = self._ask("read", lambda: self._redis.hget(self._hashes[collection], key))
@@ -140,6 +116,7 @@ class RedisStore(Noting):
             return None
         record = self._decoded(collection, key.encode(), value)
         if isinstance(record, Unreadable):
+            self._note(record)
             raise UnreadableError(str(record))
         return record[1]
 
@@ -174,19 +151,13 @@ class RedisStore(Noting):
         return page
 
     def _records(self, collection: str, rows: Any) -> Iterator[tuple[str, Document]]:  # noqa: ANN401 - pairs of bytes
-        for key, value in rows:
-            record = self._decoded(collection, key, value)
-            if not isinstance(record, Unreadable):
-                yield record
+        return self._noted(self._decoded(collection, key, value) for key, value in rows)
 
     def _decoded(self, collection: str, key: bytes, value: bytes) -> tuple[str, Document] | Unreadable:
-        """One record and its key, or what is wrong with it, which is noted."""
+        """One record and its key, or what is wrong with it."""
         known, body = value[:SUM_DIGITS], value[SUM_DIGITS:]
         is_whole = b"%08x" % checksum(collection, key, body) == known
-        record = decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
-        if isinstance(record, Unreadable):
-            self._note(record)
-        return record
+        return decoded(collection, key, body) if is_whole else Unreadable(collection, shown(key), ALTERED)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         if limit <= 0:
@@ -201,6 +172,22 @@ class RedisStore(Noting):
         record = Unreadable(AUDIT, str(number), ALTERED)
         self._note(record)
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
+
+    def snapshot(self) -> Snapshot:
+        """See `IdentifiedStore.snapshot`: Redis does nothing else for as long as it takes to read all of it."""
+
+        def together() -> list[Any]:
+            with self._redis.pipeline(transaction=True) as asked:
+                asked.hmget(self._head, ["id", "events"])
+                for name in ORDER:
+                    asked.hgetall(self._hashes[name])
+                return list(asked.execute())
+
+        (id_, events), *found = self._ask("read", together)
+        if id_ is None or id_.decode() != self.id or events is None:
+            raise self._gone()
+        rows = zip(ORDER, found, strict=True)
+        return Snapshot(int(events), {name: list(self._records(name, sorted(all_.items()))) for name, all_ in rows})
 
     def take_lines(self, lines: Sequence[AuditLine]) -> None:
         def add() -> None:
@@ -224,12 +211,6 @@ class RedisStore(Noting):
         if id_ is None or id_.decode() != self.id or number is None:
             raise self._gone()
         return int(number)
-
-    def check(self) -> None:
-        """Each commit and each reading of the version does: here it would be a round trip before each turn."""
-
-    def durability(self) -> Durability:
-        return self._durability
 
     def scrub(self) -> None:
         """See `Store.scrub`: Redis rewrites its file by itself once it has doubled."""
@@ -257,12 +238,6 @@ class RedisStore(Noting):
             return call()
         except (redis.RedisError, OSError) as error:
             raise StoreError(f"the store {self.address} could not be {deed}: {said(error)}") from error
-
-    def _gone(self) -> StoreError:
-        return StoreError(
-            f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
-            "kept: bring it back (its append-only file, a replica or a copy)"
-        )
 
 
 FIXES: Final = (

@@ -181,6 +181,18 @@ class Transaction:
         return bool(self.puts or self.deletes or self.audit or self.clears)
 
 
+class Snapshot(NamedTuple):
+    """What a store held at one moment.
+
+    Attributes:
+        events: Number of its newest event then: the log is only ever added to, so what it had can be read later.
+        documents: All documents by collection, in order of key.
+    """
+
+    events: int
+    documents: Mapping[str, Sequence[tuple[str, Document]]]
+
+
 class StoreWriter(NamedTuple):
     """Who commits, and what the store is taken to be.
 

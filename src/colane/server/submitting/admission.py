@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest, in_base_units, said_name, said_twice
+from colane.model import file_names
 from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import CheckpointContract, parse_contract
 from colane.model.hold import Hold, HoldKind
@@ -15,13 +16,13 @@ from colane.model.job import JobSpec
 from colane.model.job_fields import JOB_FIELDS, senseless
 from colane.model.phases import Array
 from colane.model.problem import Problem
+from colane.perf.shared_family import owned_problem
 from colane.server.http.problems import RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
 from colane.server.submitting.family import derive_family, name_of
 from colane.server.submitting.hardware import Hardware
 from colane.server.submitting.qos import with_preset
-from colane.server.submitting.shared_family import owned_problem
 from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue
 
@@ -42,6 +43,7 @@ class Admitted:
         holds: What keeps it from starting yet.
         is_singleton: Earlier jobs of its user and name must have ended.
         array: Its elements, where it is an array.
+        elements: Those of them, counted from 0, that wait for something of their own, each with that.
     """
 
     spec: JobSpec
@@ -50,6 +52,7 @@ class Admitted:
     holds: tuple[Hold, ...] = ()
     is_singleton: bool = False
     array: Array | None = None
+    elements: tuple[tuple[int, tuple[Hold, ...]], ...] = ()
 
     @property
     def ids(self) -> int:
@@ -119,6 +122,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks, ASKED: kept}
+    launch |= {name: said for name in ("output", "input") if (said := getattr(request, name))}
     if spec.sizes:
         launch["elastic"] = True
     if request.batch is not None:
@@ -169,6 +173,11 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
     problems = [found] if (found := owned_problem(request.family, request.user)) else []
     if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
+    for field in ("output", "input"):
+        flaw = file_names.problem(getattr(request, field) or "", is_array=request.array is not None)
+        problems += [] if flaw is None else [Problem(field, flaw)]
+    if request.array and request.output and not file_names.is_apart(request.output):
+        problems.append(Problem("output", "would be one file for all elements of the array: put %a or %j in its name"))
     told = senseless(dict(request), has_gpus=request.gpus != (0,))
     problems += [Problem(said_name(field, given), message) for field, message in told]
     return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)

@@ -20,12 +20,14 @@ class AskedCondition(NamedTuple):
         job: The job's id; 0 where it is counted back.
         back: Submissions of the owner between it and this one; None where the id is given.
         elements: Which of its elements are meant, where it is an array; None: the job, or the array, as a whole.
+        is_each: Each element of the array that waits waits for the one with its index.
     """
 
     on: DependsOn
     job: int
     back: int | None = None
     elements: Indexes | None = None
+    is_each: bool = False
 
 
 SINGLETON: Final = "singleton"
@@ -38,11 +40,15 @@ _WORDS: Final = {
     "afterany": DependsOn.ANY,
     "after": DependsOn.START,
 }
+EACH: Final = frozenset({"each", "aftercorr"})
 BACK: Final = "@"
 _COMMA: Final = re.compile(r",(?![^\[\]]*\])")
 _COLON: Final = re.compile(r":(?![^\[\]]*\])")
 _ELEMENTS: Final = re.compile(r"(?P<job>[^\[\]_]*)(\[(?P<indexes>[^\[\]]*)\]|_(?P<index>[0-9]+))?", re.ASCII)
-_FORM: Final = "ok:12, fail:12, any:12 or start:12, several with commas; @ is your last job, @~2 the one two before it"
+_FORM: Final = (
+    "ok:12, fail:12, any:12 or start:12, or each:12 of arrays, several with commas; @ is your last job, @~2 the "
+    "one two before it"
+)
 
 
 def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
@@ -60,6 +66,9 @@ def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
             is_singleton = True
             continue
         word, *jobs = _COLON.split(part)
+        if word.lower() in EACH and jobs:
+            found += [_each(job) for job in jobs]
+            continue
         on = _WORDS.get(word.lower()) if jobs else DependsOn.OK
         if on is None:
             raise ValueError(f"must be {_FORM}, got {part[:40]!r}")
@@ -68,6 +77,13 @@ def parse_asked(text: str) -> tuple[list[AskedCondition], bool]:
     if jobs_named > CONDITIONS_MAX:
         raise ValueError(f"must name at most {CONDITIONS_MAX} jobs, got {jobs_named}")
     return found, is_singleton
+
+
+def _each(text: str) -> AskedCondition:
+    asked = _one(DependsOn.OK, text)
+    if asked.elements is not None:
+        raise ValueError(f"each:{text} must name an array as a whole, as each:12")
+    return asked._replace(is_each=True)
 
 
 def _one(on: DependsOn, text: str) -> AskedCondition:

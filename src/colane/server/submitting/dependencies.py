@@ -61,7 +61,8 @@ class Dependencies:
         if not job.spec.after and not job.is_singleton:
             return job
         asked, is_singleton = parse_asked(job.spec.after) if job.spec.after else ([], False)
-        wanted = {one: None for each in asked for one in self._dependencies(each, job.spec.user)}
+        whole = [each for each in asked if not each.is_each]
+        wanted = {one: None for each in whole for one in self._dependencies(each, job.spec.user)}
         if is_singleton or job.is_singleton:
             wanted |= {Dependency(DependsOn.ANY, each): None for each in self._namesakes(job.spec)}
             if len(wanted) > CONDITIONS_MAX:
@@ -70,8 +71,37 @@ class Dependencies:
                 )
         holds = [Hold(HoldKind.AFTER, str(each), None, each) for each in wanted if self._is_open(each)]
         _demand_possible(wanted)
-        spec = replace(job.spec, after=",".join(map(str, wanted)))
-        return replace(job, spec=spec, holds=(*job.holds, *holds))
+        each_of_other = {JobId(self._meant(each, job.spec.user)): None for each in asked if each.is_each}
+        told = [*map(str, wanted), *(f"each:{other}" for other in each_of_other)]
+        spec = replace(job.spec, after=",".join(told))
+        elements = self._by_element(job, list(each_of_other))
+        return replace(job, spec=spec, holds=(*job.holds, *holds), elements=elements)
+
+    def _by_element(self, job: Admitted, others: Sequence[JobId]) -> tuple[tuple[int, tuple[Hold, ...]], ...]:
+        """What each element of an array waits for of others: that the one with its index has succeeded.
+
+        Raises:
+            ValueError: It is no array, or one of the others is none, or lacks an index, or one has failed already.
+        """
+        found: dict[int, list[Hold]] = {}
+        for other in others:
+            owner = self._array(other)
+            if job.array is None or owner.array is None:
+                lacks = "this job" if job.array is None else f"job {other}"
+                raise ValueError(f"each:{other} is of two arrays, and {lacks} is none: say ok:{other}")
+            if job.array.size > CONDITIONS_MAX:
+                raise ValueError(f"each:{other} is of at most {CONDITIONS_MAX} elements, got {job.array.size}")
+            mine, theirs = known(job.array), known(owner.array)
+            for ordinal in range(mine.size):
+                index = mine.index_of(ordinal)
+                place = theirs.ordinal_of(index)
+                if place is None:
+                    raise ValueError(f"array {other} has no element {index}: it has {owner.array.indexes}")
+                element = element_id(other, place)
+                wanted = Dependency(DependsOn.OK, element, element_of(other, owner.array, element))
+                if self._is_open(wanted):
+                    found.setdefault(ordinal, []).append(Hold(HoldKind.AFTER, str(wanted), None, wanted))
+        return tuple((ordinal, tuple(holds)) for ordinal, holds in sorted(found.items()))
 
     def _dependencies(self, asked: AskedCondition, user: str) -> Iterable[Dependency]:
         """The jobs that are meant, each with its condition: elements of an array have ids of their own.

@@ -53,6 +53,12 @@ def with_preset(request: JobRequest) -> JobRequest:
     return request.model_copy(update=values)
 
 
+def longest_s(qos: str) -> float | None:
+    """Return how long a job may run that is served so; None where that is not bounded."""
+    preset = PRESETS.get(qos)
+    return None if preset is None else preset.time_limit_max_s
+
+
 def _problems(request: JobRequest, preset: Preset) -> list[Problem]:
     name, found = request.qos, []
     if "priority" in request.model_fields_set:

@@ -54,7 +54,8 @@ class QuotaKeeper:
         return changes.submit(turn, jobs)
 
     def count(self, turn: Turn) -> None:
-        """Remember what was submitted in a turn that has become durable."""
+        """Remember what was submitted, and told of groups, in a turn that has become durable."""
+        self._told.update(turn.groups)
         for name, jobs in turn.submissions.items():
             self._submitted[name].extend([turn.now_s] * jobs)
 
@@ -83,8 +84,8 @@ class QuotaKeeper:
         names = self._quotas.of_system
         for user in sorted(users) if names else ():
             groups = tuple([name for name in names if name in self._groups.of(user)])
-            if groups != self._told.get(user, ()):
-                self._told[user] = groups
+            if groups != turn.groups.get(user, self._told.get(user, ())):
+                turn.groups[user] = groups
                 turn.events.append(GroupsSeen(user, groups))
 
     def forget_told(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from colane.api.jobs import (
@@ -26,11 +26,18 @@ from colane.api.jobs import (
     ThrottleObject,
     TimeSpentObject,
 )
-from colane.api.nodes import BandwidthWishObject, DesiredJobObject, GangObject, SaveObject, ShownNodeObject
+from colane.api.nodes import (
+    BandwidthUseObject,
+    BandwidthWishObject,
+    DesiredJobObject,
+    GangObject,
+    SaveObject,
+    ShownNodeObject,
+)
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
-from colane.model.bandwidth import Throttle
+from colane.model.bandwidth import BandwidthSample, Throttle
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
@@ -111,7 +118,7 @@ def job_view(
         "failures": job.totals.failures,
         **declared,
         "steps_total": steps_total,
-        **_placement(job.placement),
+        **place_view(job.placement),
         "throttle": None if job.throttle is None else _throttle(job.throttle),
         "state": JobState.RUNNING.value if any(one.placement for one in elements) else job.state.value,
         "elements": array_view(job, elements),
@@ -245,7 +252,8 @@ def _throttle(throttle: Throttle) -> ThrottleObject:
     }
 
 
-def _placement(placement: Placement | None) -> PlaceObject:
+def place_view(placement: Placement | None) -> PlaceObject:
+    """Return where a job runs, or would."""
     if placement is None:
         return {"node": None, "nodes": [], "gpus": [], "lanes": [], "booked_cores": []}
     return {
@@ -319,6 +327,7 @@ def node_view(
         "scheduler_version": own_version(),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
+        "bandwidth_use": None,
         "jobs": [
             _desired(job, place, record.node.name, nodes, memory, totals.get(job.id, job.effective.steps_total))
             for job, place in placed
@@ -345,6 +354,17 @@ def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Bandwidth
     if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
         return None
     return {"interval_s": contention.interval_s}
+
+
+BANDWIDTH_FRESH_S: Final = 60.0
+"""What was measured longer ago is not what is used now."""
+
+
+def bandwidth_view(seen: BandwidthSample | None, now_s: float) -> BandwidthUseObject | None:
+    """How much of its memory's bandwidth a node uses; None where that is not known."""
+    if seen is None or seen.used_ratio is None or not 0 <= now_s - seen.at_s <= BANDWIDTH_FRESH_S:
+        return None
+    return {"at_s": seen.at_s, "used_ratio": seen.used_ratio, "by": seen.by}
 
 
 def _desired(

@@ -113,7 +113,7 @@ def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[JobObject]:
 def view_of(driver: LiveDriver, job: Job) -> JobObject:
     """Return a live job as the API shows it."""
     read_model = driver.read_model
-    name, progress, length = read_model.model_of(job), driver.progress.get(job.id), kind_of(job.spec)
+    name, progress, length = read_model.model_of(job), driver.progress.get(job.id), kind_of(job.effective)
     steps, elements = read_model.lengths.get(length), read_model.elements_of(job.id) if job.array is not None else ()
     return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), steps, elements)
 

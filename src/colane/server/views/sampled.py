@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colane.api.samples import (
+    ClusterSamplesAnswer,
     DeviceSamplesObject,
     JobSamplesAnswer,
     NodeSamplesAnswer,
@@ -39,6 +40,26 @@ async def node(
         "step_s": float(shown.step_s),
         "devices": [_device(index, columns) for index, columns in sorted(found.items())],
         "now": [device_use_object(use) for use in samples.devices_now(name, now_s)],
+    }
+
+
+async def cluster(
+    samples: SampleKeeper, now_s: float, last_s: float, until_s: float | None, *, with_jobs: bool
+) -> ClusterSamplesAnswer:
+    """Return what there was in the cluster over the last time before `until_s`, now where it is None."""
+    end_s = now_s if until_s is None else min(until_s, now_s)
+    shown = window(end_s - last_s, end_s, now_s)
+    columns = await samples.cluster(shown)
+    hidden: list[float | None] = [None] * len(columns["running"])
+    return {
+        "start_s": float(shown.start_s),
+        "step_s": float(shown.step_s),
+        "devices": _values(columns["devices"]),
+        "working": _values(columns["working"]),
+        "sharing": _values(columns["sharing"]),
+        "running": _values(columns["running"]) if with_jobs else hidden,
+        "waiting": _values(columns["waiting"]) if with_jobs else hidden,
+        "busy_ratio": _values(columns["busy_ratio"]),
     }
 
 

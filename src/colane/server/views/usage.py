@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
+
+import numpy as np
 
 from colane.api.records import UsageObject
 from colane.model.arrays import number_of
 from colane.model.job import Job, JobState
+from colane.server.samples.keeper import SampleKeeper
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, Document, Store
 from colane.server.store.unreadable import readable
+from colane.server.views.sampled import Times, window_of
 from colane.server.writer.board import ReadModel
 
 PAGE_ROWS: Final = 500
@@ -63,6 +69,7 @@ class Usage:
             "running": self.running,
             "gpus": self.gpus,
             "waiting": self.waiting,
+            "gpu_busy_ratio": None,
         }
 
 
@@ -89,6 +96,36 @@ def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> 
         else:
             one.waiting += number_of(job.array.pending)
     return [one.shown() for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
+
+
+LAST_JOBS: Final = 300
+"""Of the last so many jobs that held GPUs it is told how they used them: each is a read of the samples."""
+
+
+async def busy_ratios(
+    store: Store, read_model: ReadModel, samples: SampleKeeper, since_s: float, now_s: float
+) -> dict[str, float]:
+    """Return the part of the time of their GPUs in which each user's last jobs used them, where that is known.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    live = [(job, _present_s(job, now_s)) for job in list(read_model.jobs.values()) if job.gpus_held]
+    ended = await asyncio.to_thread(lambda: list(islice(_ended_since(store, since_s), LAST_JOBS)))
+    sums: dict[str, tuple[float, float]] = {}
+    for job, ran_s in [*live[-LAST_JOBS:], *ended][:LAST_JOBS]:
+        if job.gpu_count and ran_s > 0:
+            columns = await samples.job(job.id, window_of(now_s, Times(job.first_start_s, job.end_s)))
+            known = columns["busy_ratio"][~np.isnan(columns["busy_ratio"])]
+            used, held = sums.get(job.spec.user, (0.0, 0.0))
+            if known.size:
+                own = gpu_s(job, ran_s)
+                sums[job.spec.user] = used + own * float(known.mean()), held + own
+    return {user: round(used / held, 4) for user, (used, held) in sums.items() if held > 0}
+
+
+def _present_s(job: Job, now_s: float) -> float:
+    return 0.0 if job.start_s is None else max(0.0, now_s - job.start_s)
 
 
 def _ended_since(store: Store, since_s: float) -> Iterable[tuple[Job, float]]:

@@ -1,1 +1,1 @@
-"""Room for pages of the scheduler that people look at. Empty yet."""
+"""The page that people look at, in `static`: files that a browser takes as they are, without a build step."""

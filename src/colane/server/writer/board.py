@@ -110,7 +110,6 @@ class ReadModel:
         nodes: Nodes by name, lost ones included, in order of first registration.
         on_node: Live jobs that hold GPUs of a node, in order of id.
         counters: See `Counters`.
-        hardware: What all nodes have, for judging requests.
         tokens: Tokens by digest.
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
         elements: Elements that are live jobs, by their array; live arrays alone.
@@ -122,10 +121,17 @@ class ReadModel:
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     on_node: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    hardware: Hardware = field(default_factory=Hardware)
     tokens: dict[str, TokenRecord] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
+    _hardware: Hardware | None = None
+
+    @property
+    def hardware(self) -> Hardware:
+        """What all nodes have, for judging requests; made when it is asked for, as most turns ask for none."""
+        if self._hardware is None:
+            self._hardware = Hardware(known.node for known in self.nodes.values())
+        return self._hardware
 
     def array_with(self, job_id: int) -> Job | None:
         """Return the live array one of whose elements has an id; None where there is none."""
@@ -177,16 +183,29 @@ class ReadModel:
         for node in _held_nodes(job):
             self.on_node.setdefault(node, set()).add(job.id)
 
+    def drop_job(self, job_id: JobId) -> None:
+        """Forget a job that has ended."""
+        job = self.jobs.pop(job_id, None)
+        if job is None:
+            return
+        for node in _held_nodes(job):
+            self.on_node[node].discard(job_id)
+        self.model_names.pop(job_id, None)
+        self.attempts.pop(job_id, None)
+        self.elements.pop(job_id, None)
+        if job.element is not None:
+            self.elements.get(job.element.array, {}).pop(job_id, None)
+
     def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
         """Take new values of nodes and drop others."""
-        changed = False
         for known in records:
-            self.nodes[known.node.name] = known
-            changed = True
+            name, before = known.node.name, self.nodes.get(known.node.name)
+            self.nodes[name] = known
+            if before is None or before.node is not known.node:  # most records are new for their jobs' sake
+                self._hardware = None
         for name in removed:
-            changed = self.nodes.pop(name, None) is not None or changed
-        if changed:
-            self.hardware = Hardware(known.node for known in self.nodes.values())
+            if self.nodes.pop(name, None) is not None:
+                self._hardware = None
 
     def put_tokens(self, changed: Mapping[str, TokenRecord | None]) -> None:
         """Take new tokens, and drop those that are None."""
@@ -235,8 +254,32 @@ def encode_live(job: Job, model_name: str | None, attempts: tuple[AttemptRecord,
     return {**documents.encode_job(job), "model_name": model_name, "attempts": ATTEMPTS.write(attempts)}
 
 
-def read_board(store: Store) -> ReadModel:
-    """Read everything back.
+Live = tuple[Job, str | None, tuple[AttemptRecord, ...]]
+
+
+class LiveMemo:
+    """Decodes live jobs, and knows again what it has decoded: most of a long queue is the same at the next reading."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Mapping[str, Any], Live]] = {}
+        self._seen: dict[int, tuple[Mapping[str, Any], Live]] = {}
+
+    def __call__(self, body: Mapping[str, Any]) -> Live:
+        """Return what `decode_live` does."""
+        number = body.get("id")
+        known = self._known.get(number) if isinstance(number, int) else None
+        if known is None or known[0] != body:
+            known = (body, decode_live(body))
+        self._seen[known[1][0].id] = known
+        return known[1]
+
+    def forget_others(self) -> None:
+        """Keep what was seen since this was last called."""
+        self._known, self._seen = self._seen, {}
+
+
+def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None = None) -> ReadModel:
+    """Read everything back; live jobs by `decode` where one is given.
 
     Raises:
         StoreError: The store cannot be read.
@@ -249,7 +292,7 @@ def read_board(store: Store) -> ReadModel:
     tokens = readable(store, TOKENS, store.read_all(TOKENS), TOKEN.read)
     read_model.tokens.update((token.digest, token) for token in tokens)
     queues = (SUBMITTED_JOBS, ASSIGNED_JOBS)
-    live = [one for name in queues for one in readable(store, name, store.read_all(name), _live)]
+    live = [one for name in queues for one in readable(store, name, store.read_all(name), decode or decode_live)]
     for job, model_name, attempts in sorted(live, key=lambda one: one[0].id):
         read_model.put_job(job)
         if model_name is not None:
@@ -259,7 +302,8 @@ def read_board(store: Store) -> ReadModel:
     return read_model
 
 
-def _live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[AttemptRecord, ...]]:
+def decode_live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[AttemptRecord, ...]]:
+    """Return a live job, its built-in model and its attempts, of `encode_live`."""
     return documents.decode_job(body), body.get("model_name"), ATTEMPTS.read(body.get("attempts", ()))
 
 
@@ -268,8 +312,8 @@ def _steps(body: Mapping[str, Any]) -> int:
 
 
 DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
-    SUBMITTED_JOBS: _live,
-    ASSIGNED_JOBS: _live,
+    SUBMITTED_JOBS: decode_live,
+    ASSIGNED_JOBS: decode_live,
     FINISHED_JOBS: lambda body: documents.decode_job(body["job"]),
     NODES: decode_record,
     TOKENS: TOKEN.read,

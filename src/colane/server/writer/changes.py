@@ -68,7 +68,7 @@ def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
         turn.next_job_id += job.ids
         ids.append(job_id)
         turn.admitted[job_id] = job
-        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array))
+        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array, job.elements))
     return ids
 
 
@@ -212,7 +212,7 @@ def _node(body: NodeBody) -> Node:
 def _gpu(body: GpuBody | str, node: str) -> Gpu:
     if isinstance(body, str):
         return Gpu(index=int(body), uuid=f"{node}-{int(body)}", type=UNKNOWN_TYPE, memory_bytes=0)
-    return Gpu(**{**body.model_dump(), "cores": tuple(body.cores)})
+    return Gpu(**{**body.__dict__, "cores": tuple(body.cores)})
 
 
 def remove_nodes(turn: Turn) -> list[str]:
@@ -326,6 +326,17 @@ def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
             turn.events.append(Progressed(job.id, body.attempt, progress, name))
 
 
+def has_stepped(turn: Turn, name: str, body: ReportBody) -> bool:
+    """Whether a job has made steps since it was last heard of: then a report has news, whatever else it says."""
+    for told in body.jobs:
+        if told.progress is None or told.phase != "launched" or _believed(turn, name, told.id, told.attempt) is None:
+            continue
+        known = turn.progress.get(JobId(told.id))
+        if known is None or known.steps != told.progress.steps:
+            return True
+    return False
+
+
 def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
     job = turn.read_model.jobs.get(JobId(job_id))
     if job is None or job.attempt != attempt or job.placement is None or node not in job.placement.nodes:
@@ -383,7 +394,7 @@ def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str,
 
 def to_progress(body: ProgressBody) -> Progress:
     """Return the sample in the model's type."""
-    return Progress(**body.model_dump())
+    return Progress(**body.__dict__)  # it is flat; an agent says as much of each job with every report
 
 
 def declare(turn: Turn, body: ProfileBody) -> None:

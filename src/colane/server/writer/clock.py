@@ -93,6 +93,10 @@ class ServiceClock:
         else:
             self._now_s = max(self._now_s, mark.now_s)
 
+    def go_on(self, now_s: float) -> None:
+        """Go on from the time that another machine's scheduler has just written, whatever the wall clock here says."""
+        self._now_s, self._steady_s, self._wall_s = now_s, self._clocks.steady(), self._clocks.wall()
+
     def now(self) -> float:
         """Return the service's time."""
         steady_s, wall_s = self._clocks.steady(), self._clocks.wall()

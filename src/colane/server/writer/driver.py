@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from colane.perf.config import PerfConfig
 from colane.policyfiles.guard import GuardedPolicy
 from colane.server.http.feed import Feed
 from colane.server.http.problems import RefusedError
+from colane.server.metrics.meters import Meters
+from colane.server.nodes.behind import WAITS
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
 from colane.server.store.ledger import LedgerEntry, compose, put_clock
@@ -45,16 +48,16 @@ from colane.server.store.store import (
     Document,
     Store,
     StoreError,
-    StoreWriter,
     Transaction,
 )
 from colane.server.store.unreadable import get_readable, judge, readable
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.submitting.submission import launch_key
 from colane.server.views.jobs_and_nodes import MemoryView
-from colane.server.writer.board import ReadModel, read_board
+from colane.server.writer.board import LiveMemo, ReadModel, read_board
 from colane.server.writer.boundary import FaultLog
-from colane.server.writer.clock import ServiceClock
+from colane.server.writer.clock import ServiceClock, since_boot_s
+from colane.server.writer.lead import Lead
 from colane.server.writer.notifier import Notifier
 from colane.server.writer.reads import NotReadError, Reads
 from colane.server.writer.turn import Turn
@@ -68,12 +71,16 @@ AGAIN_MIN_S: Final = 0.1
 EVENTS_PER_TURN_MAX: Final = 20_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
 
+WAIT_LOOK_S: Final = 0.02
+
 PROBE_S: Final = 10.0
 """The store is written to at least this often, so that health tells of a full disk before a request meets it."""
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 Prepare = Callable[[Turn], Answer]
+Demand = Callable[[Turn], Awaitable[None]]
+"""Judges a turn that has one request alone, before anything is done; raises what that request is refused with."""
 
 
 @dataclass(slots=True)
@@ -85,6 +92,8 @@ class _Waiting:
         future: Where its answer is waited for.
         answer: What it is told once the turn is durable.
         is_suspect: It was in a turn that raised: it gets a turn of its own.
+        demand: What must hold in its turn; it gets one of its own.
+        ask: It is only tried: this is asked of the turn it would be in, and nothing is done.
     """
 
     prepare: Prepare[Any]
@@ -92,6 +101,8 @@ class _Waiting:
     reads: Sequence[tuple[str, str]] = ()
     answer: Any = None
     is_suspect: bool = False
+    demand: Demand | None = None
+    ask: Callable[[Turn], Any] | None = None
 
 
 class _CoreError(Exception):
@@ -102,7 +113,7 @@ class _CoreError(Exception):
         self.cause = cause
 
 
-class _Read(NamedTuple):
+class ReadBack(NamedTuple):
     """What the store holds: its version, its newest event, the board, and the core's state made from it."""
 
     version: int
@@ -118,10 +129,12 @@ class Timing:
     Attributes:
         tick_s: The core is asked at least this often.
         clock: The service's time.
+        lead_clock: By which it is known how long this scheduler leads.
     """
 
     tick_s: float
     clock: ServiceClock
+    lead_clock: Callable[[], float] = since_boot_s
 
 
 @dataclass(slots=True)
@@ -138,9 +151,13 @@ class LiveDriver:
         read_model: What is durable, for readers.
         config: Settings of the core.
         keeper: Refuses what users submit beyond their limits.
-        epoch: Of this start, by which the store knows the only writer.
+        decode: Of live jobs, where it is other than the board's own.
+        waits_for: Says why nothing may be changed yet; empty where all may.
+        lease_s: How long it leads without having written; None where no other may take over.
+        lead: By which the store knows the only writer.
         problem: Why nothing can be written at present, None while all is well.
         faults: Of the scheduler itself, met by requests.
+        meters: What is counted of its work.
     """
 
     store: Store
@@ -152,9 +169,11 @@ class LiveDriver:
     read_model: ReadModel = field(default_factory=ReadModel)
     config: CoreConfig = field(default_factory=CoreConfig)
     keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
-    epoch: int = 0
+    lead: Lead = field(init=False)
+    lease_s: float | None = None
+    waits_for: Callable[[], str] = str
+    decode: LiveMemo | None = None
     _core: Core | None = None
-    _store_version: int = 0
     _queue: deque[_Waiting] = field(default_factory=deque)
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -165,6 +184,15 @@ class LiveDriver:
     _timer_s: float | None = None
     _knows_groups: bool = False
     faults: FaultLog = field(default_factory=FaultLog)
+    meters: Meters = field(default_factory=Meters)
+
+    def __post_init__(self) -> None:
+        self.lead = Lead(self.store, self.lease_s, self.timing.lead_clock)
+
+    @property
+    def epoch(self) -> int:
+        """Of this start."""
+        return self.lead.epoch
 
     def load(self) -> None:
         """Read everything back from the store.
@@ -173,21 +201,32 @@ class LiveDriver:
             StoreError: The store cannot be read, or lacks what the service may not do without.
         """
         self._core = None
-        self._take_over(self._read_back())
+        self.take_over(self.read_back())
 
-    def _read_back(self) -> _Read:
+    def read_back(self) -> ReadBack:
+        """Read everything, for `take_over`; to be called in a thread where the loop runs.
+
+        Raises:
+            StoreError: The store cannot be read, has gone back, or changes meanwhile.
+        """
+        with self.lead.reading():
+            found = self._read_back()
+            self.lead.version = found.version
+            return found
+
+    def _read_back(self) -> ReadBack:
         version = self._judged_version()
         judge(self.store)
         last_number = self.store.last_audit_number()
-        read_model = read_board(self.store)
+        read_model = read_board(self.store, self.decode)
         state = restore_state(self.store, read_model, self.config)
         judge(self.store)
         if self._judged_version() != version:  # what was read may be of two moments
             raise ConflictError("the store has changed while it was read: it is read anew")
-        return _Read(version, last_number, read_model, state)
+        return ReadBack(version, last_number, read_model, state)
 
-    def _take_over(self, found: _Read) -> None:
-        self._store_version = found.version
+    def take_over(self, found: ReadBack) -> None:
+        """Go on from what was read."""
         self.feed.catch_up(found.last_number)
         self.read_model = found.read_model
         self._core = Core(self.decider, found.state, self.config)
@@ -198,9 +237,9 @@ class LiveDriver:
     def _judged_version(self) -> int:
         """The store's version, which never goes back."""
         version = self.store.version()
-        if version < self._store_version:
+        if version < self.lead.version:
             raise StoreError(
-                f"the store has gone back from version {self._store_version} to {version} (a copy was put back, or a "
+                f"the store has gone back from version {self.lead.version} to {version} (a copy was put back, or a "
                 "replica that lagged has taken over): bring back the one that is ahead; or restart the "
                 "scheduler on what is there, which ends jobs that it does not know"
             )
@@ -258,22 +297,40 @@ class LiveDriver:
         """Return the service's time; it never goes back."""
         return self.timing.clock.now()
 
-    async def change(self, prepare: Prepare[Answer], reads: Sequence[tuple[str, str]] = ()) -> Answer:
+    async def change(
+        self, prepare: Prepare[Answer], reads: Sequence[tuple[str, str]] = (), demand: Demand | None = None
+    ) -> Answer:
         """Put a request into the next turn and return its answer once everything of it is durable.
 
         Args:
             prepare: Adds what it asks for to a turn.
             reads: Documents, by collection and key, that it is known to ask the store for.
+            demand: What must hold in its turn, of which it is the only request then.
 
         Raises:
-            RefusedError: What `prepare` refuses, and 503 when the store cannot be written.
+            RefusedError: What `prepare` or `demand` refuses, and 503 when the store cannot be written.
         """
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._put(_Waiting(prepare, future, reads, demand=demand))
+        return await future
+
+    async def trial(self, prepare: Prepare[Any], ask: Callable[[Turn], Answer]) -> Answer:
+        """Let a request add to a turn that is never taken, and return what is asked of it.
+
+        It is asked between two steps of the core, when core and board are in step; it must not wait for anything.
+
+        Raises:
+            RefusedError: What `prepare` refuses, and 503 when the store cannot be read.
+        """
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._put(_Waiting(prepare, future, ask=ask))
+        return await future
+
+    def _put(self, waiting: _Waiting) -> None:
         if self._stopping:
             raise RefusedError.because(503, "the scheduler is stopping")
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(prepare, future, reads))
+        self._queue.append(waiting)
         self._wake.set()
-        return await future
 
     async def run(self) -> None:
         """Take turns until `stop`; another exception from here is a bug that no request brought: the process ends.
@@ -309,6 +366,10 @@ class LiveDriver:
         self._wake.clear()
 
     async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
+        self.lead.lives()
+        if waits := self.waits_for():
+            await self._wait(loop, waits)
+            return
         if not await self._is_usable(loop, committer):
             self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
             self._next_tick_steady_s = loop.time() + self.timing.tick_s
@@ -320,9 +381,9 @@ class LiveDriver:
             entry = self._compose(turn, outcome, launches)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
-                writer = StoreWriter(self.epoch, self.feed.last_number, self._store_version)
-                last = await loop.run_in_executor(committer, self.store.commit, transaction, writer)
-                self._store_version += 1
+                began_s = loop.time()
+                last = await loop.run_in_executor(committer, self.lead.commit, transaction, self.feed.last_number)
+                self.meters.commits.add(loop.time() - began_s)
                 self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
                 self._tell(entry, outcome, last)
@@ -340,7 +401,9 @@ class LiveDriver:
 
     def _decide(self, turn: Turn) -> Outcome:
         try:
+            began_s = time.perf_counter()
             outcome = self.core.step(turn.events, turn.now_s)
+            self.meters.decisions.add(time.perf_counter() - began_s)
             self._timer_s = outcome.wake_s
             if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
                 self._timer_s = turn.now_s + AGAIN_MIN_S
@@ -396,6 +459,14 @@ class LiveDriver:
         clock, reads = self.timing.clock.mark(now_s), Reads(self.store)
         return Turn(self.read_model, now_s, next_id, self.progress, clock, reads)
 
+    async def _wait(self, loop: asyncio.AbstractEventLoop, why: str) -> None:
+        """Take no turn yet; who asks waits a little for what will soon be, and is refused what may take long."""
+        if why == WAITS and not self._stopping:
+            await asyncio.sleep(WAIT_LOOK_S)
+            return
+        self._fail_all(why)
+        self._next_tick_steady_s = loop.time() + self.timing.tick_s
+
     async def _gather(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn:
         turn = self._new_turn()
         if wanted := [each for waiting in self._queue for each in waiting.reads]:
@@ -403,9 +474,11 @@ class LiveDriver:
         while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
             if self._queue[0].is_suspect and self._taken:
                 break
+            if self._queue[0].demand is not None and (self._taken or self._is_behind(loop)):
+                break
             turn = await self._take(turn, self._queue.popleft(), loop, committer)
-            if self._taken and self._taken[-1].is_suspect:
-                return turn  # without time and groups: what raises now is the request's own doing
+            if self._taken and (self._taken[-1].is_suspect or self._taken[-1].demand is not None):
+                return turn  # without time and groups: what raises now, or was judged, is the request's own doing
         if not self._knows_groups:
             self._knows_groups = True
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
@@ -415,15 +488,28 @@ class LiveDriver:
             self._add_time(turn)
         return turn
 
+    def _is_behind(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the core is to be told of time or groups first: what is judged then stands alone in its turn."""
+        return not self._knows_groups or loop.time() >= self._next_tick_steady_s
+
     async def _take(
         self, turn: Turn, waiting: _Waiting, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
     ) -> Turn:
         """Put a request into a turn, and return it, or the turn to go on with in its place."""
+        if waiting.ask is not None:
+            turn_tried = Turn(self.read_model, turn.now_s, self.read_model.counters.next_job_id, self.progress)
+            turn_tried.reads = turn.reads
+            await self._try(turn_tried, waiting, waiting.ask, loop, committer)
+            return turn
         before = turn.size
         try:
             waiting.answer = await _prepared(turn, waiting, loop, committer)
+            if waiting.demand is not None:
+                await waiting.demand(turn)
         except RefusedError as refused:
             _refuse(waiting, refused)
+            if waiting.demand is not None:  # what it has added stays undone; nothing else is in its turn
+                return self._new_turn()
         except StoreError as error:
             _refuse(waiting, RefusedError.of(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
@@ -435,6 +521,23 @@ class LiveDriver:
             self._taken.append(waiting)
         return turn
 
+    async def _try(
+        self, turn: Turn, waiting: _Waiting, ask: Callable[[Turn], Any], loop: asyncio.AbstractEventLoop,
+        committer: ThreadPoolExecutor,
+    ) -> None:  # fmt: skip
+        """Answer a request that is only tried."""
+        try:
+            await _prepared(turn, waiting, loop, committer)
+            waiting.answer = ask(turn)
+        except RefusedError as refused:
+            _refuse(waiting, refused)
+        except StoreError as error:
+            _refuse(waiting, RefusedError.of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            _refuse(waiting, self.faults.refuse(error))
+        else:
+            _resolve(waiting)
+
     def _add_time(self, turn: Turn) -> None:
         live = [name for name, record in self.read_model.nodes.items() if record.leased and not record.lost]
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
@@ -444,6 +547,7 @@ class LiveDriver:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
 
     def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
+        self.meters.count(entry.jobs, self.read_model.jobs)
         entry.apply(self.read_model)
         self.feed.publish(last_number, entry.transaction.audit)
         nodes = (self.read_model.nodes.get(name) for name in outcome.nodes)
@@ -467,12 +571,12 @@ class LiveDriver:
     async def _read_anew(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> bool:
         self._core = None
         try:
-            found = await loop.run_in_executor(committer, self._read_back)
+            found = await loop.run_in_executor(committer, self.read_back)
         except StoreError as error:
             self._note(error)
             self._timer_s = None
             return False
-        self._take_over(found)
+        self.take_over(found)
         return True
 
     def _reload(self) -> bool:

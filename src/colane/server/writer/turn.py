@@ -50,6 +50,7 @@ class Turn:
         deletes: Single documents to remove beside those that the outcome gives.
         answers: First answers by idempotency key.
         submissions: How many jobs were submitted, by name of the limit that counts them.
+        groups: Of which groups of the system users are, of whom the core is told in this turn.
         audit: Lines beside those that the outcome gives.
     """
 
@@ -74,6 +75,7 @@ class Turn:
     deletes: list[Delete] = field(default_factory=list)
     answers: dict[str, Body] = field(default_factory=dict)
     submissions: Counter[str] = field(default_factory=Counter)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
 
     @property

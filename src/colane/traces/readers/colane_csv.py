@@ -6,6 +6,7 @@ import csv
 import gzip
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,6 +17,7 @@ from colane.model.job import JobId, JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless
 from colane.model.sizes import describe_sizes, parse_sizes
 from colane.traces import cells
+from colane.traces.conditions import parse_conditions, problem
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import Sheet, read_sheet
@@ -70,6 +72,11 @@ def _one(of: type[StrEnum], text: str) -> StrEnum:
     return of(word)
 
 
+def _conditions(text: str) -> str:
+    parse_conditions(text)
+    return text
+
+
 def _of(field: JobField) -> Callable[[TraceJob], Any]:
     return lambda job: getattr(job.spec, field.name)
 
@@ -92,6 +99,8 @@ OF_TRACES: Final = (
            lambda job: job.spec.family),
     Column("held_s", "seconds", "how long after its submission it may not start, held by its owner", 0.0,
            cells.seconds, lambda job: job.held_s),
+    Column("after", "text", "what others must have done before it starts: `ok:ID`, `any:ID`, `fail:ID` or `start:ID`, "
+           "several with commas", "", _conditions, lambda job: job.after),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
 """Columns that say what no job request does, or say it otherwise."""
@@ -138,7 +147,28 @@ def read(path: Path, text: str, options: Options) -> Workload:
         return _job(id_, names[row], submit_s, values, labels[row], sheet.lines[row])
 
     keep = options._replace(keep_cpu_only=True)  # a 0 there asks for such a job
-    return assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, keep)
+    return _ordered(assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, keep), options)
+
+
+def _ordered(workload: Workload, options: Options) -> Workload:
+    """Judge what jobs wait for; where bad rows may be skipped, a job does not wait for what is none.
+
+    Raises:
+        TraceError: There is no such job, or it is not submitted before.
+    """
+    if not any(job.after for job in workload.jobs):
+        return workload
+    ids, jobs, bad = {job.spec.name: job.id for job in workload.jobs}, list(workload.jobs), list(workload.bad_rows)
+    for position, job in enumerate(jobs):
+        message = problem(job, ids)
+        if message is None:
+            continue
+        error = TraceError(workload.source, message, line=job.line, column="after")
+        if not options.skip_bad_rows:
+            raise error
+        jobs[position] = replace(job, after="")
+        bad.append(str(error))
+    return replace(workload, jobs=tuple(jobs), bad_rows=tuple(bad))
 
 
 def write(workload: Workload, path: Path) -> None:
@@ -201,4 +231,5 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
         outcome=values["outcome"], line=line, held_s=values["held_s"],
+        after=values["after"],
     )  # fmt: skip

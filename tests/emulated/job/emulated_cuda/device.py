@@ -15,8 +15,8 @@ import json
 import mmap
 import os
 import struct
+import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +28,8 @@ HOME_ENV = "EMULATED_CUDA"
 
 PAGE_BYTES = 8192
 SLOTS_OFFSET, SLOTS = 64, 128
+TOTAL_OFFSET = 24
+"""Where the page says how much memory there is."""
 _HEAD = struct.Struct("=dQQ")
 """When its last kernel ends, whether it is lost (1), nanoseconds of kernels so far."""
 _SLOT = struct.Struct("=QQQQ")
@@ -76,7 +78,8 @@ def make(home: Path, *kinds: Kind) -> None:
     home.mkdir(parents=True, exist_ok=True)
     (home / "gpus.json").write_text(json.dumps([asdict(kind) for kind in kinds]))
     for kind in kinds:
-        (home / kind.uuid).write_bytes(bytes(PAGE_BYTES))
+        head = bytes(TOTAL_OFFSET) + kind.total_bytes.to_bytes(8, sys.byteorder)
+        (home / kind.uuid).write_bytes(head.ljust(PAGE_BYTES, b"\0"))
 
 
 def kinds_of(home: Path) -> list[Kind]:
@@ -114,7 +117,7 @@ class Gpu:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def reserve(self, ready_s: float, kernel_s: float) -> Span:
+    def reserve(self, ready_s: float, kernel_s: float, launched_s: float) -> Span:
         """Give a kernel its time, not before its stream is ready.
 
         Raises:
@@ -124,10 +127,9 @@ class Gpu:
             free_s, is_lost, busy_ns = _HEAD.unpack_from(self._map)
             if is_lost:
                 raise LostError(self.kind.uuid)
-            now_s = time.monotonic()
             one_at_a_time = self.kind.sharing != "mps"
-            began_s = max(now_s, ready_s, free_s if one_at_a_time else 0.0)
-            span = Span(now_s, began_s, began_s + kernel_s)
+            began_s = max(launched_s, ready_s, free_s if one_at_a_time else 0.0)
+            span = Span(launched_s, began_s, began_s + kernel_s)
             _HEAD.pack_into(self._map, 0, max(free_s, span.ended_s), 0, busy_ns + int(kernel_s * 1e9))
         return span
 

@@ -10,26 +10,66 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import collectives, data_parallel
 from .device import HOME_ENV, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
 
 CYCLES_PER_S = 1e9
 BLOCK_BYTES = 2 * 1024**2
 _CUDA_TYPE = 1
+Meets = Callable[[float, bool], float | None]
+"""From when a rank's stream comes to a collective, and whether to wait for the others, to when all have."""
 
 
 class Stream:
-    """Work of one process in order: when it is all done."""
+    """Work of one process in order.
+
+    Attributes:
+        later: What was launched behind a collective to which not all ranks have come: it has no time yet. Each tries
+            to get its time, waiting if that is wanted, and says whether it has.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.ready_s = 0.0
         self.graph: list[float] | None = None
+        self.later: deque[Callable[[bool], bool]] = deque()
+        self._alone = threading.RLock()
+        self._ready_s = 0.0
+
+    @property
+    def ready_s(self) -> float:
+        """When all that was launched is done; waits until that is known."""
+        self.has_times(block=True)
+        return self._ready_s
+
+    @ready_s.setter
+    def ready_s(self, ready_s: float) -> None:
+        self._ready_s = ready_s
+
+    def has_times(self, *, block: bool = False) -> bool:
+        """Whether all that was launched has its time by now."""
+        with self._alone:
+            while self.later:
+                if not self.later[0](block):
+                    return False
+                self.later.popleft()
+        return True
+
+    def is_done(self) -> bool:
+        """Whether nothing is under way."""
+        return self.has_times() and time.monotonic() >= self._ready_s
+
+    def put(self, work: Callable[[bool], bool]) -> None:
+        """Give work its time, or keep it for later."""
+        with self._alone:
+            if not self.has_times() or not work(False):
+                self.later.append(work)
 
 
 class Device:
@@ -38,10 +78,10 @@ class Device:
     def __init__(self, number: int, gpu: Gpu) -> None:
         self.number, self.gpu = number, gpu
         self.streams: dict[int, Stream] = {0: Stream(self)}
-        self.current = 0
         self.has_context = False
         self.allocated = self.allocated_peak = self.reserved = self.reserved_peak = 0
         self._under_way: deque[float] = deque()
+        self._alone = threading.Lock()
 
     def use(self) -> None:
         """Make the context."""
@@ -49,26 +89,49 @@ class Device:
             self._hold(0)
             self.has_context = True
 
-    def launch(self, stream: Stream, kernel_s: float, label: str = "") -> None:
-        """Launch a kernel, once fewer are under way than may be; or put it into the graph that is captured."""
+    def launch(self, stream: Stream, kernel_s: float, label: str = "", meets: Meets | None = None) -> None:
+        """Launch a kernel, once fewer are under way than may be; or put it into the graph that is captured.
+
+        Args:
+            stream: Where.
+            kernel_s: How long it runs.
+            label: For the log.
+            meets: Says when the other ranks have come to it, of a collective.
+        """
         self.use()
         if stream.graph is not None:
             stream.graph.append(kernel_s)
             return
         while True:
             now_s = time.monotonic()
-            while self._under_way and self._under_way[0] <= now_s:
-                self._under_way.popleft()
-            if len(self._under_way) < self.gpu.kind.run_ahead:
-                break
-            time.sleep(max(0.0, self._under_way[0] - now_s))
-        try:
-            span = self.gpu.reserve(stream.ready_s, kernel_s)
-        except LostError as error:
-            raise _state.error("CUDA error: GPU is lost") from error
-        stream.ready_s = span.ended_s
-        self._under_way.append(span.ended_s)
-        _state.note("kernel", self.gpu.kind.uuid, span, label)
+            with self._alone:
+                while self._under_way and self._under_way[0] <= now_s:
+                    self._under_way.popleft()
+                first_s = self._under_way[0] if self._under_way else None
+                if len(self._under_way) + len(stream.later) < self.gpu.kind.run_ahead:
+                    break
+            if first_s is not None:
+                wait_until(first_s)
+            else:
+                stream.has_times(block=True)
+
+        def run(block: bool) -> bool:
+            ready_s: float | None = stream._ready_s
+            if meets is not None:
+                ready_s = meets(max(now_s, stream._ready_s), block)
+            if ready_s is None:
+                return False
+            try:
+                span = self.gpu.reserve(ready_s, kernel_s, now_s)
+            except LostError as error:
+                raise _state.error("CUDA error: GPU is lost") from error
+            stream.ready_s = span.ended_s
+            with self._alone:
+                self._under_way.append(span.ended_s)
+            _state.note("kernel", self.gpu.kind.uuid, span, label)
+            return True
+
+        stream.put(run)
 
     def synchronize(self) -> None:
         """Wait for all streams."""
@@ -110,6 +173,14 @@ class Device:
             raise _state.error("CUDA error: GPU is lost") from error
 
 
+class _Here(threading.local):
+    """What each thread has chosen: a GPU, and a stream of each."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.streams: dict[int, int] = {}
+
+
 class _State:
     """Emulated CUDA of this process; a child that is forked before any use of it has its own."""
 
@@ -118,7 +189,7 @@ class _State:
         self.reset()
 
     def reset(self) -> None:
-        self.here = 0
+        self.here = _Here()
         self.pid = os.getpid()
         self.counts: Counter[str] = Counter()
         self._devices: list[Device] | None = None
@@ -149,11 +220,15 @@ class _State:
             self._log = None
 
     def device(self, number: int | None = None) -> Device:
-        return self.devices[self.here if number is None or number < 0 else number]
+        return self.devices[self.here.number if number is None or number < 0 else number]
+
+    def current(self, number: int) -> int:
+        """The stream that this thread has chosen of a GPU."""
+        return self.here.streams.get(number, 0)
 
     def stream(self) -> Stream:
         here = self.device()
-        return here.streams[here.current]
+        return here.streams[self.current(here.number)]
 
     def error(self, text: str) -> Exception:
         kind = getattr(self.torch_c, "AcceleratorError", RuntimeError)
@@ -195,6 +270,11 @@ def free(size: int, device: int | None = None) -> None:
     _state.device(device).free(size)
 
 
+def stream() -> Stream:
+    """Give the current stream."""
+    return _state.stream()
+
+
 def counts() -> Counter[str]:
     """How often what was called that waits."""
     return _state.counts
@@ -234,7 +314,7 @@ class StreamBase:
         return torch.device("cuda", self.device_index)
 
     def query(self) -> bool:
-        return time.monotonic() >= self._own.ready_s
+        return self._own.is_done()
 
     def synchronize(self) -> None:
         wait_until(self._own.ready_s)
@@ -246,12 +326,18 @@ class EventBase:
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> Any:
         made = object.__new__(cls)
-        made.timing, made.time_s, made.where = enable_timing, None, None
+        made.timing, made.time_s, made.where, made.behind = enable_timing, None, None, None
         return made
 
     timing: bool
     time_s: float | None
     where: int | None
+    behind: Stream | None
+    """Where it is recorded and has no time yet."""
+
+    def has_time(self, *, block: bool = False) -> bool:
+        """Whether what it is recorded behind has its time."""
+        return self.behind is None or self.behind.has_times(block=block)
 
     @property
     def cuda_event(self) -> int:
@@ -262,16 +348,34 @@ class EventBase:
         _state.counts["record"] += 1
         if own.graph is None:
             own.device.use()
-            self.time_s, self.where = max(time.monotonic(), own.ready_s), own.device.number
+            now_s = time.monotonic()
+            self.behind, self.where = own, own.device.number
+
+            def pass_by(_block: bool) -> bool:
+                passed_s = max(now_s, own._ready_s)
+                self.time_s, self.behind = passed_s, None
+                _state.note("mark", "-", Span(passed_s, passed_s, passed_s), "event")
+                return True
+
+            own.put(pass_by)
 
     def wait(self, stream: Any) -> None:
-        if self.time_s is not None:
-            stream._own.ready_s = max(stream._own.ready_s, self.time_s)
+        own: Stream = stream._own
+
+        def wait(block: bool) -> bool:
+            if not self.has_time(block=block):
+                return False
+            own.ready_s = max(own._ready_s, self.time_s or 0.0)
+            return True
+
+        if self.behind is not own:
+            own.put(wait)
 
     def query(self) -> bool:
-        return self.time_s is None or time.monotonic() >= self.time_s
+        return self.has_time() and (self.time_s is None or time.monotonic() >= self.time_s)
 
     def synchronize(self) -> None:
+        self.has_time(block=True)
         if self.time_s is not None:
             wait_until(self.time_s)
         _state.counts["event"] += 1
@@ -347,7 +451,8 @@ def _reset_peak(number: int) -> None:
 
 
 def _exchange(number: int) -> int:
-    before, _state.here = _state.here, number if number >= 0 else _state.here
+    here = _state.here
+    before, here.number = here.number, number if number >= 0 else here.number
     return before
 
 
@@ -356,17 +461,17 @@ def _maybe_exchange(number: int) -> int:
 
 
 def _set_device(number: int) -> None:
-    _state.here = number
+    _state.here.number = number
 
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-    _state.here = device_index
-    _state.devices[device_index].current = stream_id
+    _state.here.number = device_index
+    _state.here.streams[device_index] = stream_id
 
 
 def _current_stream(number: int) -> tuple[int, int, int]:
     device = _state.device(number)
-    return device.current, device.number, _CUDA_TYPE
+    return _state.current(device.number), device.number, _CUDA_TYPE
 
 
 def _empty_cache() -> None:
@@ -404,7 +509,7 @@ def put_into(core: Any) -> None:
         "_cuda_init": _init,
         "_cuda_isInBadFork": _in_bad_fork,
         "_cuda_getDeviceCount": lambda: len(_state.devices),
-        "_cuda_getDevice": lambda: _state.here,
+        "_cuda_getDevice": lambda: _state.here.number,
         "_cuda_setDevice": _set_device,
         "_cuda_exchangeDevice": _exchange,
         "_cuda_maybeExchangeDevice": _maybe_exchange,
@@ -412,7 +517,7 @@ def put_into(core: Any) -> None:
         "_cuda_synchronize": lambda: _state.device().synchronize(),
         "_cuda_getCurrentStream": _current_stream,
         "_cuda_getDefaultStream": lambda number: (0, _state.device(number).number, _CUDA_TYPE),
-        "_cuda_getCurrentRawStream": lambda number: _state.device(number).current,
+        "_cuda_getCurrentRawStream": lambda number: _state.current(_state.device(number).number),
         "_cuda_setStream": _set_stream,
         "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_memoryStats": _statistics,
@@ -444,7 +549,7 @@ def watch_turns(turns: Any) -> None:
     def exchange(self: Any, kind: int, step: int) -> None:
         now_s = time.monotonic()
         streams = [stream for device in _state.devices for stream in device.streams.values()]
-        late = sum(stream.ready_s > now_s for stream in streams)
+        late = sum(not stream.has_times() or stream.ready_s > now_s for stream in streams)
         waits = kind == turns.YIELD
         mark(f"{'yield' if waits else 'leave'}:{step}:{late}")
         own(self, kind, step)
@@ -456,7 +561,11 @@ def watch_turns(turns: Any) -> None:
 
 def complete(torch: Any) -> None:
     """Let tensors be moved to and from GPUs that they are not on, and reading one wait for its stream."""
+    torch.version.cuda = "12.8"
     torch.cuda.get_device_properties = lambda number=None: _Properties(_state.device(_number(number)).gpu.kind)
+    if torch.distributed.is_available():
+        collectives.register(torch)
+    data_parallel.put_into(torch)
     tensor = torch.Tensor
     own_to, own_cpu = tensor.to, tensor.cpu
 

@@ -93,7 +93,7 @@ class ArrayDemand(NodesMatterNot):
         spec = job.effective
         if not spec.gpus:
             return
-        demand, per_gpu = self.of(spec.pool), ceil(spec.cores / spec.gpus)
+        demand, per_gpu = self.of(spec.pool), ceil((job.constraints.cores or spec.cores) / spec.gpus)
         demand.jobs_by_cores[per_gpu] += change
         if not demand.jobs_by_cores[per_gpu]:
             del demand.jobs_by_cores[per_gpu]

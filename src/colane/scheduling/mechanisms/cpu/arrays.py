@@ -15,7 +15,7 @@ from typing import NamedTuple
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.core.lifecycle import MOVABLE
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
@@ -320,8 +320,11 @@ class BoundTakeBack(BoundArray):
 
 
 def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
-    """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
-    may = not job.spec.gpus and job.spec.abortable
+    """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew.
+
+    One that answers requests may not, whatever its owner said: it is stopped for no other.
+    """
+    may = not job.spec.gpus and job.spec.abortable and job.spec.kind is not JobKind.INFERENCE
     return may and (at_cap is AtCap.ENDS or job.totals.preemptions < aborts_max)
 
 

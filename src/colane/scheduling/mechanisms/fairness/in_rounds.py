@@ -26,22 +26,30 @@ from colane.scheduling.mechanisms.fairness.allocation import max_min
 from colane.scheduling.mechanisms.fairness.shares import FairShares
 
 
-def round_number(now_s: float, quantum_s: float) -> int:
-    """Rounds that are over, counted from time 0: the largest n with n * quantum_s <= now_s."""
-    number = floor(now_s / quantum_s)
-    if (number + 1) * quantum_s <= now_s:
-        return number + 1
-    return number - 1 if number * quantum_s > now_s else number
+class Round(NamedTuple):
+    """When a round began, and when it ends."""
+
+    start_s: float
+    end_s: float
 
 
-def round_start_s(now_s: float, quantum_s: float) -> float:
-    """When the present round began."""
-    return round_number(now_s, quantum_s) * quantum_s
+def present_round(draft: Draft, pool: str, quantum_s: float) -> Round:
+    """The round of a pool, whose rounds are counted from when its oldest live job was submitted.
+
+    So what is decided depends on no clock's zero, and a restarted scheduler goes on in the same round.
+    """
+    oldest = next(iter(draft.view.derived(LiveJobs).pool(pool).jobs.values()), None)
+    return round_of(draft.now_s, quantum_s, draft.now_s if oldest is None else oldest.submit_s)
 
 
-def round_end_s(now_s: float, quantum_s: float) -> float:
-    """When the present round ends; always after now."""
-    return (round_number(now_s, quantum_s) + 1) * quantum_s
+def round_of(now_s: float, quantum_s: float, since_s: float) -> Round:
+    """The last one that begins at `since_s + n * quantum_s` and not after now; it ends after now."""
+    number = floor((now_s - since_s) / quantum_s)
+    if since_s + (number + 1) * quantum_s <= now_s:
+        number += 1
+    elif since_s + number * quantum_s > now_s:
+        number -= 1
+    return Round(since_s + number * quantum_s, since_s + (number + 1) * quantum_s)
 
 
 # -- time in rounds, for orders that would otherwise change from one moment to the next
@@ -56,10 +64,10 @@ Parts = Mapping[NeedClass, Mapping[str, float]]
 
 def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> BoundOrder:
     """Jobs in the order of what they wish for, each on the type it is to have."""
-    round_s = round_start_s(draft.now_s, quantum_s)
+    round_s, end_s = present_round(draft, pool, quantum_s)
     members = Members(draft, pool, round_s)
     wanted = [wish for job in members.all for wish in wishes(job, round_s)]
-    found = aim(draft, members, wanted, round_end_s(draft.now_s, quantum_s))
+    found = aim(draft, members, wanted, end_s)
     keys: dict[int, Rank] = {}
     for wish in found.wishes:
         keys.setdefault(wish.job, wish.key)
@@ -138,7 +146,7 @@ class Allocations(NodesMatterNot):
 
 
 def _solved(view: ClusterView, pool: str, shares: FairShares) -> Parts:
-    live, types = view.derived(LiveJobs), view.gpu_types(pool)
+    live, types = view.derived(LiveJobs), shares.types
     needs, gpus = live.pool(pool).needs, live.gpus(view, pool)
     if not needs:
         return {}

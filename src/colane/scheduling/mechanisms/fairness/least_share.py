@@ -2,7 +2,7 @@
 
 A user's dominant share is the largest part of a pool's GPUs, cores or host memory that its running jobs hold, over the
 weight. The next job of the user with the smallest share is asked. Within a user, higher priorities go first, then the
-first to come.
+first to come; of users with equal shares the one whose next job came first.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class _ByShare:
         self._draft = draft
         self._shares = shares
         self._lines = {user: UserLine(lines) for user, lines in draft.view.derived(Users).lines(pool).items()}
-        self._turns = [(shares.weighted(user), user) for user in self._lines]
+        self._turns = [(shares.weighted(user), line.first, user) for user, line in self._lines.items()]
         heapify(self._turns)
         self._left: set[ClassKey] = set()
         self._has_left = False
 
     def __iter__(self) -> Iterator[Job]:
         while self._turns:
-            _, user = self._turns[0]
+            _, _, user = self._turns[0]
             line = self._lines[user]
             job = self._draft.view.job(line.first)
             key = (job.spec.priority, job.need)
@@ -73,7 +73,7 @@ class _ByShare:
             else:
                 line.step()
             if line:
-                heapreplace(self._turns, (self._shares.weighted(user), user))
+                heapreplace(self._turns, (self._shares.weighted(user), line.first, user))
             else:
                 heappop(self._turns)
 

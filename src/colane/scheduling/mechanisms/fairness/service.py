@@ -21,8 +21,7 @@ from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, p
 from colane.scheduling.mechanisms.fairness.in_rounds import (
     Wishes,
     in_rounds,
-    round_end_s,
-    round_start_s,
+    present_round,
     wishes_for_lacks,
 )
 from colane.scheduling.mechanisms.fairness.shares import FairShares
@@ -116,9 +115,9 @@ class SmallestPart:
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
-        if self.solver is Solver.LP and len(draft.view.gpu_types(pool)) > 1:
+        if self.solver is Solver.LP and len(shares.types) > 1:
             return in_rounds(draft, pool, self.quantum_s, wishes_for_lacks(draft, pool, self.quantum_s, shares))
-        level, round_s = shares.level, round_start_s(draft.now_s, self.quantum_s)
+        level, (round_s, end_s) = shares.level, present_round(draft, pool, self.quantum_s)
 
         def rank(job: Job) -> Rank:
             if job.placement is None and not job.totals.served:
@@ -134,7 +133,7 @@ class SmallestPart:
             displaces=partial(by_gain, self.surplus_min),
             quantum_s=self.quantum_s,
             because="it has had less of its fair share",
-            until_s=round_end_s(draft.now_s, self.quantum_s),
+            until_s=end_s,
             preferred=lambda _job, spec, types: shares.preferred(spec, types),
         )
 
@@ -165,9 +164,9 @@ class WorstFinish:
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         rhos = _Rhos(draft.view, shares, kept_times(draft, pool), self.lease_s)
-        if len(draft.view.gpu_types(pool)) > 1:
+        if len(shares.types) > 1:
             return in_rounds(draft, pool, self.lease_s, self._wishes(rhos, shares))
-        round_s = round_start_s(draft.now_s, self.lease_s)
+        round_s, end_s = present_round(draft, pool, self.lease_s)
 
         def rank(job: Job) -> Rank:
             return priority_of(job.spec), -rhos.rho(job, round_s)
@@ -178,7 +177,7 @@ class WorstFinish:
             displaces=self._displaces,
             quantum_s=self.lease_s,
             because="it would finish later than its fair share allows",
-            until_s=round_end_s(draft.now_s, self.lease_s),
+            until_s=end_s,
         )
 
     def _wishes(self, rhos: _Rhos, shares: FairShares) -> Wishes:

@@ -71,6 +71,19 @@ def fair_level(demands: Counter[int], capacity: float) -> float:
     return float(max(demands, default=0))
 
 
+def types_in_use(view: ClusterView, pool: str) -> list[str]:
+    """GPU types of a pool that some live job may use, in order of name: others change nothing of what is fair."""
+    types = view.gpu_types(pool)
+    if len(types) < 2:
+        return types
+    named: set[str] = set()
+    for need in view.derived(LiveJobs).pool(pool).needs.values():
+        if need.spec.gpu_type is None:
+            return types
+        named.add(need.spec.gpu_type)
+    return [kind for kind in types if kind in named]
+
+
 class AttainedService(NamedTuple):
     """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
 
@@ -87,12 +100,13 @@ class FairShares:
 
     def __init__(self, view: ClusterView, pool: str, times: RunTimes) -> None:
         standing = view.derived(LiveJobs)
-        kept = standing.kept(view, pool)
+        self.types = types_in_use(view, pool)
+        kept = standing.kept_over(view, pool, tuple(self.types))
         self._view = view
         self._times = times
-        self._gpus = standing.gpus(view, pool)
+        gpus = standing.gpus(view, pool)
+        self._gpus = Counter({kind: gpus[kind] for kind in self.types})
         self._standing = standing.pool(pool)
-        self._types = view.gpu_types(pool)
         self._kept = kept
         self.gpus = sum(self._gpus.values())
         self.jobs = sum(self._standing.demands.values())
@@ -115,7 +129,7 @@ class FairShares:
 
     def usable(self, spec: JobSpec) -> list[tuple[str, float]]:
         """GPU types on which a job can run as far as is known, with its speed there."""
-        speeds = [(kind, self.speed_if_any(spec, kind)) for kind in self._types]
+        speeds = [(kind, self.speed_if_any(spec, kind)) for kind in self.types]
         return [entry for entry in speeds if entry[1] > 0]
 
     def _speeds(self, spec: JobSpec) -> Mapping[str, float]:
@@ -126,7 +140,7 @@ class FairShares:
 
     def _speeds_of(self, spec: JobSpec) -> dict[str, float]:
         """Speeds on all GPU types on which its step time is known."""
-        steps = {kind: self._times.step_s(spec, kind) for kind in self._types}
+        steps = {kind: self._times.step_s(spec, kind) for kind in self.types}
         known = {kind: 1 / step_s for kind, step_s in steps.items() if step_s}
         total = sum(self._gpus[kind] for kind in known)
         equal = sum(rate * self._gpus[kind] for kind, rate in known.items()) / total if total else 0.0
@@ -164,14 +178,14 @@ class FairShares:
         if kept.means_of != self._standing.version:
             needs = [self._known(need) for need in self._standing.needs.values()]
             kept.means_of = self._standing.version
-            kept.means = {kind: _mean(needs, kind, place) for place, kind in enumerate(self._types)}
+            kept.means = {kind: _mean(needs, kind, place) for place, kind in enumerate(self.types)}
         return kept.means
 
     def _known(self, need: Need) -> Need:
         """A class with its speeds."""
         if need.of is not self._kept:
             speeds = self._speeds(need.spec)
-            need.of, need.speeds = self._kept, [speeds.get(gpu_type, 1.0) for gpu_type in self._types]
+            need.of, need.speeds = self._kept, [speeds.get(gpu_type, 1.0) for gpu_type in self.types]
         return need
 
 

@@ -41,7 +41,7 @@ from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
-from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 
 
 class ShareWhen(StrEnum):
@@ -201,8 +201,9 @@ class BoundLane(BoundSourceDefaults):
         """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time."""
         welcome = may_join(self._draft, load, spec) and self._may_meet(load, spec)
         spot = self._find(layout_of(load), memory) if welcome else None
-        late = spot is not None and missed(self._draft, load, spot.lane, spec) is not None
-        return None if late else spot
+        if spot is None or missed(self._draft, load, spot.lane, spec) is not None:
+            return None
+        return None if is_late(self._draft, load, spec, spot.lane) else spot
 
     def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, spot: LaneSpot) -> float | None:
         """What all gain together where that is too little; None where it is enough, or is not asked."""

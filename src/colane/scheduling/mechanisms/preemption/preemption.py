@@ -35,6 +35,8 @@ class PreemptsFor(StrEnum):
 
     ORDER = "order"
     """Jobs that go before others in the order of the composition, by as much as the order demands."""
+    GANGS = "gangs"
+    """The same, but only for jobs of several GPUs and parked ones: others take places otherwise."""
     PRIORITY = "priority"
     """Jobs of higher priority those of lower."""
     NEVER = "never"
@@ -55,15 +57,15 @@ class Preemption:
     postpones: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundPreemption | None:
-        if self.preempts is PreemptsFor.ORDER:
-            return BoundPreemption(self, context, context.queue.displaces, context.queue.because)
+        if self.preempts in {PreemptsFor.ORDER, PreemptsFor.GANGS}:
+            return BoundPreemption(self, context, context.queue.displaces)
         if self.preempts is PreemptsFor.PRIORITY and _may_outrank(context):
-            return BoundPreemption(self, context, by_priority, "it has a higher priority")
+            return BoundPreemption(self, context, by_priority)
         return None
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
         """The order's quantum, which holds among equals only where room is made by the order."""
-        return order.quantum_s if self.preempts is PreemptsFor.ORDER else inf
+        return order.quantum_s if self.preempts in {PreemptsFor.ORDER, PreemptsFor.GANGS} else inf
 
 
 def _may_outrank(context: SchedulingContext) -> bool:
@@ -79,12 +81,10 @@ class BoundPreemption(BoundSourceDefaults):
     at_home = True
     preempts = True
 
-    def __init__(
-        self, source: Preemption, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool], because: str
-    ) -> None:
+    def __init__(self, source: Preemption, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool]) -> None:
         self._context = context
+        self._gpus_min = 2 if source.preempts is PreemptsFor.GANGS else 1
         self._draft = context.draft
-        self._because = because
         self._waits = Waits(context.draft, context.pool, context.queue)
         self._openings = Openings(context.draft, context.pool, context.queue)
         self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes)
@@ -98,7 +98,7 @@ class BoundPreemption(BoundSourceDefaults):
         return Outlook.NONE if self._survey.is_empty else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        vacancy = self._vacancy(job, spec)
+        vacancy = self._vacancy(job, spec) if job.home or spec.gpus >= self._gpus_min else None
         if vacancy is not None:
             yield from self._candidate(job, spec, vacancy)
 
@@ -235,7 +235,9 @@ class BoundPreemption(BoundSourceDefaults):
         for unit in vacancy.units:
             for victim in map(draft.view.job, unit.jobs):
                 node = victim.placement.node if victim.placement is not None else ""
-                action = cheapest(draft, victim, job.id, self._because, host_bytes.get(node, 0), away_s)
+                action = cheapest(
+                    draft, victim, job.id, self._context.queue.because_of(job, victim), host_bytes.get(node, 0), away_s
+                )
                 if action is None or (isinstance(action, Park) and self._waits.spares(victim, job)):
                     return None
                 if isinstance(action, Park):

@@ -20,7 +20,7 @@ from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, Sche
 from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
-from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.free import any_free
 
 
@@ -161,7 +161,8 @@ class BoundLightest(BoundSourceDefaults):
             return None
         need_bytes = sum(terms.memory)
         for load in self._draft.open_gpus((spec.pool, gpu_type), self._jobs_max):
-            if need_bytes <= load.left_bytes and may_join(self._draft, load, spec):
+            fits = need_bytes <= load.left_bytes and may_join(self._draft, load, spec)
+            if fits and not is_late(self._draft, load, spec):
                 return load
         return None
 
@@ -251,7 +252,7 @@ class BoundPartner(BoundSourceDefaults):
         memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
         if memory is None or sum(memory) > load.left_bytes or self._draft.load(load.id) is not load:
             return False
-        return may_join(self._draft, load, spec)
+        return may_join(self._draft, load, spec) and not is_late(self._draft, load, spec)
 
 
 def _partner(load: GpuLoad) -> Partner:

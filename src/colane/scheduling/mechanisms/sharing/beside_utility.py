@@ -18,7 +18,7 @@ from colane.perf.views import gpu_harm, harm_beside
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
-from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
 from colane.scheduling.mechanisms.topology.sites import residents
@@ -122,6 +122,8 @@ def _sharing_values(draft: Draft, spec: JobSpec, jobs_per_gpu_max: int, weights:
         memory = draft.beliefs.terms(spec, kind).memory
         for load in islice(draft.open_gpus((spec.pool, kind), jobs_per_gpu_max - 1), LOOKED_AT_MAX):
             if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
+                continue
+            if is_late(draft, load, spec):
                 continue
             rate = rate_beside(draft, spec, load)
             if rate.together is not None and rate.together.pays(SPEEDUP_MIN):

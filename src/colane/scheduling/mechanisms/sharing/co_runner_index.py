@@ -19,7 +19,7 @@ class CoRunner(NamedTuple):
     """All of a job that counts on a GPU it shares: its speed, that of others next to it, and which may join.
 
     `asked` is the GPU type it asked for, to which its speed is compared. `stays` until its end where it began, if it
-    cannot be stopped.
+    cannot be stopped. `latency_s` is the longest that an answer of it may take.
     """
 
     key: ProfileKey
@@ -31,6 +31,7 @@ class CoRunner(NamedTuple):
     asked: str | None
     utility_min: float
     stays: bool
+    latency_s: float | None = None
 
 
 def co_runner(booking: Booking, spec: JobSpec) -> CoRunner:
@@ -43,7 +44,7 @@ def co_runner(booking: Booking, spec: JobSpec) -> CoRunner:
         booking.measurement_group,
         booking.sharing_domain,
     )
-    return CoRunner(*known, spec.gpu_type, spec.utility_min, not spec.preemptible)
+    return CoRunner(*known, spec.gpu_type, spec.utility_min, not spec.preemptible, spec.latency_s)
 
 
 Members = tuple[int, ...]

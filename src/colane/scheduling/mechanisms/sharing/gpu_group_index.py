@@ -256,10 +256,12 @@ class GpuGroupIndex:
 
     def _unlearn(self, gpu_group: GpuGroup, numbers: AbstractSet[int]) -> None:
         if numbers.isdisjoint(gpu_group.members):
-            for number in numbers & gpu_group.rises.keys():
-                del gpu_group.rises[number]
+            for number in numbers:
+                gpu_group.rises.pop(number, None)
+                gpu_group.worked_out.pop(number, None)
         else:
             gpu_group.rises.clear()
+            gpu_group.worked_out.clear()
             self._doubt(gpu_group)
             self._weigh(gpu_group)
 
@@ -288,6 +290,7 @@ class GpuGroupIndex:
             known.clear()
         for gpu_group in self._groups.values():
             gpu_group.rises.clear()
+            gpu_group.worked_out.clear()
             self._doubt(gpu_group)
             self._weigh(gpu_group)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import merge
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.state import Kind
@@ -31,6 +31,7 @@ class GpuGroup:
         gpus: Those of which nothing was decided in the present plan, in order.
         fresh: Others that may be joined, in order.
         rises: By how much the sum of speeds rises by a job that joins; minus infinity where one is hurt.
+        worked_out: What else follows of a job that comes, by its number.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class GpuGroup:
         "sharing_domain",
         "site",
         "weight",
+        "worked_out",
     )
 
     def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
@@ -59,6 +61,7 @@ class GpuGroup:
         self.gpus: list[GpuId] = []
         self.fresh: list[GpuId] = []
         self.rises: dict[int, float] = {}
+        self.worked_out: dict[int, Any] = {}
 
     @property
     def gpu_count(self) -> int:

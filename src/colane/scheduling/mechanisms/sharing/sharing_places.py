@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.load import GpuLoad
-from colane.model.job import Job, JobSpec
+from colane.core.cluster.load import GpuLoad, book
+from colane.core.cluster.situations import situation_in
+from colane.model.job import Job, JobId, JobSpec
 from colane.perf.situation import Situation
 from colane.scheduling.engine.live import PoolJobs
 
@@ -29,7 +30,8 @@ def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, victim: Job) -> boo
         fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.sharing_domain)
         fits = fits and is_known_alone(draft, spec, rest.gpu.type)
     cores = len(victim.placement.cores) if victim.placement is not None else 0
-    return fits and draft.host_free(node).cores + cores >= spec.cores
+    need = spec.cores_beside if rest.bookings else 0
+    return fits and draft.host_free(node).cores + cores >= max(need, spec.cores)
 
 
 def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
@@ -46,8 +48,31 @@ def may_share(spec: JobSpec) -> bool:
     return spec.share and spec.gpus == 1
 
 
+def is_late(draft: Draft, load: GpuLoad, spec: JobSpec, lane: int | None = None) -> bool:
+    """Whether a server with a lane to itself would not keep its objective if a job came to its GPU: there, or that job.
+
+    Of those that take turns `in_lane.missed` tells. The newcomer comes to a lane, else to one of its own. One whose
+    steps are not known yet is not said to be late.
+    """
+    jobs = draft.view.jobs
+    if spec.latency_s is None and all(jobs[job].effective.latency_s is None for job in load.jobs):
+        return False
+    newcomer = Job(JobId(0), spec, 0.0)
+    joined = load.with_booking(
+        book(newcomer, load.next_lane if lane is None else lane, draft.beliefs.terms(spec, load.gpu.type))
+    )
+    lanes = [booking.lane for booking in joined.bookings]
+    for booking in joined.bookings:
+        one = spec if booking.job == newcomer.id else jobs[booking.job].effective
+        if one.latency_s is not None and lanes.count(booking.lane) == 1:
+            situation = situation_in(joined, booking.job, jobs)
+            if (draft.beliefs.rate(one, situation).step_s or 0.0) > one.latency_s:
+                return True
+    return False
+
+
 def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
     """Whether a job may come to a GPU, memory apart: it is kept for none, all may share, its node has room."""
     if load.id in draft.held or not load.admits(spec.sharing_domain):
         return False
-    return draft.has_room(draft.view.nodes[load.id.node], spec)
+    return draft.has_room_beside(draft.view.nodes[load.id.node], spec)

@@ -130,11 +130,14 @@ class SharingValues:
         )
 
     def rise(self, number: int, site: Site, members: Members) -> float:
-        """By how much the sum of speeds rises by one that joins; minus infinity where one would be too slow."""
+        """By how much the sum of speeds rises by one that joins; minus infinity where one is too slow, or to answer."""
         joined = (*members, number)
         for place, who in enumerate(joined):
-            least = self.gpu_groups.co_runners.known[who].utility_min
+            known = self.gpu_groups.co_runners.known[who]
+            least, latency_s = known.utility_min, known.latency_s
             if least and self.ratio(site, who, others(joined, place)) < least:
+                return -inf
+            if latency_s is not None and (self._rate(site, who, others(joined, place)).step_s or inf) > latency_s:
                 return -inf
         return self.total(site, joined) - self.total(site, members)
 
@@ -187,7 +190,7 @@ class SharingValues:
             if not self._is_untried(number, gpu_group):
                 continue
             for load in self._stepping(gpu_group):
-                has_room = draft.has_room(draft.view.nodes[load.id.node], spec)
+                has_room = draft.has_room_beside(draft.view.nodes[load.id.node], spec)
                 if has_room and not self.is_declined(load, gpu_group.site, gpu_group.members, number, job):
                     return load
         return None
@@ -339,7 +342,7 @@ class SharingValues:
     ) -> GpuLoad | None:
         draft = self._draft
         for gpu in gpu_group.joinable if but is None else gpu_group.gpus:
-            if gpu != but and draft.has_room(draft.view.nodes[gpu.node], spec):
+            if gpu != but and draft.has_room_beside(draft.view.nodes[gpu.node], spec):
                 load = draft.load(gpu)
                 if not self.is_declined(load, gpu_group.site, gpu_group.members, number, newcomer):
                     return load

@@ -184,7 +184,9 @@ class BoundSwap(BoundSourceDefaults):
     def _candidate(self, job: Job, place: _Place) -> Candidate | None:
         queue = self._context.queue
         left_s = queue.left_s(job)
-        action = cheapest(self._draft, place.victim, job.id, queue.because, 0, away_s=left_s or 0.0)
+        action = cheapest(
+            self._draft, place.victim, job.id, queue.because_of(job, place.victim), 0, away_s=left_s or 0.0
+        )
         if action is None:
             return None
         value, cost_s = place.value, leaving_s(self._draft.view, place.victim, action)

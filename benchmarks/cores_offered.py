@@ -1,0 +1,168 @@
+"""Cores as an offer: what the search for cores brings, or costs, where cores are short, by policy.
+
+    python benchmarks/cores_offered.py --data DIR [--policies fifo,srtf,colane] [--seeds 2] [--worlds NAME,...]
+
+Each world runs with the search off and on, the same jobs each time: a line says makespan and mean completion time
+without it, and both with it as a ratio to that. Jobs are of the models whose speed by cores Synergy measured; those of
+`recorded` worlds have recorded durations, which cores do not change: there the search can only be in the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from math import exp, log
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Final, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from colane.cpu.config import TuningConfig  # noqa: E402
+from colane.model.category import Category  # noqa: E402
+from colane.model.hardware import Gpu, Node  # noqa: E402
+from colane.model.job import JobId, JobSpec  # noqa: E402
+from colane.scheduling import registry  # noqa: E402
+from colane.simulate.run import Inputs, simulate  # noqa: E402
+from colane.simulate.table_files import read_sources  # noqa: E402
+from colane.simulate.table_world import TableWorld  # noqa: E402
+from colane.traces.clusters import Cluster  # noqa: E402
+from colane.traces.workload import TraceJob, Workload  # noqa: E402
+
+GIB: Final = 1 << 30
+HOUR_S: Final = 3600.0
+FAMILIES: Final = {
+    "alexnet": Category.CV, "res18": Category.CV, "mobilenet": Category.CV, "res50": Category.CV,
+    "gnmt": Category.NLP, "transformer": Category.NLP,
+}  # fmt: skip
+ASKED_PER_GPU: Final = 3
+"""What the jobs ask for, as Synergy's do: the part of a GPU in its servers."""
+
+
+class Setting(NamedTuple):
+    """One world.
+
+    Attributes:
+        cores: Of each of four nodes with eight GPUs.
+        jobs: How many jobs.
+        draw: Duration at the cores asked for, in seconds.
+        gap_s: Mean time between two submissions; 0: all at once.
+        families: Models, drawn alike; none: recorded durations.
+        gpus: Numbers of GPUs, drawn alike.
+    """
+
+    cores: int
+    jobs: int
+    draw: Callable[[Random], float]
+    gap_s: float = 0.0
+    families: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = (1,)
+
+
+def long(random: Random) -> float:
+    """Half an hour to ten hours, alike by orders of magnitude."""
+    return exp(random.uniform(log(0.5 * HOUR_S), log(10 * HOUR_S)))
+
+
+def short(random: Random) -> float:
+    """Two minutes to half an hour, likewise."""
+    return exp(random.uniform(log(120.0), log(1800.0)))
+
+
+def ten_minutes(_random: Random) -> float:
+    """The same for all."""
+    return 600.0
+
+
+ALL: Final = tuple(FAMILIES)
+WORLDS: Final = {
+    "recorded-32": Setting(32, 128, ten_minutes),
+    "recorded-16": Setting(16, 128, ten_minutes),
+    "static": Setting(24, 100, long, 0.0, ALL),
+    "static-images": Setting(24, 100, long, 0.0, ALL[:4]),
+    "static-16": Setting(16, 100, long, 0.0, ALL),
+    "arriving": Setting(24, 200, long, 0.11 * HOUR_S, ALL),
+    "idle": Setting(24, 60, long, 0.5 * HOUR_S, ALL),
+    "short": Setting(24, 200, short, 12.0, ALL),
+    "gangs": Setting(24, 80, long, 0.0, ALL, (1, 1, 1, 2, 4)),
+}
+
+
+def machines(setting: Setting) -> Cluster:
+    """Four nodes with eight GPUs."""
+    nodes = []
+    for number in range(4):
+        name = f"n{number}"
+        gpus = tuple(
+            Gpu(index=i, uuid=f"{name}-{i}", type="v100", memory_bytes=16 * GIB, socket=i // 4) for i in range(8)
+        )
+        nodes.append(
+            Node(name=name, gpus=gpus, cores=tuple(range(setting.cores)), host_memory_bytes=512 * GIB, pool="default")
+        )
+    return Cluster("four", tuple(nodes))
+
+
+def drawn(setting: Setting, seed: int) -> Workload:
+    """The jobs of a world; the same ones for a seed."""
+    random, at_s, jobs = Random(seed), 0.0, []  # noqa: S311 - a sample, no secret
+    for number in range(1, setting.jobs + 1):
+        at_s += random.expovariate(1 / setting.gap_s) if setting.gap_s else 0.0
+        family = random.choice(setting.families) if setting.families else "recorded"
+        gpus, took_s = random.choice(setting.gpus), setting.draw(random)
+        spec = JobSpec(
+            name=f"job-{number}", family=family, gpus=gpus, cores=ASKED_PER_GPU * gpus, preemptible=True,
+            steps_total=max(10, round(took_s / 0.5)), category=FAMILIES.get(family, Category.UNKNOWN),
+            gpu_memory_bytes=6 * GIB,
+        )  # fmt: skip
+        jobs.append(TraceJob(id=JobId(number), submit_s=at_s, spec=spec, duration_s=took_s))
+    return Workload(name="cores", jobs=tuple(jobs))
+
+
+class Took(NamedTuple):
+    """What a run took, in hours."""
+
+    makespan_h: float
+    mean_h: float
+
+
+def took(setting: Setting, seed: int, policy: str, data: Path, *, tunes: bool) -> Took:
+    """Run a world once."""
+    jobs = drawn(setting, seed)
+    given = Inputs(
+        cluster=machines(setting), workload=jobs, world=TableWorld(read_sources(data)), policy=registry.create(policy),
+        tuning=TuningConfig() if tunes else None,
+    )  # fmt: skip
+    rows = simulate(given).ledger.rows
+    ends = dict(zip(rows.id, rows.end_s, strict=True))
+    if len(ends) != len(jobs.jobs):
+        raise SystemExit(f"{len(jobs.jobs) - len(ends)} jobs did not end")
+    mean_s = fmean([ends[job.id] - job.submit_s for job in jobs.jobs])
+    return Took(max(ends.values()) / HOUR_S, mean_s / HOUR_S)
+
+
+def main() -> None:
+    """Print a line as each world has run under a policy."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--policies", default="fifo,srtf,colane")
+    parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--seeds", type=int, default=2)
+    asked = parser.parse_args()
+    print("| world | policy | makespan off, h | mean off, h | makespan on | mean on |\n|---|---|---|---|---|---|")
+    for world in asked.worlds.split(","):
+        for policy in asked.policies.split(","):
+            runs = [
+                (took(WORLDS[world], seed, policy, asked.data, tunes=False),
+                 took(WORLDS[world], seed, policy, asked.data, tunes=True)) for seed in range(asked.seeds)
+            ]  # fmt: skip
+            off = Took(*(fmean(values) for values in zip(*(run[0] for run in runs), strict=True)))
+            on = Took(*(fmean(values) for values in zip(*(run[1] for run in runs), strict=True)))
+            ratios = f"{on.makespan_h / off.makespan_h:.3f} | {on.mean_h / off.mean_h:.3f}"
+            print(f"| {world} | {policy} | {off.makespan_h:.2f} | {off.mean_h:.2f} | {ratios} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`colane top`: the cluster on one screen."""

@@ -1,0 +1,42 @@
+"""`AssistantSession` over the Model Context Protocol, on standard input and output. Needs the extra `mcp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from mcp.server.fastmcp import FastMCP
+from mcp.server.fastmcp.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from colane.client.errors import SchedulerError
+from colane.integrations.assistant import CHANGING, LOOKING, AssistantError, AssistantSession
+
+INSTRUCTIONS: Final = """Colane runs deep-learning jobs on shared GPU machines. Look with queue, job, why, logs, nodes.
+Before you submit, ask plan (or whatif, for a job like an existing one); submit takes the index of a plan of this
+session, and is refused where the plan does not hold any more. To cancel, suspend, resume or requeue a job, ask
+plan_change first; change takes its index."""
+
+
+def make_server(session: AssistantSession) -> FastMCP:
+    """Return a server whose tools are what a session offers."""
+    server = FastMCP("colane", instructions=INSTRUCTIONS)
+    for name in (*LOOKING, *CHANGING):
+        changes = name in CHANGING
+        hints = ToolAnnotations(readOnlyHint=not changes, destructiveHint=changes)
+        server.add_tool(_tool(getattr(session, name)), annotations=hints, structured_output=False)
+    return server
+
+
+def _tool(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose refusals are told in their own words; what it answers is sent as JSON."""
+
+    @wraps(method)
+    def tool(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method has them
+        try:
+            return method(*args, **named)
+        except (SchedulerError, AssistantError) as error:
+            raise ToolError(str(error)) from error
+
+    return tool

@@ -1,0 +1,39 @@
+"""How the verbs reach the scheduler, and what they do with what goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+from colane.client.client import Client
+from colane.client.errors import Refused
+from colane.integrations.slurm.errors import SlurmError
+
+
+def client() -> Client:
+    """Return a client of the scheduler that the environment names."""
+    return Client()
+
+
+def note(verb: str, text: str) -> None:
+    """Say something beside what was asked for."""
+    sys.stderr.write(f"{verb}: {text}\n")
+
+
+def print_lines(*lines: str) -> None:
+    """Write to standard output."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def refusal(refused: Refused) -> SlurmError:
+    """Return what the scheduler refuses as a verb says it."""
+    return SlurmError("; ".join(" ".join(str(problem).split()) for problem in refused.problems))
+
+
+def misuse(text: str) -> NoReturn:
+    """Refuse.
+
+    Raises:
+        SlurmError: Always.
+    """
+    raise SlurmError(text)

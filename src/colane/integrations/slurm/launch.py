@@ -1,0 +1,143 @@
+"""What runs on the node: a piece of shell that tells a script where it is, as Slurm does, and becomes it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from colane.model.words import count
+
+PROLOGUE: Final = r"""
+shims=$1 out=$2 err=$3 mode=$4 in=$5 run=$6 script=$7; shift 7
+[ -z "$shims" ] || [ "${PATH%%:*}" = "$shims" ] || PATH=$shims:$PATH
+SLURM_JOB_ID=$COLANE_JOB_ID SLURM_JOBID=$COLANE_JOB_ID
+SLURM_JOB_NODELIST=$COLANE_NODE SLURM_NODELIST=$COLANE_NODE SLURMD_NODENAME=$COLANE_NODE
+SLURM_JOB_GPUS=$CUDA_VISIBLE_DEVICES
+SLURM_CPUS_ON_NODE=$(nproc) SLURM_JOB_CPUS_PER_NODE=$SLURM_CPUS_ON_NODE
+SLURM_JOB_START_TIME=$(date +%s)
+export PATH SLURM_JOB_ID SLURM_JOBID SLURM_JOB_NODELIST SLURM_NODELIST SLURMD_NODENAME SLURM_JOB_GPUS
+export SLURM_CPUS_ON_NODE SLURM_JOB_CPUS_PER_NODE SLURM_JOB_START_TIME
+[ -z "${SLURM_TIMELIMIT_S:-}" ] || export SLURM_JOB_END_TIME=$((SLURM_JOB_START_TIME + SLURM_TIMELIMIT_S))
+unset SLURM_TIMELIMIT_S
+if [ "${COLANE_ATTEMPT:-1}" -gt 1 ]; then export SLURM_RESTART_COUNT=$((COLANE_ATTEMPT - 1)); mode=append; fi
+if [ -n "${COLANE_ARRAY_ID:-}" ]; then
+  export SLURM_ARRAY_JOB_ID=$COLANE_ARRAY_ID SLURM_ARRAY_TASK_ID=$COLANE_ARRAY_INDEX
+  export SLURM_ARRAY_TASK_COUNT=$COLANE_ARRAY_COUNT
+  export SLURM_ARRAY_TASK_MIN=$COLANE_ARRAY_MIN SLURM_ARRAY_TASK_MAX=$COLANE_ARRAY_MAX
+fi
+named() {
+  left=$1 path=
+  while :; do
+    case $left in
+      *%*) path=$path${left%%\%*} left=${left#*%} ;;
+      *) path=$path$left; return ;;
+    esac
+    wide=
+    while :; do
+      case $left in
+        [0-9]*) wide=$wide${left%"${left#?}"} left=${left#?} ;;
+        *) break ;;
+      esac
+    done
+    letter=${left%"${left#?}"} left=${left#?}
+    case $letter in
+      j|J) value=$SLURM_JOB_ID ;;
+      A) value=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} ;;
+      a) value=${SLURM_ARRAY_TASK_ID:-4294967294} ;;
+      x) value=$SLURM_JOB_NAME wide= ;;
+      u) value=${SLURM_JOB_USER:-} wide= ;;
+      N) value=$SLURMD_NODENAME wide= ;;
+      n|t) value=0 ;;
+      s) value=batch wide= ;;
+      %) value=% wide= ;;
+      *) value=%$wide$letter wide= ;;
+    esac
+    [ -z "$wide" ] || value=$(printf "%0${wide}d" "$value")
+    path=$path$value
+  done
+}
+refuse() { echo "sbatch: error: $1 cannot be written; is its directory there?"; exit 1; }
+if [ -n "$in" ]; then named "$in"; [ -r "$path" ] || { echo "sbatch: error: $path cannot be read"; exit 1; }; fi
+[ -z "$in" ] || exec <"$path"
+if [ -n "$out" ]; then
+  named "$out"; first=$path
+  if [ -n "$err" ]; then named "$err"; fi
+  second=$path
+  echo "what job $SLURM_JOB_ID writes is in $first"
+  [ "$mode" = append ] || (: >"$first") 2>/dev/null || refuse "$first"
+  (: >>"$first") 2>/dev/null || refuse "$first"
+  [ "$mode" = append ] || [ "$second" = "$first" ] || (: >"$second") 2>/dev/null || refuse "$second"
+  (: >>"$second") 2>/dev/null || refuse "$second"
+  exec >>"$first"
+  if [ "$second" = "$first" ]; then exec 2>&1; else exec 2>>"$second"; fi
+elif [ -n "$err" ]; then
+  named "$err"
+  (: >>"$path") 2>/dev/null || refuse "$path"
+  exec 2>>"$path"
+fi
+copy=$(mktemp "${TMPDIR:-/tmp}/slurm_script.XXXXXX") || exit 1
+printf '%s' "$script" >"$copy" && exec 9<"$copy" && rm -f "$copy" || exit 1
+unset shims out err mode in script left path wide letter value first second copy
+exec $run /dev/fd/9 "$@"
+"""
+"""Every name of a variable it exports is Slurm's. The script is read through an open file, so that none is left."""
+
+SCRIPT_BYTES_MAX: Final = 131_071
+"""The longest word that Linux lets a command line have (MAX_ARG_STRLEN, and its end)."""
+
+
+class BatchFiles(NamedTuple):
+    """Where a job writes and reads: patterns as `slurm-%j.out`, absolute; empty for Colane's log and for nothing."""
+
+    out: str = ""
+    err: str = ""
+    mode: str = "truncate"
+    input: str = ""
+
+
+def command(shims: str, files: BatchFiles, interpreter: str, text: str, words: Sequence[str]) -> list[str]:
+    """Return the command of a job that runs a script.
+
+    Args:
+        shims: Directory of the verbs, which the script finds first.
+        files: Where it writes and reads.
+        interpreter: What runs it, as its first line says.
+        text: The script, which may change or go after it was submitted.
+        words: Its arguments.
+    """
+    return [*BEGIN, PROLOGUE, NAME, shims, *files, interpreter, text, *words]
+
+
+BEGIN: Final = ("sh", "-c")
+NAME: Final = "sbatch"
+"""What the piece of shell is called: `$0`."""
+
+
+class BatchCommand(NamedTuple):
+    """What a command made by `command` runs: as there."""
+
+    interpreter: str
+    text: str
+    words: Sequence[str]
+
+    def __str__(self) -> str:
+        """In a line: how long the script is, and its first command."""
+        lines = self.text.splitlines()
+        first = next((line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+        given = f" with {shlex.join(self.words)}" if self.words else ""
+        return f"{self.interpreter}, a batch script of {count(len(lines), 'line')}{given}: {first[:FIRST_CHARS]}"
+
+
+FIRST_CHARS: Final = 80
+
+
+def batch_command(command: Sequence[str]) -> BatchCommand | None:
+    """Return what a job's command runs where it was made by `command`, by whatever version; None of any other."""
+    at = len(BEGIN) + 1
+    files = at + 2
+    is_ours = tuple(command[: len(BEGIN)]) == BEGIN and command[at : at + 1] == [NAME]
+    if not is_ours or len(command) < files + len(BatchFiles._fields) + 2:
+        return None
+    interpreter, text, *words = command[files + len(BatchFiles._fields) :]
+    return BatchCommand(interpreter, text, words)

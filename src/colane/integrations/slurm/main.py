@@ -1,0 +1,54 @@
+"""Where the verbs begin: `main("sbatch")` runs one on the words of its command line."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from colane.client.errors import SchedulerError
+from colane.integrations.slurm.errors import SlurmError
+
+VERBS: Final = (
+    "sbatch", "srun", "squeue", "scancel", "sinfo", "sacct", "scontrol", "salloc", "sacctmgr", "sshare",
+)  # fmt: skip
+VERSION: Final = "slurm 25.11.0-colane"
+"""What `--version` says: programs that depend on Slurm read a number from it."""
+INTERRUPTED: Final = 130
+
+
+def main(verb: str, shims: str = "", words: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code.
+
+    Args:
+        verb: One of `VERBS`.
+        shims: Directory that it was called from, where the scripts it submits find the others.
+        words: Of the command line; None takes this process's.
+    """
+    words = sys.argv[1:] if words is None else words
+    if list(words[:1]) in (["--version"], ["-V"]):
+        sys.stdout.write(f"{VERSION}\n")
+        return 0
+    try:
+        code: int = import_module(f"colane.integrations.slurm.{verb}").run(words, shims)
+        sys.stdout.flush()
+    except SlurmError as error:
+        return _complain(verb, str(error))
+    except SchedulerError as error:
+        return _complain(verb, str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    gc.freeze()
+    return code
+
+
+def _complain(verb: str, text: str) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"{verb}: error: {' '.join(text.split())}\n")
+    return 1

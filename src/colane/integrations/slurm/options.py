@@ -1,0 +1,217 @@
+"""The options of `sbatch` and `srun` as one table: which are done, which have no effect here, which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from colane.integrations.slurm.errors import SlurmError
+from colane.model.nearest import nearest
+
+
+class Treatment(StrEnum):
+    """What becomes of an option."""
+
+    DONE = "done"
+    NO_EFFECT = "accepted without effect"
+    REFUSED = "refused"
+
+
+class Takes(StrEnum):
+    """Whether a value belongs to an option."""
+
+    VALUE = "value"
+    NOTHING = "nothing"
+    MAYBE = "maybe"
+    """Only where it is joined to it, as `--exclusive=user`."""
+
+
+class OptionRow(NamedTuple):
+    """SlurmOptions that are treated alike.
+
+    Attributes:
+        names: Each with its letter where it has one, as `-J,--job-name`; several are parted by blanks.
+        takes: Whether a value follows.
+        treatment: What becomes of them.
+        advice: Of those that are refused, what to do instead.
+    """
+
+    names: str
+    takes: Takes
+    treatment: Treatment
+    advice: str = ""
+
+
+V, N, M = Takes.VALUE, Takes.NOTHING, Takes.MAYBE
+DONE, NO_EFFECT, REFUSED = Treatment.DONE, Treatment.NO_EFFECT, Treatment.REFUSED
+ONE_NODE: Final = "a job runs where Colane places it; give it a pool instead (--partition)"
+
+TABLE: Final = (
+    OptionRow(
+        "-J,--job-name -o,--output -e,--error -i,--input -t,--time -N,--nodes -n,--ntasks --ntasks-per-node "
+        "--ntasks-per-gpu -c,--cpus-per-task --mem --mem-per-cpu --mem-per-gpu -p,--partition -A,--account -q,--qos "
+        "--gres -G,--gpus --gpus-per-node --gpus-per-task --cpus-per-gpu -D,--chdir --export --open-mode --comment "
+        "-b,--begin -d,--dependency",
+        V, DONE,
+    ),
+    OptionRow("--exclusive", M, DONE),
+    OptionRow("--requeue --no-requeue -H,--hold -Q,--quiet", N, DONE),
+    OptionRow(
+        "--wckey --mail-type --mail-user --hint --gpu-bind --cpu-bind --mem-bind -m,--distribution --threads-per-core "
+        "--cores-per-socket --sockets-per-node -B,--extra-node-info --ntasks-per-core --ntasks-per-socket --switches "
+        "--tmp --profile --acctg-freq --deadline --time-min -S,--core-spec --thread-spec --gpu-freq --cpu-freq "
+        "--network --mcs-label --delay-boot --prefer --mincpus --gres-flags --power",
+        V, NO_EFFECT,
+    ),
+    OptionRow("--nice --propagate --get-user-env -k,--no-kill", M, NO_EFFECT),
+    OptionRow(
+        "-O,--overcommit -s,--oversubscribe --spread-job --contiguous --reboot --use-min-nodes -v,--verbose "
+        "--ignore-pbs",
+        N, NO_EFFECT,
+    ),
+    OptionRow("-w,--nodelist -x,--exclude -F,--nodefile", V, REFUSED, ONE_NODE),
+    OptionRow("-C,--constraint", V, REFUSED, "name the GPU's type, as --gres=gpu:TYPE:1, or a pool (--partition)"),
+    OptionRow("--reservation -L,--licenses --bb --bbf --container --container-id", V, REFUSED, "Colane has none"),
+    OptionRow("-M,--clusters", V, REFUSED, "there is one cluster, that of COLANE_URL"),
+    OptionRow("--gpus-per-socket", V, REFUSED, "say how many the job takes: --gpus"),
+    OptionRow("--uid --gid", V, REFUSED, "jobs run as their submitters"),
+)  # fmt: skip
+"""What both verbs know."""
+
+OF_SBATCH: Final = (
+    *TABLE,
+    OptionRow("-a,--array --signal --wrap --kill-on-invalid-dep", V, DONE),
+    OptionRow("--parsable -W,--wait", N, DONE),
+    OptionRow("--export-file", V, REFUSED, "name the variables: --export"),
+    OptionRow("--test-only", N, REFUSED, "leave it out; 'colane why JOB' says why a submitted job waits"),
+)
+"""What `sbatch` knows."""
+
+OF_SRUN: Final = (
+    *TABLE,
+    OptionRow("-u,--unbuffered -l,--label", N, DONE),
+    OptionRow("-K,--kill-on-bad-exit", M, DONE),
+    OptionRow("--mpi -W,--wait -T,--threads --msg-timeout --task-prolog --task-epilog --prolog --epilog --signal", V,
+        NO_EFFECT),
+    OptionRow("--exact --overlap -E,--preserve-env -X,--disable-status -Z,--no-allocate", N, NO_EFFECT),
+    OptionRow("--pty", M, REFUSED, "there are no interactive jobs; submit it, and follow it with 'colane logs -f'"),
+    OptionRow("--multi-prog", N, REFUSED, "start the programs from a script"),
+    OptionRow("--jobid", V, REFUSED, "steps are started from within their job"),
+    OptionRow("--het-group -r,--relative", V, REFUSED, "a job runs on one machine"),
+    OptionRow("-I,--immediate", M, REFUSED, "leave it out; the job starts when there is room"),
+)  # fmt: skip
+"""What `srun` knows."""
+
+
+class SaidValue(NamedTuple):
+    """An option's value, and where it was said: `job.sh:4`, a variable, or empty for the command line."""
+
+    value: str
+    place: str = ""
+
+
+class SlurmOptions(NamedTuple):
+    """What was said.
+
+    Attributes:
+        said: By long name without dashes, the last word of each.
+        without_effect: SlurmOptions as they were written that have none here.
+        rest: VerbWords behind the options.
+    """
+
+    said: Mapping[str, SaidValue]
+    without_effect: Sequence[str]
+    rest: Sequence[str]
+
+    def get(self, name: str) -> str | None:
+        """Return a value; None where it was not said, empty for an option without one."""
+        found = self.said.get(name)
+        return None if found is None else found.value
+
+    def place(self, name: str) -> str:
+        """Return how to begin a complaint about an option: `job.sh:4: --mem`."""
+        place = self.said[name].place
+        return f"{place}: --{name}" if place else f"--{name}"
+
+
+class _KnownOption(NamedTuple):
+    name: str
+    row: OptionRow
+
+
+def _by_name(rows: Sequence[OptionRow]) -> dict[str, _KnownOption]:
+    known = {}
+    for row in rows:
+        for names in row.names.split():
+            long = names.rpartition(",")[2]
+            known.update({name: _KnownOption(long[2:], row) for name in names.split(",")})
+    return known
+
+
+KNOWN: Final = {"sbatch": _by_name(OF_SBATCH), "srun": _by_name(OF_SRUN)}
+
+
+def parse(verb: str, words: Sequence[str], place: str = "") -> SlurmOptions:
+    """Return what words say, as getopt reads them: up to the first that is no option.
+
+    Args:
+        verb: `sbatch` or `srun`.
+        words: SlurmOptions and what is behind them.
+        place: Where they stand; empty for the command line.
+
+    Raises:
+        SlurmError: An option is not known, is refused, or lacks its value.
+    """
+    left, said, without_effect = list(words), dict[str, SaidValue](), list[str]()
+    at = f"{place}: " if place else ""
+    while left and left[0].startswith("-") and left[0] != "-":
+        word = left.pop(0)
+        if word == "--":
+            break
+        name, joined, value = _apart(word)
+        known = _find(verb, name, at)
+        if known.row.takes is N and joined:
+            if name.startswith("--"):
+                raise SlurmError(f"{at}{name} takes no value, got {value!r}")
+            left.insert(0, f"-{value}")  # letters in a row
+            value = ""
+        elif known.row.takes is V and not joined:
+            if not left:
+                raise SlurmError(f"{at}{name} needs a value")
+            value = left.pop(0)
+        if known.row.treatment is REFUSED:
+            raise SlurmError(f"{at}{name} is not done here: {known.row.advice}")
+        if known.row.treatment is NO_EFFECT:
+            without_effect.append(f"--{known.name}")
+        said[known.name] = SaidValue(value, place)
+    return SlurmOptions(said, without_effect, left)
+
+
+def _apart(word: str) -> tuple[str, bool, str]:
+    """Return an option's name, whether a value is joined to it, and that."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        return name, bool(equals), value
+    return word[:2], len(word) > 2, word[2:].removeprefix("=")
+
+
+def _find(verb: str, name: str, at: str) -> _KnownOption:
+    known = KNOWN[verb]
+    if name in known:
+        return known[name]
+    begun = {known[other].name for other in known if name.startswith("--") and other.startswith(name)}
+    if len(begun) == 1:  # as getopt takes the beginning of a name for it
+        return known[f"--{begun.pop()}"]
+    near = nearest(name, [other for other in known if other.startswith("--")]) if name.startswith("--") else []
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise SlurmError(f"{at}{name} is no option of {verb} that Colane knows{meant}")
+
+
+def merged(parts: Sequence[SlurmOptions]) -> SlurmOptions:
+    """Return what several places say, of which the later ones win."""
+    said: dict[str, SaidValue] = {}
+    for part in parts:
+        said.update(part.said)
+    without = dict.fromkeys(word for part in parts for word in part.without_effect)
+    return SlurmOptions(said, list(without), parts[-1].rest if parts else [])

@@ -1,0 +1,229 @@
+"""From the options of `sbatch` and `srun` to a job request."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Callable
+from getpass import getuser
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from colane.client.shell import shell_environment
+from colane.integrations.slurm import quantities
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.options import SlurmOptions
+from colane.model.checkpoint import CHECKPOINT_SIGNALS
+from colane.model.hardware import DEFAULT_POOL
+
+SESSION_NAMES: Final = frozenset({"bash", "interactive"})
+"""Lightning takes a job of such a name for a session, in which it does not look for its ranks."""
+
+LABEL: Final = "account"
+RANDOM: Final = re.compile(r"[0-9a-f]{16,}")
+T = TypeVar("T")
+
+
+def read(options: SlurmOptions, name: str, parse: Callable[[str], T]) -> T | None:
+    """Return what an option says, None where it was not given.
+
+    Raises:
+        SlurmError: It cannot be read; the option and its place are named.
+    """
+    value = options.get(name)
+    if value is None:
+        return None
+    try:
+        return parse(value.strip())
+    except ValueError as error:
+        raise SlurmError(f"{options.place(name)} {error}") from error
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"must be a number, at least 1, got {text!r}")
+    return int(text)
+
+
+def job_name(options: SlurmOptions, default: str) -> str:
+    """Return a job's name, which is never one that frameworks take for a session's."""
+    name = options.get("job-name") or default
+    return f"{name}-job" if name in SESSION_NAMES else name
+
+
+def _one_node(text: str) -> int:
+    if set(text.split("-")) != {"1"}:
+        raise ValueError(f"{text} is not done here: a Slurm script runs on one machine; for several see 'colane submit "
+                         "--multi-node'")  # fmt: skip
+    return 1
+
+
+def gpus_of(options: SlurmOptions) -> tuple[int, str | None]:
+    """Return how many GPUs a job asks for, and of which type; none where it says nothing of them."""
+    asked = [read(options, name, quantities.gpus) for name in ("gpus", "gpus-per-node")]
+    asked.append(read(options, "gres", quantities.gres))
+    each = read(options, "gpus-per-task", quantities.gpus)
+    if each is not None:
+        asked.append((each[0] * (_tasks_said(options) or 1), each[1]))
+    said = {one for one in asked if one is not None}
+    if len({number for number, _ in said}) > 1:
+        raise SlurmError("--gpus, --gpus-per-node, --gpus-per-task and --gres name different numbers of GPUs")
+    types = {kind for _, kind in said if kind is not None}
+    return max((number for number, _ in said), default=0), min(types, default=None)
+
+
+def _tasks_said(options: SlurmOptions) -> int | None:
+    found = [read(options, name, _count) for name in ("ntasks", "ntasks-per-node")]
+    return max((one for one in found if one is not None), default=None)
+
+
+def tasks_of(options: SlurmOptions, gpus: int) -> int:
+    """Return how many tasks `srun` starts."""
+    each = read(options, "ntasks-per-gpu", _count)
+    return _tasks_said(options) or (each * max(gpus, 1) if each is not None else 1)
+
+
+def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, Any]:  # noqa: C901 - one line for each option
+    """Return a job request without its command.
+
+    Args:
+        options: All that was said.
+        name: Of the job where none was said.
+        source: Its script, None for one that is no file.
+
+    Raises:
+        SlurmError: An option says what cannot be.
+    """
+    read(options, "nodes", _one_node)
+    gpus, kind = gpus_of(options)
+    tasks, each = tasks_of(options, gpus), read(options, "cpus-per-task", _count)
+    per_gpu = read(options, "cpus-per-gpu", _count)
+    cores = each * tasks if each else (per_gpu or 0) * gpus
+    named, workdir = job_name(options, name), _workdir(options)
+    request: dict[str, Any] = {"name": named, "gpus": gpus, "workdir": workdir, "family": _family(named, source)}
+    if kind is not None:
+        request["gpu_type"] = kind
+    if cores:
+        request["cores"] = cores
+    memory = _memory(options, cores or tasks, gpus)
+    if memory:
+        request["host_memory_bytes"] = memory
+    limit_s = read(options, "time", quantities.seconds)
+    if limit_s:
+        request["time_limit_s"] = limit_s
+    for option, field in (("partition", "pool"), ("qos", "qos"), ("comment", "comment"), ("array", "array")):
+        if options.get(option):
+            request[field] = options.get(option)
+    if options.get("account"):
+        request["labels"] = {LABEL: options.get("account")}
+    if (begin := read(options, "begin", quantities.begin)) is not None:
+        request["begin"] = begin
+    request |= _order(options)
+    if options.get("hold") is not None:
+        request["hold"] = True
+    if options.get("exclusive") is not None and gpus:
+        request["share"] = False
+    request |= _saving(options)
+    request["env"] = _environment(options, request, tasks, each)
+    return request
+
+
+def _order(options: SlurmOptions) -> dict[str, Any]:
+    found = read(options, "dependency", quantities.after)
+    if found is None:
+        return {}
+    after, is_single = found
+    fate = {"if_never": "cancel" if options.get("kill-on-invalid-dep") == "yes" else "hold"} if after else {}
+    return {**({"after": after} if after else {}), **({"singleton": True} if is_single else {}), **fate}
+
+
+def _saving(options: SlurmOptions) -> dict[str, Any]:
+    """What `--signal` says of how a job is asked to save, unless it is not to be started again."""
+
+    def parse(text: str) -> tuple[str, float]:
+        said, _, lead = text.removeprefix("B:").removeprefix("R:").removeprefix("B:").partition("@")
+        name = said.upper() if said.upper().startswith("SIG") else f"SIG{said.upper()}"
+        known = {"SIG10": "SIGUSR1", "SIG12": "SIGUSR2", "SIG15": "SIGTERM", "SIG2": "SIGINT", "SIG1": "SIGHUP"}
+        name = known.get(name, name)
+        if name not in CHECKPOINT_SIGNALS:
+            raise ValueError(f"must be one of {', '.join(CHECKPOINT_SIGNALS)}, with @SECONDS behind it, got {text!r}")
+        if lead and not (lead.isdecimal() and int(lead)):
+            raise ValueError(f"must have a number of seconds behind @, got {text!r}")
+        return name, float(lead or 60)
+
+    found = read(options, "signal", parse)
+    if found is None or options.get("no-requeue") is not None:
+        return {}
+    # submitit leaves with a code of its own once it has saved at USR2.
+    return {"checkpoint": "submitit" if found[0] == "SIGUSR2" else found[0], "checkpoint_lead_s": found[1]}
+
+
+def _memory(options: SlurmOptions, cores: int, gpus: int) -> int:
+    factors = (("mem", 1), ("mem-per-cpu", cores), ("mem-per-gpu", gpus))
+    return max((factor * (read(options, name, quantities.size_bytes) or 0) for name, factor in factors), default=0)
+
+
+def _workdir(options: SlurmOptions) -> str:
+    return str(Path.cwd() / Path(options.get("chdir") or ".").expanduser())
+
+
+def _family(name: str, source: Path | None) -> str:
+    """Jobs of one script are of one family; scripts that a program has written go by their job's name."""
+    if source is None or RANDOM.search(source.name):
+        return f"{name}@{_hash(getuser(), str(Path.cwd()))}"
+    return f"{source.name}@{_hash(getuser(), str(source.resolve().parent))}"
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+
+
+def _environment(options: SlurmOptions, request: dict[str, Any], tasks: int, each: int | None) -> dict[str, str]:
+    """Return the submitting shell's variables as `--export` says, and Slurm's that do not depend on the place."""
+    kept, _ = shell_environment()
+    export = options.get("export")
+    words = ["ALL"] if export is None else export.split(",")
+    env: dict[str, str] = (
+        dict(kept) if "ALL" in words else {name: kept[name] for name in ("PATH", "HOME", "USER") if name in kept}
+    )
+    for word in words:
+        variable, equals, value = word.partition("=")
+        if equals:
+            env[variable] = value
+        elif variable in kept:
+            env[variable] = kept[variable]
+    return {**env, "PWD": request["workdir"], **_told(options, request, tasks, each)}
+
+
+def _told(options: SlurmOptions, request: dict[str, Any], tasks: int, each: int | None) -> dict[str, str]:
+    """Return what Slurm tells a job, as far as it does not depend on its place; what does, its prologue adds."""
+    gpus, memory_bytes, limit_s = request["gpus"], request.get("host_memory_bytes"), request.get("time_limit_s")
+    told: dict[str, object] = {
+        "SLURM_JOB_NAME": request["name"],
+        "SLURM_JOB_USER": getuser(),
+        "SLURM_JOB_UID": os.getuid(),
+        "SLURM_JOB_PARTITION": request.get("pool", DEFAULT_POOL),
+        "SLURM_JOB_ACCOUNT": options.get("account"),
+        "SLURM_CLUSTER_NAME": "colane",
+        "SLURM_SUBMIT_DIR": Path.cwd(),
+        "SLURM_SUBMIT_HOST": socket.gethostname(),
+        "SLURM_JOB_NUM_NODES": 1,
+        "SLURM_NNODES": 1,
+        "SLURM_NODEID": 0,
+        "SLURM_PROCID": 0,
+        "SLURM_LOCALID": 0,
+        "SLURM_GTIDS": 0,
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_TASKS_PER_NODE": tasks,
+        "SLURM_NTASKS_PER_NODE": tasks if options.get("ntasks-per-node") else None,
+        "SLURM_CPUS_PER_TASK": each,
+        "SLURM_GPUS": gpus or None,
+        "SLURM_GPUS_ON_NODE": gpus or None,
+        "SLURM_GPUS_PER_NODE": options.get("gpus-per-node"),
+        "SLURM_MEM_PER_NODE": memory_bytes and memory_bytes // 2**20,
+        "SLURM_TIMELIMIT_S": limit_s and int(limit_s),
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}

@@ -1,0 +1,172 @@
+"""`sbatch`: submit a script."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from colane.client.client import Client
+from colane.client.errors import Refused
+from colane.client.past_begin import past_begin
+from colane.integrations.slurm import contact
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.launch import SCRIPT_BYTES_MAX, BatchFiles, command
+from colane.integrations.slurm.options import SaidValue, SlurmOptions, merged, parse
+from colane.integrations.slurm.request import build
+from colane.integrations.slurm.scripts import BatchScript, read_script
+
+VARIABLES: Final = {
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_ARRAY_INX": "array",
+    "SBATCH_COMMENT": "comment",
+    "SBATCH_ERROR": "error",
+    "SBATCH_EXPORT": "export",
+    "SBATCH_GPUS": "gpus",
+    "SBATCH_GPUS_PER_NODE": "gpus-per-node",
+    "SBATCH_GPUS_PER_TASK": "gpus-per-task",
+    "SBATCH_GRES": "gres",
+    "SBATCH_INPUT": "input",
+    "SBATCH_JOB_NAME": "job-name",
+    "SBATCH_MEM_PER_CPU": "mem-per-cpu",
+    "SBATCH_MEM_PER_GPU": "mem-per-gpu",
+    "SBATCH_MEM_PER_NODE": "mem",
+    "SBATCH_OPEN_MODE": "open-mode",
+    "SBATCH_OUTPUT": "output",
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_QOS": "qos",
+    "SBATCH_SIGNAL": "signal",
+    "SBATCH_TIMELIMIT": "time",
+}
+"""Variables that say what options do; the command line wins over them, and they over the script."""
+
+
+def run(words: Sequence[str], shims: str) -> int:
+    """Submit a script, from a file, from standard input, or with `--wrap`; return the exit code.
+
+    Raises:
+        SlurmError: Something in it cannot be.
+    """
+    given = parse("sbatch", words)
+    script, source = _script(given)
+    told = SlurmOptions({option: SaidValue(os.environ[name], name) for name, option in VARIABLES.items()
+                    if os.environ.get(name)}, (), ())  # fmt: skip
+    options = merged([script.options, told, given])
+    request = build(options, script.name, source)
+    request["command"] = command(shims, files(options), script.interpreter, script.text, given.rest[1:])
+    _join(request, script.fields)
+    passed = past_begin(request.get("begin"))
+    if options.get("quiet") is None:
+        tell([*script.notes, *([passed] if passed else [])], options)
+    with contact.client() as scheduler:
+        check_partition(scheduler, options)
+        job_id = hand_in(scheduler, request)
+        contact.print_lines(str(job_id) if options.get("parsable") is not None else f"Submitted batch job {job_id}")
+        sys.stdout.flush()
+        if options.get("wait") is not None:
+            from colane.integrations.slurm.following import exit_code, until_ended  # noqa: PLC0415 - rarely wanted
+
+            return exit_code(until_ended(scheduler, job_id))
+    return 0
+
+
+def tell(notes: Sequence[str], options: SlurmOptions, verb: str = "sbatch") -> None:
+    """Say once what of a script and its options goes another way than its owner may think."""
+    for each in notes:
+        contact.note(verb, each)
+    if options.without_effect:
+        contact.note(verb, f"without effect here: {', '.join(options.without_effect)}")
+
+
+def hand_in(scheduler: Client, request: dict[str, Any], verb: str = "sbatch") -> int:
+    """Submit a job and return its id.
+
+    One without a GPU that asks for cores where no machine has any to book shares all cores: scripts ask for cores as a
+    matter of course.
+
+    Raises:
+        SlurmError: The scheduler refuses.
+    """
+    try:
+        return scheduler.submit(request)
+    except Refused as refused:
+        is_of_cores = {problem.field for problem in refused.problems} == {"cores"}
+        if not is_of_cores or request["gpus"] or not request.get("cores"):
+            raise contact.refusal(refused) from refused
+    contact.note(verb, "no machine has cores to book for jobs without a GPU: it shares them")
+    try:
+        return scheduler.submit({**request, "cores": 0})
+    except Refused as refused:
+        raise contact.refusal(refused) from refused
+
+
+def check_partition(scheduler: Client, options: SlurmOptions) -> None:
+    """Refuse a partition that no machine is of, as Slurm does.
+
+    Raises:
+        SlurmError: No machine is.
+    """
+    named = options.get("partition")
+    if named:
+        pools = sorted({str(node["pool"]) for node in scheduler.nodes()})
+        if pools and named not in pools:
+            there = ", ".join(pools)
+            raise SlurmError(f"{options.place('partition')} must be a pool of machines here: {there}; got {named!r}")
+
+
+def files(options: SlurmOptions, default: str = "") -> BatchFiles:
+    """Return where a job writes and reads.
+
+    Raises:
+        SlurmError: `--open-mode` is neither of its two words.
+    """
+    usual = "slurm-%A_%a.out" if options.get("array") else "slurm-%j.out"
+    mode = options.get("open-mode") or "truncate"
+    if mode not in {"append", "truncate"}:
+        raise SlurmError(f"{options.place('open-mode')} must be append or truncate, got {mode!r}")
+    here = Path.cwd() / Path(options.get("chdir") or ".").expanduser()
+    out, err, put_in = options.get("output") or default or usual, options.get("error"), options.get("input")
+    return BatchFiles(str(here / out), str(here / err) if err else "", mode, str(here / put_in) if put_in else "")
+
+
+def _script(given: SlurmOptions) -> tuple[BatchScript, Path | None]:
+    wrapped = given.get("wrap")
+    if wrapped is not None:
+        if given.rest:
+            raise SlurmError(f"give --wrap or a script, not both: {given.rest[0]}")
+        return read_script("wrap", f"#!/bin/sh\n# what was wrapped\n\n{wrapped}\n"), None
+    if not given.rest or given.rest[0] == "-":
+        if not given.rest and sys.stdin.isatty():
+            raise SlurmError("name a script: sbatch job.sh, or sbatch --wrap 'COMMAND'")
+        return _of_fit_size(read_script("sbatch", _from_input())), None
+    path = Path(given.rest[0])
+    try:
+        text = path.read_bytes().decode()  # with its line breaks as they are
+    except UnicodeDecodeError as error:
+        raise SlurmError(f"{path} is no text; run it from a script: sbatch --wrap {path}") from error
+    except OSError as error:
+        raise SlurmError(f"{path} cannot be read: {error.strerror}") from error
+    return _of_fit_size(read_script(path.name, text)), path
+
+
+def _from_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise SlurmError("standard input is no text; give sbatch a script") from error
+
+
+def _of_fit_size(script: BatchScript) -> BatchScript:
+    if len(script.text.encode()) > SCRIPT_BYTES_MAX:
+        raise SlurmError(f"{script.name} has more than {SCRIPT_BYTES_MAX // 1024} KiB; call it from a short script")
+    return script
+
+
+def _join(request: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Let what `#COLANE` lines say go over what Slurm's say."""
+    for name, value in fields.items():
+        request[name] = {**request.get(name, {}), **value} if isinstance(value, dict) else value
+        request.pop(f"{name}_s", None)
+        request.pop(f"{name}_bytes", None)

@@ -1,0 +1,259 @@
+"""`scontrol`: show, hold, release, requeue, suspend, resume and update jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from colane.client.errors import Refused
+from colane.integrations.slurm import contact, quantities
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
+from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
+from colane.model.arrays import element_id, known_indexes
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+LEAVING: Final = frozenset({"checkpointing", "stopping", "queued"})
+CONFLICT, NOT_FOUND = 409, 404
+
+CHANGES: Final[Mapping[str, Callable[[Client, int], None]]] = {
+    "hold": lambda scheduler, job_id: scheduler.suspend(job_id),
+    "uhold": lambda scheduler, job_id: scheduler.suspend(job_id),
+    "release": lambda scheduler, job_id: scheduler.resume(job_id),
+    "requeue": lambda scheduler, job_id: scheduler.requeue(job_id),
+    "suspend": lambda scheduler, job_id: scheduler.suspend(job_id),
+    "resume": lambda scheduler, job_id: scheduler.resume(job_id),
+}
+ELSEWHERE: Final = {
+    "requeuehold": "requeue, then hold",
+    "top": "there is no order that users change",
+    "reconfigure": "settings are read when the scheduler starts",
+    "create": "machines join by themselves: colane agent",
+    "delete": "see colane nodes",
+    "shutdown": "stop the scheduler's process",
+    "ping": "see colane check",
+    "reboot": "that is for the machine's own tools",
+}
+
+
+def run(words: Sequence[str], shims: str) -> int:
+    """Show or change; return the exit code.
+
+    Raises:
+        SlurmError: It is not known, or cannot be done.
+    """
+    del shims
+    left = [word for word in words if word not in {"-o", "--oneliner", "-d", "--details", "-Q", "--quiet", "-v", "-dd"}]
+    is_line = any(word in {"-o", "--oneliner"} for word in words)
+    verb, rest = (left[0].lower(), left[1:]) if left else ("", [])
+    if verb == "show":
+        return _show(rest, is_line=is_line)
+    if verb == "update":
+        return _update(rest)
+    if verb not in CHANGES:
+        advice = ELSEWHERE.get(verb, f"it must be one of show, {', '.join(CHANGES)}")
+        raise SlurmError(f"{verb or 'a command'} is not done here: {advice}")
+    if not rest:
+        raise SlurmError(f"{verb} needs the number of a job")
+    with contact.client() as scheduler:
+        codes = [_change(scheduler, verb, job_id, elements) for job_id, elements in names(rest)]
+    return max(codes)
+
+
+def _change(scheduler: Client, verb: str, job_id: int, elements: set[int] | None) -> int:
+    code = 0
+    for each in _ids(scheduler, job_id, elements):
+        try:
+            CHANGES[verb](scheduler, each)
+        except Refused as refused:
+            if refused.status not in {CONFLICT, NOT_FOUND}:
+                raise
+            # A job that saves its state at a signal asks for its requeue while it is on its way there.
+            if verb == "requeue" and refused.status == CONFLICT and scheduler.job(each)["state"] in LEAVING:
+                continue
+            contact.note("scontrol", f"error: job {each}: {refused}")
+            code = 1
+    return code
+
+
+def _ids(scheduler: Client, job_id: int, elements: set[int] | None) -> list[int]:
+    """Return the id of a job, or those of elements of an array."""
+    if elements is None:
+        return [job_id]
+    array = scheduler.job(job_id).get("elements")
+    known = None if array is None else known_indexes(array["indexes"])
+    ordinals = [None if known is None else known.ordinal_of(index) for index in sorted(elements)]
+    if None in ordinals:
+        raise SlurmError(f"Invalid job id specified for job {job_id}")
+    return [element_id(job_id, one) for one in ordinals if one is not None]
+
+
+JOB_WORDS: Final = ("jobid", "job")
+
+
+def _update(words: Sequence[str]) -> int:
+    asked = dict(word.partition("=")[::2] for word in words)
+    asked = {name.lower(): value for name, value in asked.items()}
+    named = [asked.pop(word) for word in JOB_WORDS if word in asked]
+    if not named:
+        raise SlurmError("update is done of jobs alone: scontrol update JobId=12 TimeLimit=2:00:00")
+    if not asked:
+        raise SlurmError(f"update needs what to change: {', '.join(UPDATES)}")
+    for name in asked:
+        if name.rstrip("+-") not in {known.lower() for known in UPDATES}:
+            raise SlurmError(
+                f"update {name} is not done here, only {', '.join(UPDATES)}: cancel the job and submit it again"
+            )
+    code = 0
+    with contact.client() as scheduler:
+        for job_id, elements in names([named[-1]]):
+            for each in _ids(scheduler, job_id, elements):
+                try:
+                    for name, value in asked.items():
+                        UPDATES_BY_NAME[name.rstrip("+-")](scheduler, each, value, name[len(name.rstrip("+-")) :])
+                except Refused as refused:
+                    contact.note("scontrol", f"error: job {each}: {refused}")
+                    code = 1
+    return code
+
+
+def _time_limit(scheduler: Client, job_id: int, value: str, sign: str) -> None:
+    try:
+        limit_s = quantities.seconds(value)
+    except ValueError as error:
+        raise SlurmError(f"TimeLimit {error}") from error
+    if sign:
+        before_s = scheduler.job(job_id)["needs"]["time_limit_s"]
+        if before_s is None or limit_s is None:
+            raise SlurmError(
+                f"TimeLimit{sign}={value}: job {job_id} has no time limit to change: give TimeLimit={value}"
+            )
+        limit_s = before_s + (limit_s if sign == "+" else -limit_s)
+        if limit_s <= 0:
+            raise SlurmError(f"TimeLimit{sign}={value}: nothing is left of the {duration(before_s)} of job {job_id}")
+    scheduler.change(job_id, {"time_limit_s": limit_s})
+
+
+def _at_once(scheduler: Client, job_id: int, value: str, sign: str) -> None:
+    if sign or not (value.isascii() and value.isdecimal()):
+        raise SlurmError(f"ArrayTaskThrottle must be a number, 0 for no limit, got {sign}{value!r}")
+    scheduler.change(job_id, {"at_once": int(value) or None})
+
+
+def _begin(scheduler: Client, job_id: int, value: str, sign: str) -> None:
+    if sign:
+        raise SlurmError(f"StartTime must be a time, got {sign}{value!r}")
+    scheduler.resume(job_id, at=quantities.begin(value))
+
+
+UPDATES: Final[Mapping[str, Callable[[Client, int, str, str], None]]] = {
+    "TimeLimit": _time_limit, "ArrayTaskThrottle": _at_once, "StartTime": _begin,
+}  # fmt: skip
+"""What is changed of a job, by its Slurm name; each is told the value and the sign before the `=`."""
+
+UPDATES_BY_NAME: Final = {name.lower(): change for name, change in UPDATES.items()}
+
+
+def _show(words: Sequence[str], *, is_line: bool) -> int:
+    what, rest = (words[0].lower(), words[1:]) if words else ("", [])
+    if what in {"hostnames", "hostname"}:
+        contact.print_lines(*hosts(rest[0] if rest else ""))
+        return 0
+    if what == "hostlist":
+        contact.print_lines(rest[0] if rest else "")
+        return 0
+    shown: Mapping[str, Callable[[Client, Sequence[str]], list[list[str]]]] = {
+        "job": _jobs, "jobs": _jobs, "node": _nodes, "nodes": _nodes, "partition": _pools, "partitions": _pools,
+        "config": _config,
+    }  # fmt: skip
+    what, _, joined = what.partition("=")
+    if what not in shown:
+        raise SlurmError(f"show {what or 'nothing'} is not done here: show job, node, partition, config or hostnames")
+    with contact.client() as scheduler:
+        for lines in shown[what](scheduler, [joined] if joined else rest):
+            contact.print_lines(" ".join(lines) if is_line else "\n   ".join(lines), *([] if is_line else [""]))
+    return 0
+
+
+def hosts(text: str) -> list[str]:
+    """Return the machines of a list such as `a,n[1-3,7]`."""
+    found = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
+        name, bracket, inside = part.partition("[")
+        if not bracket:
+            found.append(name)
+            continue
+        for span in inside.rstrip("]").split(","):
+            first, _, last = span.partition("-")
+            found += [f"{name}{one:0{len(first)}}" for one in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def _jobs(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
+    if words:
+        missing: list[int] = []
+        found = named_jobs(scheduler, names(words), missing=missing)
+        if missing:
+            raise SlurmError("Invalid job id specified")
+    else:
+        found = scheduler.live_jobs()
+    return [_job(row) for row in rows_of(found)]
+
+
+def _job(row: SlurmRow) -> list[str]:
+    job = row.job
+    limit_s, array = row.need("time_limit_s"), job.get("array_index")
+    element = f" ArrayJobId={row.array} ArrayTaskId={row.index}" if row.waiting or array is not None else ""
+    return [
+        f"JobId={job['id']}{element} JobName={job['name']}",
+        f"UserId={job['user']} Account={row.account or '(null)'} QOS=normal",
+        f"Priority={job['priority']}",
+        f"JobState={row.state} Reason={row.reason} Dependency={row.need('after') or '(null)'}",
+        f"Requeue=1 Restarts={max(int(job['attempt']) - 1, 0)} BatchFlag=1 Reboot=0 ExitCode={row.exit}",
+        f"RunTime={duration(row.elapsed_s)} TimeLimit={duration(limit_s)}",
+        (
+            f"SubmitTime={moment(job['submit_s'])} StartTime={moment(row.start_s, 'Unknown')} "
+            f"EndTime={moment(job.get('end_s'), 'Unknown')}"
+        ),
+        f"Partition={job['pool']} NodeList={row.nodes or '(null)'}",
+        f"NumNodes=1 NumCPUs={row.need('cores') or 1} NumTasks=1 TRES={row.tres}",
+        f"Comment={job['comment'] or '(null)'}",
+        f"WorkDir={job.get('workdir') or '(null)'}",
+    ]
+
+
+def _nodes(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
+    found = [SlurmNode(node, state_of(node)) for node in scheduler.nodes() if not words or node["name"] in words]
+    if words and not found:
+        raise SlurmError(f"Node {words[0]} not found")
+    return [
+        [
+            f"NodeName={each.node['name']}",
+            f"CPUTot={len(each.node['cores'])} Gres={each.gres}",
+            f"NodeAddr={each.node['address'] or each.node['name']} NodeHostName={each.node['name']}",
+            f"RealMemory={each.node['host_memory_bytes'] // 2**20}",
+            f"State={LONG_STATES[each.state].upper()} Partitions={each.node['pool']}",
+        ]
+        for each in found
+    ]
+
+
+def _pools(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
+    pools: dict[str, list[str]] = {}
+    for node in scheduler.nodes():
+        pools.setdefault(node["pool"], []).append(node["name"])
+    if words and words[0] not in pools:
+        raise SlurmError(f"Partition {words[0]} not found")
+    return [
+        [f"PartitionName={pool}", "AllowGroups=ALL MaxTime=UNLIMITED State=UP",
+         f"Nodes={','.join(nodes)} TotalNodes={len(nodes)}"]
+        for pool, nodes in pools.items() if not words or pool in words
+    ]  # fmt: skip
+
+
+def _config(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
+    del words
+    return [["ClusterName = colane", "SLURM_VERSION = 25.11.0", f"SlurmctldHost = {scheduler.url}"]]

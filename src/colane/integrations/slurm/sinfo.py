@@ -1,0 +1,119 @@
+"""`sinfo`: machines and their pools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from colane.integrations.slurm import contact, getopt
+from colane.integrations.slurm.errors import SlurmError
+from colane.model.hardware import DEFAULT_POOL
+
+if TYPE_CHECKING:
+    from colane.api.nodes import NodeObject
+
+
+class SlurmNode(NamedTuple):
+    """A machine as Slurm tells it."""
+
+    node: NodeObject
+    state: str
+
+    @property
+    def pool(self) -> str:
+        """Its pool, which Slurm calls a partition; `*` marks the usual one."""
+        return f"{self.node['pool']}*" if self.node["pool"] == DEFAULT_POOL else self.node["pool"]
+
+    @property
+    def gres(self) -> str:
+        """Its GPUs."""
+        counts: dict[str, int] = {}
+        for gpu in self.node["gpus"]:
+            kind = re.sub(r"\W+", "_", gpu["type"]).strip("_").lower() or "gpu"
+            counts[kind] = counts.get(kind, 0) + 1
+        return ",".join(f"gpu:{kind}:{number}" for kind, number in counts.items()) or "(null)"
+
+
+LONG_STATES: Final[Mapping[str, str]] = {
+    "idle": "idle", "mix": "mixed", "alloc": "allocated", "drain": "drained", "drng": "draining", "down": "down",
+}  # fmt: skip
+
+Column = tuple[str, Callable[[Sequence[SlurmNode]], object]]
+
+LETTERS: Final[Mapping[str, Column]] = {
+    "P": ("PARTITION", lambda some: some[0].pool),
+    "R": ("PARTITION", lambda some: some[0].node["pool"]),
+    "a": ("AVAIL", lambda _: "up"),
+    "l": ("TIMELIMIT", lambda _: "infinite"),
+    "D": ("NODES", len),
+    "t": ("STATE", lambda some: some[0].state),
+    "T": ("STATE", lambda some: LONG_STATES[some[0].state]),
+    "N": ("NODELIST", lambda some: ",".join(each.node["name"] for each in some)),
+    "n": ("HOSTNAMES", lambda some: ",".join(each.node["name"] for each in some)),
+    "c": ("CPUS", lambda some: len(some[0].node["cores"])),
+    "m": ("MEMORY", lambda some: some[0].node["host_memory_bytes"] // 2**20),
+    "G": ("GRES", lambda some: some[0].gres),
+    "f": ("AVAIL_FEATURES", lambda _: "(null)"),
+    "E": ("REASON", lambda some: (some[0].node["drain"] or {"reason": ""})["reason"] or "none"),
+}
+USUAL: Final = "%9P %.5a %.10l %.6D %.6t %N"
+OF_NODES: Final = "%.12N %.6D %.9P %.6t"
+_LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
+VALUED: Final = "-p,--partition -n,--nodes -o,--format -t,--states"
+FLAGS: Final = "-h,--noheader -N,--Node -l,--long -s,--summarize -a,--all -e,--exact -v,--verbose -r,--responding"
+
+
+def run(words: Sequence[str], shims: str) -> int:
+    """List machines; return the exit code.
+
+    Raises:
+        SlurmError: An option is not known.
+    """
+    del shims
+    asked = getopt.read(words, VALUED, FLAGS)
+    with contact.client() as scheduler:
+        machines = [SlurmNode(node, state_of(node)) for node in scheduler.nodes()]
+    pools, names, states = asked.all("partition"), asked.all("nodes"), {each.lower() for each in asked.all("states")}
+    found = [
+        each for each in machines
+        if (not pools or each.node["pool"] in pools) and (not names or each.node["name"] in names)
+        and (not states or {each.state, LONG_STATES[each.state]} & states)
+    ]  # fmt: skip
+    text = asked.last("format") or (OF_NODES if asked.has("Node") else USUAL)
+    is_each = asked.has("Node") or "%n" in text
+    groups: dict[tuple[str, ...], list[SlurmNode]] = {}
+    for each in found:
+        key = (each.node["pool"], each.state, each.node["name"] if is_each else "")
+        groups.setdefault(key, []).append(each)
+    for match in _LETTER.finditer(text):
+        if match["letter"] not in LETTERS:
+            raise SlurmError(f"--format: %{match['letter']} is not known; these are: {' '.join(sorted(LETTERS))}")
+    if not asked.has("noheader"):
+        contact.print_lines(_line(text, lambda letter: LETTERS[letter][0]))
+    for group in groups.values():
+        contact.print_lines(_line(text, lambda letter, group=group: LETTERS[letter][1](group)))  # type: ignore[misc]
+    return 0
+
+
+def state_of(node: NodeObject) -> str:
+    """Return Slurm's word for what a machine does."""
+    if node["lost"]:
+        return "down"
+    if node["drain"] is not None:
+        return "drng" if node["jobs"] else "drain"
+    used = {slot["gpu"] for job in node["jobs"] for slot in job["slots"]}
+    if not node["jobs"]:
+        return "idle"
+    return "alloc" if node["gpus"] and len(used) == len(node["gpus"]) else "mix"
+
+
+def _line(text: str, value: Callable[[str], object]) -> str:
+    def fit(match: re.Match[str]) -> str:
+        word = str(value(match["letter"]))
+        if not match["width"]:
+            return word
+        size = int(match["width"])
+        return word[:size].rjust(size) if match["right"] else word[:size].ljust(size)
+
+    return _LETTER.sub(fit, text)

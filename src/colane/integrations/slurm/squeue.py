@@ -1,0 +1,247 @@
+"""`squeue`: jobs that wait and run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from getpass import getuser
+from typing import Final
+
+from colane.integrations.slurm import contact, getopt
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.rows import (
+    ENDED_MAX,
+    LIVE_MAX,
+    NONE,
+    STATES,
+    SlurmRow,
+    duration,
+    moment,
+    named_jobs,
+    names,
+    rows_of,
+)
+
+Column = tuple[str, Callable[[SlurmRow], object]]
+
+
+def _place(row: SlurmRow) -> str:
+    return row.nodes or f"({row.reason})"
+
+
+def _limit(row: SlurmRow) -> str:
+    limit_s: float | None = row.need("time_limit_s")
+    return duration(limit_s)
+
+
+def _left(row: SlurmRow) -> str:
+    limit_s: float | None = row.need("time_limit_s")
+    return "UNLIMITED" if limit_s is None else duration(max(limit_s - row.elapsed_s, 0.0))
+
+
+def _gres(row: SlurmRow) -> str:
+    return f"gres/gpu:{row.need('gpus')}" if row.need("gpus") else NONE
+
+
+def _expected_end(row: SlurmRow) -> str:
+    end_s, limit_s = row.job.get("end_s"), row.need("time_limit_s")
+    if end_s is None and limit_s is not None and row.start_s is not None:
+        end_s = row.start_s + limit_s
+    return moment(end_s)
+
+
+def _begin_s(row: SlurmRow) -> float | None:
+    """When it started, or may start."""
+    held = [hold["until_s"] for hold in row.job.get("holds") or [] if hold["until_s"] is not None]
+    return row.start_s if row.start_s is not None else max(held, default=None)
+
+
+def _memory(row: SlurmRow) -> str:
+    return f"{row.need('host_memory_bytes') // 2**20}M" if row.need("host_memory_bytes") else "0"
+
+
+LETTERS: Final[Mapping[str, Column]] = {
+    "i": ("JOBID", lambda row: row.name),
+    "A": ("JOBID", lambda row: row.job["id"]),
+    "F": ("ARRAY_JOB_ID", lambda row: row.array),
+    "K": ("ARRAY_TASK_ID", lambda row: row.index),
+    "j": ("NAME", lambda row: row.job["name"]),
+    "u": ("USER", lambda row: row.job["user"]),
+    "U": ("UID", lambda row: row.job["user"]),
+    "t": ("ST", lambda row: row.letters),
+    "T": ("STATE", lambda row: row.state),
+    "M": ("TIME", lambda row: duration(row.elapsed_s)),
+    "l": ("TIME_LIMIT", _limit),
+    "L": ("TIME_LEFT", _left),
+    "S": ("START_TIME", lambda row: moment(_begin_s(row))),
+    "e": ("END_TIME", _expected_end),
+    "V": ("SUBMIT_TIME", lambda row: moment(row.job["submit_s"])),
+    "D": ("NODES", lambda row: len(row.job.get("nodes") or []) or 1),
+    "N": ("NODELIST", lambda row: row.nodes),
+    "B": ("EXEC_HOST", lambda row: row.nodes.partition(",")[0] or "n/a"),
+    "R": ("NODELIST(REASON)", _place),
+    "r": ("REASON", lambda row: row.reason),
+    "P": ("PARTITION", lambda row: row.job["pool"]),
+    "p": ("PRIORITY", lambda row: row.job["priority"]),
+    "Q": ("PRIORITY", lambda row: row.job["priority"]),
+    "a": ("ACCOUNT", lambda row: row.account or NONE),
+    "q": ("QOS", lambda _: "normal"),
+    "C": ("CPUS", lambda row: row.need("cores") or 1),
+    "c": ("MIN_CPUS", lambda row: row.need("cores") or 1),
+    "b": ("TRES_PER_NODE", _gres),
+    "m": ("MIN_MEMORY", _memory),
+    "k": ("COMMENT", lambda row: row.job["comment"] or "(null)"),
+    "Z": ("WORK_DIR", lambda row: row.job.get("workdir") or NONE),
+    "o": ("COMMAND", lambda row: row.job["name"]),
+    "E": ("DEPENDENCY", lambda row: row.need("after") or "(null)"),
+    "f": ("FEATURES", lambda _: "(null)"),
+    "h": ("OVER_SUBSCRIBE", lambda row: "OK" if row.need("share") else "NO"),
+    "g": ("GROUP", lambda row: row.job["user"]),
+}
+"""What each letter of `--format` stands for."""
+
+NAMES: Final = {
+    "jobid": "A", "jobarrayid": "i", "arrayjobid": "F", "arraytaskid": "K", "name": "j", "username": "u",
+    "statecompact": "t", "state": "T", "timeused": "M", "timelimit": "l", "timeleft": "L", "starttime": "S",
+    "endtime": "e", "submittime": "V", "numnodes": "D", "nodes": "D", "nodelist": "N", "batchhost": "B",
+    "reasonlist": "R", "reason": "r", "partition": "P", "priority": "p", "prioritylong": "Q", "account": "a",
+    "qos": "q", "numcpus": "C", "mincpus": "c", "tres-per-node": "b", "tres-per-job": "b", "gres": "b",
+    "minmemory": "m", "comment": "k", "workdir": "Z", "command": "o", "dependency": "E", "feature": "f",
+    "groupname": "g", "userid": "U", "oversubscribe": "h",
+}  # fmt: skip
+"""What each name of `--Format` stands for, by letters of `--format`."""
+
+USUAL: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+START: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %R"
+_LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
+
+VALUED: Final = (
+    "-j,--jobs -u,--user -t,--states -o,--format -O,--Format -n,--name -p,--partition -w,--nodelist -S,--sort "
+    "-A,--account -q,--qos"
+)
+FLAGS: Final = (
+    "-h,--noheader --me --start -l,--long -r,--array -a,--all --hide --array-unique -v,--verbose --local "
+    "--only-job-state"
+)
+REFUSED: Final = {
+    "-i": "use watch(1)", "--iterate": "use watch(1)", "-M": "there is one cluster, that of COLANE_URL",
+    "--clusters": "there is one cluster, that of COLANE_URL", "-s": "steps are no jobs here",
+    "--steps": "steps are no jobs here", "--json": "see colane ps --json", "--yaml": "see colane ps --json",
+}  # fmt: skip
+
+
+def run(words: Sequence[str], shims: str) -> int:
+    """List jobs; return the exit code.
+
+    Raises:
+        SlurmError: An option or a job is not known.
+    """
+    del shims
+    asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)
+    if asked.rest:
+        raise SlurmError(f"{asked.rest[0]} is no option; jobs are named by --jobs")
+    states = wanted_states(asked.all("states"))
+    wanted = names(asked.said.get("jobs", []))
+    with contact.client() as scheduler:
+        missing: list[int] = []
+        if wanted:
+            found = named_jobs(scheduler, wanted, missing=missing)
+        else:
+            users = _users(asked)
+            found = scheduler.listing(
+                LIVE_MAX if not _of_ended(states) else ENDED_MAX,
+                ended=_of_ended(states),
+                user=next(iter(users)) if len(users) == 1 else None,
+                elements=True,
+            )["jobs"]
+        if missing and len(missing) == len(wanted):
+            raise SlurmError("Invalid job id specified")
+    rows = [row for row in rows_of(found, expand=asked.has("array")) if _is_wanted(row, asked, states)]
+    rows.sort(key=lambda row: (row.state == "PENDING", row.job["id"], not row.waiting))
+    contact.print_lines(*_lines(rows, asked))
+    return 0
+
+
+def wanted_states(said: Sequence[str]) -> set[str]:
+    """Return Slurm's words of states; by default of those that have not ended.
+
+    Raises:
+        SlurmError: A state is not known.
+    """
+    by_letters = {letters: word for word, letters in STATES.values()}
+    every = {word for word, _ in STATES.values()}
+    if not said:
+        return every - {
+            STATES[state][0] for state in ("succeeded", "failed", "out-of-memory", "timed-out", "cancelled")
+        }
+    if "all" in [word.lower() for word in said]:
+        return every
+    others = {"NODE_FAIL", "NF", "PREEMPTED", "PR", "BOOT_FAIL", "BF", "DEADLINE", "DL", "REQUEUED", "RQ", "RESIZING",
+              "SIGNALING", "SI", "STOPPED", "ST", "STAGE_OUT", "SPECIAL_EXIT", "SE", "REVOKED", "RV"}  # fmt: skip
+    found = set()
+    for word in said:
+        name = by_letters.get(word.upper(), word.upper())
+        if name not in every | others:
+            raise SlurmError(f"Invalid job state specified: {word}; it must be one of {', '.join(sorted(every))}")
+        found.add(name)
+    return found
+
+
+def _of_ended(states: set[str]) -> bool:
+    return bool(states & {"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"})
+
+
+def _users(asked: getopt.VerbWords) -> set[str]:
+    return {*asked.all("user"), *([getuser()] if asked.has("me") else [])}
+
+
+def _is_wanted(row: SlurmRow, asked: getopt.VerbWords, states: set[str]) -> bool:
+    users = _users(asked)
+    told = (
+        (asked.all("name"), str(row.job["name"])), (asked.all("partition"), str(row.job["pool"])),
+        (asked.all("account"), row.account), (asked.all("nodelist"), row.nodes),
+    )  # fmt: skip
+    return (
+        row.state in states
+        and (not users or row.job["user"] in users)
+        and all(not some or value in some for some, value in told)
+        and (not asked.has("start") or row.state == "PENDING")
+    )
+
+
+def _lines(rows: Sequence[SlurmRow], asked: getopt.VerbWords) -> list[str]:
+    long = asked.last("Format")
+    if long is not None:
+        return _by_names(rows, long, header=not asked.has("noheader"))
+    usual = START if asked.has("start") else LONG if asked.has("long") else USUAL
+    text = asked.last("format") or usual
+    for match in _LETTER.finditer(text):
+        if match["letter"] not in LETTERS:
+            raise SlurmError(f"--format: %{match['letter']} is not known; these are: {' '.join(sorted(LETTERS))}")
+
+    def line(value: Callable[[str], object]) -> str:
+        return _LETTER.sub(lambda match: _padded(str(value(match["letter"])), match["width"], match["right"]), text)
+
+    header = [] if asked.has("noheader") else [line(lambda letter: LETTERS[letter][0])]
+    return header + [line(lambda letter, row=row: LETTERS[letter][1](row)) for row in rows]  # type: ignore[misc]
+
+
+def _padded(text: str, width: str, right: str) -> str:
+    if not width:
+        return text
+    return text[: int(width)].rjust(int(width)) if right else text[: int(width)].ljust(int(width))
+
+
+def _by_names(rows: Sequence[SlurmRow], text: str, *, header: bool) -> list[str]:
+    columns = []
+    for part in text.split(","):
+        name, _, width = part.strip().partition(":")
+        letter = NAMES.get(name.lower())
+        if letter is None or not (width.lstrip(".").isdecimal() or not width):
+            raise SlurmError(f"--Format: {part.strip()} is not known; these are: {' '.join(sorted(NAMES))}")
+        columns.append((name, LETTERS[letter][1], int(width.lstrip(".") or 20), width.startswith(".")))
+    lines = ["".join(_padded(name.upper(), str(wide), "." * right) for name, _, wide, right in columns)] * header
+    return lines + [
+        "".join(_padded(str(value(row)), str(wide), "." * right) for _, value, wide, right in columns) for row in rows
+    ]

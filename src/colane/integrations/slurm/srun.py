@@ -1,0 +1,227 @@
+"""`srun`: within a job, start its tasks; outside of one, submit a job of one command and follow it to its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+from colane.integrations.slurm import contact
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.launch import BatchFiles, command
+from colane.integrations.slurm.options import SlurmOptions, parse
+from colane.integrations.slurm.request import build, job_name, tasks_of
+from colane.integrations.slurm.sbatch import check_partition, files, hand_in, tell
+
+PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+"""Signals that go to the tasks."""
+
+FIXED: Final = frozenset({"/dev/null", "none"})
+_PLACE: Final = re.compile(r"%(?P<width>[0-9]*)(?P<letter>[A-Za-z%])")
+NOT_FOUND: Final = 127
+SIGNALLED: Final = 128
+
+
+def run(words: Sequence[str], shims: str) -> int:
+    """Run a command; return its exit code, the greatest of several tasks.
+
+    Raises:
+        SlurmError: Something of it cannot be.
+    """
+    options = parse("srun", words)
+    if not options.rest:
+        raise SlurmError("No command given to execute: srun [OPTIONS] COMMAND...")
+    if os.environ.get("SLURM_JOB_ID") and os.environ.get("COLANE_JOB_ID") == os.environ["SLURM_JOB_ID"]:
+        return _step(options)
+    return _as_job(options, shims)
+
+
+def _as_job(options: SlurmOptions, shims: str) -> int:
+    name = Path(options.rest[0]).name
+    text = "#!/bin/sh\nexec srun " + shlex.join([*_of_step(options), *options.rest]) + "\n"
+    request = build(options, job_name(options, name), None)
+    asked = files(options, default="-")
+    to = BatchFiles() if options.get("output") is None else asked
+    request["command"] = command(shims, to, "/bin/sh", text, ())
+    tell((), options, "srun")
+    from colane.integrations.slurm.following import copy_log, exit_code, until_ended  # noqa: PLC0415 - of this way alone
+
+    with contact.client() as scheduler:
+        check_partition(scheduler, options)
+        job_id = hand_in(scheduler, request, "srun")
+        contact.note("srun", f"job {job_id} queued")
+        try:
+            copy_log(scheduler, job_id)
+            return exit_code(until_ended(scheduler, job_id))
+        except KeyboardInterrupt:
+            scheduler.cancel(job_id)
+            raise
+
+
+def _of_step(options: SlurmOptions) -> list[str]:
+    """The options that are of the step: how many tasks, and how their output is marked."""
+    kept = [f"--ntasks={tasks_of(options, 0)}"] if options.get("ntasks") or options.get("ntasks-per-node") else []
+    return [*kept, *(["--label"] if options.get("label") is not None else []), "--"]
+
+
+# -- steps
+
+
+def _step(options: SlurmOptions) -> int:
+    number = int(os.environ.get("SLURM_NTASKS", "1"))
+    if options.get("ntasks") or options.get("ntasks-per-node"):
+        number = tasks_of(options, 0)
+    workdir = options.get("chdir")
+    with ExitStack() as opened:
+        tasks, labelled = list[subprocess.Popen[bytes]](), list[threading.Thread]()
+        _pass_signals_on(tasks)
+        for rank in range(number):
+            env = _told(options, number, rank)
+            outputs = _outputs(options, env, opened)
+            try:
+                task = subprocess.Popen(
+                    options.rest, env=env, cwd=workdir, stdin=_input(options, rank, opened),
+                    stdout=subprocess.PIPE if outputs is None else outputs[0],
+                    stderr=subprocess.PIPE if outputs is None else outputs[1],
+                )  # fmt: skip
+            except OSError as error:
+                _end(tasks)
+                contact.note("srun", f"error: {options.rest[0]}: {error.strerror}")
+                return NOT_FOUND
+            tasks.append(task)
+            if outputs is None:
+                labelled += [
+                    _labelled(task.stdout, sys.stdout.buffer, rank),
+                    _labelled(task.stderr, sys.stderr.buffer, rank),
+                ]
+        codes = _awaited(tasks, options.get("kill-on-bad-exit"))
+        for thread in labelled:
+            thread.join()
+    return max((SIGNALLED - code if code < 0 else code for code in codes), default=0)
+
+
+def _told(options: SlurmOptions, number: int, rank: int) -> dict[str, str]:
+    """Return a task's environment."""
+    own: dict[str, object] = {
+        "SLURM_NTASKS": number, "SLURM_NPROCS": number, "SLURM_PROCID": rank, "SLURM_LOCALID": rank,
+        "SLURM_STEP_ID": 0, "SLURM_STEPID": 0, "SLURM_STEP_NUM_TASKS": number, "SLURM_STEP_NUM_NODES": 1,
+        "SLURM_STEP_NODELIST": os.environ.get("SLURM_JOB_NODELIST", ""), "SLURM_STEP_TASKS_PER_NODE": number,
+        "SLURM_TASKS_PER_NODE": number, "SLURM_GTIDS": ",".join(map(str, range(number))),
+        "SLURM_SRUN_COMM_HOST": "127.0.0.1",
+    }  # fmt: skip
+    if options.get("cpus-per-task"):
+        own["SLURM_CPUS_PER_TASK"] = options.get("cpus-per-task")
+    env = dict(os.environ)
+    for word in (options.get("export") or "").split(","):
+        name, equals, value = word.partition("=")
+        if equals:
+            env[name] = value
+    return {**env, **{name: str(value) for name, value in own.items()}}
+
+
+def _outputs(options: SlurmOptions, env: Mapping[str, str], opened: ExitStack) -> tuple[Any, Any] | None:
+    """Return where a task writes; None where its lines are marked with its number first."""
+    out, err = options.get("output"), options.get("error")
+    if options.get("label") is not None and out is None:
+        return None
+    first = None if out is None else opened.enter_context(_opened(out, options, env))
+    if err is not None:
+        return first, opened.enter_context(_opened(err, options, env))
+    return first, first
+
+
+def _opened(pattern: str, options: SlurmOptions, env: Mapping[str, str]) -> IO[bytes]:
+    path = Path(options.get("chdir") or ".") / placed(pattern, env)
+    is_more = options.get("open-mode") == "append" or int(env.get("SLURM_RESTART_COUNT", "0")) > 0
+    try:
+        if (not is_more and env["SLURM_PROCID"] == "0") or ("%t" in pattern and not is_more):
+            path.open("wb").close()
+        return path.open("ab")  # tasks of one file add to it, so that none overwrites the others
+    except OSError as error:
+        raise SlurmError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def placed(pattern: str, env: Mapping[str, str]) -> str:
+    """Return a file's name: `%j`, `%A`, `%a`, `%t`, `%n`, `%s`, `%x`, `%u`, `%N`, with a width as `%4t`."""
+    job = env.get("SLURM_JOB_ID", "0")
+    values = {
+        "j": job, "J": f"{job}.{env.get('SLURM_STEP_ID', '0')}", "A": env.get("SLURM_ARRAY_JOB_ID", job),
+        "a": env.get("SLURM_ARRAY_TASK_ID", "4294967294"), "t": env.get("SLURM_PROCID", "0"),
+        "n": env.get("SLURM_NODEID", "0"), "s": env.get("SLURM_STEP_ID", "0"), "x": env.get("SLURM_JOB_NAME", ""),
+        "u": env.get("SLURM_JOB_USER", ""), "N": env.get("SLURMD_NODENAME", ""), "%": "%",
+    }  # fmt: skip
+
+    def value(match: re.Match[str]) -> str:
+        found = values.get(match["letter"])
+        if found is None:
+            return match.group()
+        return found.zfill(int(match["width"])) if match["width"] and found.isdecimal() else found
+
+    return _PLACE.sub(value, pattern)
+
+
+def _input(options: SlurmOptions, rank: int, opened: ExitStack) -> Any:  # noqa: ANN401 - what Popen takes
+    name = options.get("input")
+    if name is None:
+        return None if rank == 0 else subprocess.DEVNULL
+    try:
+        return subprocess.DEVNULL if name in FIXED else opened.enter_context(Path(name).open("rb"))
+    except OSError as error:
+        raise SlurmError(f"--input: {name} cannot be read: {error.strerror}") from error
+
+
+def _pass_signals_on(tasks: Sequence[subprocess.Popen[bytes]]) -> None:
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        del frame
+        for task in tasks:
+            with suppress(ProcessLookupError):
+                task.send_signal(number)
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+
+
+def _end(tasks: Sequence[subprocess.Popen[bytes]]) -> None:
+    for task in tasks:
+        if task.poll() is None:
+            task.terminate()
+    for task in tasks:
+        task.wait()
+
+
+def _awaited(tasks: Sequence[subprocess.Popen[bytes]], kill: str | None) -> list[int]:
+    """Wait for all; with `--kill-on-bad-exit` the others end with the first that fails."""
+    by_pid = {task.pid: task for task in tasks}
+    codes = list[int]()
+    while by_pid:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        pid = 0 if found is None else found.si_pid
+        task = by_pid.pop(pid, None)
+        if task is None:
+            os.waitpid(pid, 0)
+            continue
+        codes.append(task.wait())
+        if codes[-1] and kill is not None and kill != "0":
+            for other in by_pid.values():
+                other.terminate()
+    return codes
+
+
+def _labelled(source: IO[bytes] | None, to: IO[bytes], rank: int) -> threading.Thread:
+    def copy() -> None:
+        for line in source or ():
+            to.write(f"{rank}: ".encode() + line)
+            to.flush()
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread

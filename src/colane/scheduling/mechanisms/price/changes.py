@@ -1,0 +1,333 @@
+"""What each change on a GPU in use is worth: a job comes, and any of those there stay or leave.
+
+A GPU is worth the sum of price x speed of the jobs on it; a change is worth what it adds, less what it costs those it
+moves, in the same unit. So joining, taking a place, taking it beside one that stays, and moving are one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from math import ceil, inf
+from typing import Final, NamedTuple
+
+from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import is_untouched, may_leave, stopped_s
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec
+from colane.scheduling.engine.choices import urgent_value
+from colane.scheduling.engine.contracts import SchedulingContext
+from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.times import attained_s
+from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied
+from colane.scheduling.mechanisms.sharing.co_runner_index import Members
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
+from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
+from colane.scheduling.mechanisms.topology.connected import least_utility
+
+MOVE_PART: Final = 0.05
+"""Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""
+
+JOIN_PART: Final = 0.05
+"""Part of a job's price that sharing must bring: it is never for nothing."""
+
+LESSENED_MAX: Final = 0.9
+"""What coming back is worth is lessened by so much at most for a job that was moved often."""
+
+DAY_S: Final = 86_400.0
+WEEK_S: Final = 7 * DAY_S
+
+LOOKS_MAX: Final = 256
+"""Of more GPUs in use every second, third, ... of those that are alike is looked at for a job."""
+
+MOVES_MAX: Final = 5
+"""After so many moves a job stays where it is, but for one more after each week that it has run."""
+
+STOP_S: Final = 10.0
+"""What saving its state and loading it is believed to take a job beside its launch."""
+
+
+def moved_part(moves: int, ran_s: float) -> float:
+    """Part of a job's price that one more move costs after so many: the less the longer it has run."""
+    return MOVE_PART * 2.0**moves / (1.0 + ran_s / DAY_S)
+
+
+def moves_of(job: Job) -> int:
+    """How often a plan has moved a job: starts that were neither its first nor after a failure."""
+    totals = job.totals
+    return max(0, job.attempt - 1 - totals.failures - totals.losses - totals.sent_back)
+
+
+def returning_part(job: Job, now_s: float) -> float:
+    """What a place is worth to a waiting job that has run before: the less the oftener it was moved.
+
+    So one that was moved seldom comes back first, and one that was moved often where it may stay.
+    """
+    return 1.0 - min(LESSENED_MAX, dearness(job, now_s)) if job.attempt else 1.0
+
+
+def dearness(job: Job, now_s: float) -> float:
+    """The same of a job."""
+    return moved_part(moves_of(job), attained_s(job, now_s))
+
+
+def may_move(job: Job, now_s: float) -> bool:
+    """Whether a job has not been moved too often."""
+    return moves_of(job) < MOVES_MAX + attained_s(job, now_s) // WEEK_S
+
+
+class GpuChange(NamedTuple):
+    """A job comes to a GPU, some leave it, and what that is worth.
+
+    Attributes:
+        net: In job-seconds a second; above 0 it pays.
+        ratio: Speed of the job there.
+        rise: What its coming adds before costs, over its own price.
+        load: The GPU as it is.
+        out: Who leaves it.
+    """
+
+    net: float
+    ratio: float
+    rise: float
+    load: GpuLoad
+    out: tuple[Job, ...]
+
+
+class Regrouping(NamedTuple):
+    """Who stays on a GPU when a job comes, and all speeds that follow from it.
+
+    Attributes:
+        stays: Places of those that stay.
+        leaves: Of the others.
+        before: Speeds of all as they are.
+        after: Of those that stay, once it has come.
+        ratio: Of the job.
+    """
+
+    stays: tuple[int, ...]
+    leaves: tuple[int, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    ratio: float
+
+
+class GpuChanges:
+    """See the module; for one plan.
+
+    Args:
+        context: Where.
+        jobs_max: Jobs on a GPU at most.
+    """
+
+    def __init__(self, context: SchedulingContext, jobs_max: int) -> None:
+        self._context = context
+        self._draft = context.draft
+        self._queue = context.queue
+        self._jobs_max = jobs_max
+        self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._stoppable: set[JobId] | None = None
+
+    def look(self) -> None:
+        """Something was decided."""
+        self.values.look()
+
+    def best(
+        self, job: Job, *, at: GpuLoad | None = None, least: float = 0.0, among: Iterable[GpuId] | None = None
+    ) -> GpuChange | None:
+        """The change that is worth most by which a job comes to a GPU in use; None where none is worth more than that.
+
+        Args:
+            job: It waits, or runs on the GPU `at` and would leave that.
+            at: Where it is; then no job leaves for it.
+            least: What it must be worth.
+            among: GPUs to be looked at; None for all.
+        """
+        best: GpuChange | None = None
+        spec, numbers = job.effective, dict[str, int]()
+        kinds = self._draft.view.gpu_types(self._context.pool, spec.gpu_type)
+        for gpu_group, gpus in self._among(kinds, at is not None, among):
+            kind = gpu_group.kind[1]
+            if kind not in numbers:
+                numbers[kind] = self.values.number_any(job, spec, kind)
+            for way in self._regroupings(job, spec, numbers[kind], gpu_group):
+                if way.leaves and at is not None:
+                    continue
+                for gpu in gpus:
+                    if at is not None and gpu == at.id:
+                        continue
+                    change = self._change(job, self._draft.load(gpu), way)
+                    if change.net > least and self._is_allowed(job, spec, numbers[kind], gpu_group, way, change):
+                        best, least = change, change.net
+        return best
+
+    def _among(
+        self, kinds: Sequence[str], is_moving: bool, among: Iterable[GpuId] | None
+    ) -> Iterator[tuple[GpuGroup, Sequence[GpuId]]]:
+        """GPUs in use by group: no running job comes to one of which something was decided in this plan."""
+        index = self.values.gpu_groups
+        if among is None:
+            groups = [group for kind in kinds for group in index.present((self._context.pool, kind))]
+            every = max(1, ceil(sum([group.gpu_count for group in groups]) / LOOKS_MAX))
+            for group in groups:
+                gpus = group.gpus if is_moving else list(group.joinable)
+                yield group, gpus[::every] if every > 1 else gpus
+            return
+        for gpu in among:
+            found = index.of(gpu)
+            if found is not None and found.kind[1] in kinds and (not is_moving or gpu in found.gpus):
+                yield found, (gpu,)
+
+    def value(self, gpu_group: GpuGroup, jobs: Sequence[Job]) -> float:
+        """What a GPU is worth as it is."""
+        return sum([self._queue.weigh(job) * ratio for job, ratio in zip(jobs, self._before(gpu_group), strict=True)])
+
+    def lost(self, gpu_group: GpuGroup, jobs: Sequence[Job], place: int) -> float:
+        """What it is worth less without one of these."""
+        rest = [job for other, job in enumerate(jobs) if other != place]
+        members = _at_places(gpu_group.members, tuple([p for p in range(len(jobs)) if p != place]))
+        speeds = self.speeds(gpu_group, members)
+        left = sum([self._queue.weigh(job) * ratio for job, ratio in zip(rest, speeds, strict=True)])
+        return self.value(gpu_group, jobs) - left
+
+    def moving_price(self, job: Job, lasts_s: float) -> float:
+        """What leaving a GPU and going on later costs a job, if what is won by it lasts so long."""
+        cost_s = stopped_s(self._draft.view, job) + STOP_S
+        return self._queue.weigh(job) * (cost_s / max(1.0, lasts_s) + dearness(job, self._draft.now_s))
+
+    # -- speeds of GPUs that are alike
+
+    def _regroupings(self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup) -> list[Regrouping]:
+        found: list[Regrouping] | None = gpu_group.worked_out.get(number)
+        if found is None:
+            found = gpu_group.worked_out[number] = list(self._work_out(job, spec, number, gpu_group))
+        return found
+
+    def _work_out(self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup) -> Iterator[Regrouping]:
+        members, before = gpu_group.members, self._before(gpu_group)
+        known = self.values.number(job, spec, gpu_group.kind[1]) is not None
+        places = range(len(members))
+        for count in range(min(len(members), self._jobs_max - 1) + 1):
+            for stays in combinations(places, count) if not count or (known and may_share(spec)) else ():
+                kept = _at_places(members, stays)
+                if kept and not self._may_stay(number, gpu_group, kept):
+                    continue
+                after = self.speeds(gpu_group, (*kept, number))
+                leaves = tuple([place for place in places if place not in stays])
+                yield Regrouping(stays, leaves, before, after[:-1], after[-1])
+
+    def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
+        """Whether these may share their GPU with a newcomer, memory apart."""
+        values, site, known = self.values, gpu_group.site, self.values.gpu_groups.co_runners
+        if any(not known.known[who].share or known.known[who].memory is None for who in (*kept, number)):
+            return False
+        if any(not is_known_alone(self._draft, known.specs[who], gpu_group.kind[1]) for who in (*kept, number)):
+            return False
+        return values.rise(number, site, kept) > -inf
+
+    def _before(self, gpu_group: GpuGroup) -> tuple[float, ...]:
+        return self.speeds(gpu_group, gpu_group.members)
+
+    def speeds(self, gpu_group: GpuGroup, members: Members) -> tuple[float, ...]:
+        """Of these jobs together on such a GPU, each over that alone at its best."""
+        site, values = gpu_group.site, self.values
+        return tuple([
+            values.ratio(site, who, (*members[:place], *members[place + 1 :])) for place, who in enumerate(members)
+        ])  # fmt: skip
+
+    # -- each of them
+
+    def _change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
+        """What a change is worth, of a running job all but what its leaving costs where it was."""
+        weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self._draft.view.jobs
+        here = [jobs[booking.job] for booking in load.bookings]
+        lasts_s = self._lasts_s(job, way.ratio)
+        net = price * way.ratio
+        for place, ratio in zip(way.stays, way.after, strict=True):
+            net += weigh(here[place]) * (ratio - way.before[place])
+            lasts_s = min(lasts_s, self._lasts_s(here[place], ratio))
+        out = tuple([here[place] for place in way.leaves])
+        if out:  # without it the job would wait as long as those there run
+            lasts_s = max(lasts_s, min([self._queue.left_s(victim) or 0.0 for victim in out]))
+        lost = sum([weigh(here[place]) * way.before[place] for place in way.leaves])
+        cost = sum([self.moving_price(victim, lasts_s) for victim in out])
+        rise = net / price
+        if out and all(victim.spec.priority < job.spec.priority for victim in out):
+            urgent = price * urgent_value(max(0.0, rise), (lost + cost) / price, 0.0, None)
+            return GpuChange(urgent, way.ratio, rise, load, out)
+        net -= lost + cost + (JOIN_PART * price if way.stays else 0.0)
+        if job.placement is not None:
+            net -= self.moving_price(job, lasts_s)
+        elif net > 0:
+            net *= returning_part(job, self._draft.now_s)
+        return GpuChange(net, way.ratio, rise - lost / price, load, out)
+
+    def _lasts_s(self, job: Job, ratio: float) -> float:
+        left_s = self._queue.left_s(job) or 0.0
+        return left_s / ratio if ratio > 0 else inf
+
+    # -- what forbids a change
+
+    def _is_allowed(
+        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, way: Regrouping, change: GpuChange
+    ) -> bool:
+        load, out = change.load, change.out
+        if not all(self._may_go(victim, job) for victim in out):
+            return False
+        if out and not is_untouched(self._draft, load):
+            return False
+        rest = load
+        for victim in out:
+            rest = rest.without(victim.id)
+        if not self._fits(spec, rest, out):
+            return False
+        if not rest.bookings:
+            return self._starts_on(job, spec, load)
+        kept = _at_places(gpu_group.members, way.stays)
+        if self.values.rise(number, gpu_group.site, kept) <= self.values.dilution(gpu_group.site, kept, number):
+            return False
+        return not self.values.is_declined(rest, gpu_group.site, kept, number, job)
+
+    def _may_go(self, victim: Job, job: Job) -> bool:
+        """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
+        if victim.id not in self._may_stop():
+            return False
+        if victim.spec.priority != job.spec.priority:
+            return victim.spec.priority < job.spec.priority
+        if self.values.waits.spares(victim, job):
+            return False
+        return may_move(victim, self._draft.now_s) and self._queue.rank(job) < self._queue.rank(victim)
+
+    def _may_stop(self) -> set[JobId]:
+        """Jobs of one GPU that may leave it now."""
+        if self._stoppable is None:
+            view, quantum_s = self._draft.view, self._queue.quantum_s
+            jobs = map(view.job, self._live.past_min_runtime(self._draft.now_s, quantum_s))
+            self._stoppable = {job.id for job in jobs if len(job.gpus_held) == 1 and may_leave(view, job)}
+        return {job for job in self._stoppable if self._draft.is_undecided(job)} if self._stoppable else set()
+
+    def _fits(self, spec: JobSpec, rest: GpuLoad, out: Sequence[Job]) -> bool:
+        """Whether a job fits next to those that remain, with the cores of those that leave."""
+        draft, node = self._draft, self._draft.view.nodes[rest.id.node]
+        if not rest.bookings:
+            fits = draft.fits_alone(rest, spec)
+        else:
+            memory = draft.beliefs.terms(spec, rest.gpu.type).memory
+            fits = memory is not None and sum(memory) <= rest.left_bytes
+            fits = fits and rest.is_foreseeable and rest.admits(spec.sharing_domain)
+        if not out:
+            return fits and draft.has_room_beside(node, spec)
+        cores = sum([len(victim.placement.cores) for victim in out if victim.placement is not None])
+        need = max(spec.cores, spec.cores_beside if rest.bookings else 0)
+        return fits and draft.host_free(node).cores + cores >= need
+
+    def _starts_on(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
+        """Whether a job would not decline a GPU for its neighbours, once it is empty."""
+        least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
+        return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+
+
+def _at_places(members: Members, places: Sequence[int]) -> Members:
+    return tuple([members[place] for place in places])

@@ -1,0 +1,319 @@
+"""Jobs of one GPU start, join, take places and move in the order of what that is worth (see `changes`).
+
+Of all changes that may be made now the one that is worth most is made, and again until none pays. A job that waits and
+one that runs compete alike for a free GPU: with whichever of them most is won. Of jobs alike in their needs those first
+in the order are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Final, NamedTuple
+
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.overlay import books_host
+from colane.core.planners.means import cheapest, is_untouched
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, NeedClass
+from colane.model.plan import Park, Stop
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext, Take
+from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.mechanisms.price.changes import (
+    MOVE_PART,
+    GpuChange,
+    GpuChanges,
+    may_move,
+    moves_of,
+    returning_part,
+)
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.sharing_places import made_for
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
+from colane.scheduling.mechanisms.topology.fastest import BoundFastest
+
+HEADS_MAX: Final = 4
+"""Of jobs alike in their needs so many are looked at: one moved less often may go before one with less left."""
+
+CLASSES_MAX: Final = 64
+"""So many waiting jobs are looked at at once, the dearest first: each that finds something makes room for another."""
+
+SHARED_MAX: Final = 256
+"""So many GPUs are looked at whose jobs could go elsewhere, those with most to gain first; alike ones go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByPrice:
+    """See the module.
+
+    Attributes:
+        moves: Whether running jobs are moved at all.
+        jobs_per_gpu_max: Jobs on one GPU at most.
+    """
+
+    moves: bool = True
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
+
+    def serve(self, context: SchedulingContext, take: Take) -> None:
+        """Make the changes of a pool that pay, those that are worth most first."""
+        draft, quantum_s = context.draft, context.queue.quantum_s
+        live = draft.view.derived(LiveJobs).pool(context.pool)
+        draft.plan_after_moves(context.pool)
+        draft.plan_again(context.pool, live.min_runtime_until_s(draft.now_s, quantum_s))
+        if self.moves:
+            draft.plan_while_idle(context.pool)
+        _Chooser(self, context, take).run()
+
+
+class _Chosen(NamedTuple):
+    """A change, and what it is worth; of those worth the same the job first in the order goes first."""
+
+    net: float
+    job: Job
+    candidate: Candidate
+    rise: float = 0.0
+
+
+class _Leaver(NamedTuple):
+    """A running job that could go elsewhere.
+
+    Attributes:
+        most: What that is worth at most: at its full speed, at no cost to others.
+        job: The job.
+        load: Where it is.
+        lost: What its GPU is worth less without it.
+        cost: What moving costs it.
+    """
+
+    most: float
+    job: Job
+    load: GpuLoad
+    lost: float
+    cost: float
+
+
+class _Chooser:
+    def __init__(self, settings: ByPrice, context: SchedulingContext, take: Take) -> None:
+        self._context = context
+        self._draft = context.draft
+        self._pool = context.pool
+        self._queue = context.queue
+        self._take = take
+        self._changes = GpuChanges(context, settings.jobs_per_gpu_max)
+        self._fastest = BoundFastest(context)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._promised: set[JobId] = set()
+        self._closed: set[GpuId] = set()
+        self._gang = self._first_gang()
+        self._known: dict[JobId, tuple[GpuChange | None, int]] = {}
+        self._lines: dict[ClassKey, list[Job]] = {}
+        self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves else []
+
+    def run(self) -> None:
+        """Make the change that is worth most, and again until none pays."""
+        self._keep_what_is_made()
+        while (change := self._best()) is not None:
+            self._make(change)
+            self._changes.look()
+
+    def _keep_what_is_made(self) -> None:
+        """GPUs that others are leaving stay for the jobs they leave for."""
+        for other in list(self._live.going.values()):
+            job = None if other.preempted_for is None else self._draft.view.jobs.get(other.preempted_for)
+            if job is None or job.spec.gpus != 1 or not self._is_open(job) or not job.is_waiting or job.home:
+                continue
+            made = made_for(self._draft, self._live, job)
+            if made is not None:
+                waits = Reason(Why.PREEMPTING, {}, ())
+                self._promise(job, Candidate((made,), waits, waits_for=made.jobs, is_later=True))
+
+    def _best(self) -> _Chosen | None:
+        best: _Chosen | None = None
+        for job in self._heads():
+            if best is not None and self._queue.weigh(job) <= best.net:
+                break
+            change = self._of_waiting(job, 0.0 if best is None else best.net)
+            best = change or best
+        for mover in self._movers:
+            if mover.most <= (0.0 if best is None else best.net):
+                break
+            if is_untouched(self._draft, mover.load) and mover.load.id not in self._closed:
+                best = self._elsewhere(mover, 0.0 if best is None else best.net) or best
+        return best
+
+    # -- jobs that wait
+
+    def _heads(self) -> list[Job]:
+        """Of each class those that go first, the dearest first."""
+        for key, line in self._draft.view.queue(self._pool).classes.items():
+            known = self._lines.get(key)
+            if _is_served(key[1]) and (known is None or not all(map(self._is_open, known))):
+                moved: dict[int, Job] = {}
+                for job in islice(self._in_order({key: line}), HEADS_MAX):
+                    moved.setdefault(moves_of(job), job)
+                self._lines[key] = list(moved.values())
+        heads = [job for line in self._lines.values() for job in line]
+        heads.sort(key=self._dearest_first)
+        return heads[:CLASSES_MAX]
+
+    def _in_order(self, classes: Classes) -> Iterator[Job]:
+        """Those of these jobs that wait and were found nothing yet."""
+        for job in self._queue.walk(partial(_given, classes)):
+            if self._is_open(job):
+                yield job
+
+    def _first_gang(self) -> Rank:
+        """Rank of the first in the order of those that are served after these: free GPUs are theirs before."""
+        classes = self._draft.view.queue(self._pool).classes
+        gangs = {key: line for key, line in classes.items() if not _is_served(key[1]) and not key[1].home}
+        first = next(self._in_order(gangs), None)
+        return (inf,) if first is None else self._queue.rank(first)
+
+    def _free(self, job: Job) -> Iterator[Candidate]:
+        """Free GPUs that no gang before it waits for."""
+        if self._queue.rank(job) <= self._gang:
+            yield from self._fastest.candidates(job, job.effective)
+
+    def _dearest_first(self, job: Job) -> tuple[float, JobId]:
+        return -self._queue.weigh(job), job.id
+
+    def _is_open(self, job: Job) -> bool:
+        return self._draft.is_undecided(job.id) and job.id not in self._promised
+
+    def _of_waiting(self, job: Job, least: float) -> _Chosen | None:
+        """The best that a waiting job could have, if it is worth more than that."""
+        best: _Chosen | None = None
+        price, part = self._queue.weigh(job), returning_part(job, self._draft.now_s)
+        for candidate in self._free(job) if price * part > least else ():
+            net = price * candidate.ratio * part
+            if net > least:
+                best, least = _Chosen(net, job, candidate), net
+        if least >= price * part:  # at full speed, at no cost to any
+            return best
+        change = self._found(job, None, 0.0)
+        found = None if change is None or change.net <= least else self._candidate(job, change)
+        return best if change is None or found is None else _Chosen(change.net, job, found)
+
+    def _found(self, job: Job, at: GpuLoad | None, least: float) -> GpuChange | None:
+        """The best GPU in use for a job: looked for once in a plan, then where something was decided since."""
+        known, touched = self._known.get(job.id), self._draft.touched
+        if known is None:
+            change = self._changes.best(job, at=at, least=least)
+        else:
+            change, seen = known
+            new = dict.fromkeys(touched[seen:])
+            if change is not None and (change.load.id in new or self._is_node_taken(job, change.load.id.node, new)):
+                change = self._changes.best(job, at=at, least=least)
+            elif new:
+                change = self._changes.best(job, at=at, least=change.net if change else least, among=new) or change
+        self._known[job.id] = change, len(touched)
+        return change
+
+    def _is_node_taken(self, job: Job, node: str, touched: Iterable[GpuId]) -> bool:
+        """Whether others have come to the node since, which may leave too little of its host for a job."""
+        return books_host(job.effective) and any(gpu.node == node for gpu in touched)
+
+    def _candidate(self, job: Job, change: GpuChange) -> Candidate | None:
+        load, away_s = change.load, self._queue.left_s(job) or 0.0
+        if not change.out:
+            facts: dict[str, str | int | float] = {"gpu": str(load.id), "rise": change.rise, "speed": change.ratio}
+            return Candidate((load,), Reason(Why.SHARES_BEST, facts, load.jobs), ratio=change.ratio)
+        room: list[Stop | Park] = []
+        for victim in change.out:
+            action = cheapest(self._draft, victim, job.id, self._because(job, victim), 0, away_s=away_s)
+            if action is None:
+                return None
+            room.append(action)
+        reason = Reason(Why.PREEMPTING, {}, tuple([victim.id for victim in change.out]))
+        return Candidate(
+            (load,), reason, room=tuple(room), waits_for=load.jobs, is_later=True, ratio=change.ratio
+        )  # fmt: skip
+
+    def _because(self, job: Job, victim: Job) -> str:
+        if job.spec.priority > victim.spec.priority:
+            return self._queue.because_of(job, victim)
+        mine, other = self._queue.weigh(job), self._queue.weigh(victim)
+        return f"a second of work on it saves {mine:.1f} job-seconds, on this one {other:.1f}"
+
+    # -- jobs that run
+
+    def _shared(self) -> Iterator[tuple[GpuGroup, GpuId]]:
+        """GPUs whose jobs could gain by going elsewhere: they share them, or are faster on another type."""
+        changes, found = self._changes, list[tuple[float, GpuGroup]]()
+        for kind in self._draft.view.gpu_types(self._pool):
+            for gpu_group in changes.values.gpu_groups.present((self._pool, kind)):
+                speeds = changes.speeds(gpu_group, gpu_group.members) if gpu_group.gpus else (1.0,)
+                if min(speeds) < 1.0 - MOVE_PART:
+                    found.append((sum(speeds) - len(speeds), gpu_group))
+        found.sort(key=_loss)
+        gpus = ((gpu_group, gpu) for _, gpu_group in found for gpu in list(gpu_group.gpus))
+        return islice(gpus, SHARED_MAX)
+
+    def _all_movers(self) -> Iterator[_Leaver]:
+        """Jobs that may go elsewhere, and could gain by it."""
+        for gpu_group, gpu in self._shared():
+            load = self._draft.load(gpu)
+            here = [self._draft.view.job(booking.job) for booking in load.bookings]
+            for place, job in enumerate(here):
+                if job.effective.sizes or not may_move(job, self._draft.now_s):
+                    continue
+                if is_past_min_runtime(self._draft, job, self._queue.quantum_s):
+                    lost = self._changes.lost(gpu_group, here, place)
+                    cost = self._changes.moving_price(job, self._queue.left_s(job) or 0.0)
+                    yield _Leaver(self._queue.weigh(job) - cost - lost, job, load, lost, cost)
+
+    def _elsewhere(self, mover: _Leaver, least: float) -> _Chosen | None:
+        """The best place for a job that leaves its GPU, if it is worth more than that."""
+        job, lost, price = mover.job, mover.lost, self._queue.weigh(mover.job)
+        best: _Chosen | None = None
+        for candidate in self._free(job):
+            net = price * candidate.ratio - mover.cost - lost
+            if net > least:
+                best, least = _Chosen(net, job, candidate, candidate.ratio - lost / price), net
+        change = self._found(job, mover.load, lost)
+        if change is not None and change.net - lost > least and change.load.id not in self._closed:
+            candidate = Candidate((change.load,), Reason(Why.MOVED, {}, change.load.jobs), ratio=change.ratio)
+            return _Chosen(change.net - lost, job, candidate, change.rise - lost / price)
+        return best
+
+    # -- making one
+
+    def _make(self, change: _Chosen) -> None:
+        job, candidate = change.job, change.candidate
+        if job.placement is None:
+            self._promise(job, candidate)
+            return
+        gpu = candidate.gpus[0]
+        facts: dict[str, str | int | float] = {
+            "had": str(job.gpus_held[0]), "gpu": str(gpu.id), "rise": change.rise
+        }  # fmt: skip
+        self._closed |= {gpu.id, *job.gpus_held}
+        self._draft.resize(job, (gpu,), Reason(Why.MOVED, facts, gpu.jobs))
+        self._context.changed((gpu,))
+
+    def _promise(self, job: Job, candidate: Candidate) -> None:
+        """Let a waiting job have it, at once or once others have left."""
+        self._promised.add(job.id)
+        self._take(job, job.effective, candidate)
+
+
+def _is_served(need: NeedClass) -> bool:
+    """Whether jobs of such needs are served here: of one GPU, neither elastic nor parked."""
+    return need.gpus == 1 and not need.sizes and not need.home
+
+
+def _loss(entry: tuple[float, GpuGroup]) -> float:
+    return entry[0]
+
+
+def _most_first(mover: _Leaver) -> tuple[float, JobId]:
+    return -mover.most, mover.job.id
+
+
+def _given(classes: Classes) -> Classes:
+    """These: a function of its own, as one made in a compiled method would leave a cycle behind."""
+    return classes

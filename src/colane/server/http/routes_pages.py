@@ -1,0 +1,107 @@
+"""The pages that people look at: files of the package, and the way in."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+
+from colane.api.seeing import PageLinkAnswer, RowsAnswer, UnchangedAnswer
+from colane.model.field_values import EXACT_MAX
+from colane.server.http.door import IS_KNOWN
+from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.requests import TheCaller, TheService
+from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
+from colane.server.views.cells import cells as cells_of
+from colane.server.views.rows import RowsWanted, page_rows
+
+router = APIRouter(responses=REFUSALS)
+ROWS_MAX: Final = 500
+TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".md": "text/plain",
+}
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@cache
+def _file(name: str) -> bytes | None:
+    known = {each.name: each for each in (files("colane.server.web") / "static").iterdir()}
+    return known[name].read_bytes() if name in known else None
+
+
+def _answer(name: str) -> Response:
+    found, kind = _file(name), TYPES.get(name[name.rfind(".") :])
+    if found is None or kind is None:
+        return JSONResponse({"detail": "Not Found"}, 404)
+    return Response(found, media_type=kind, headers=HEADERS)
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """Return the page; which view it shows is in the part of its address that stays in the browser."""
+    return _answer("index.html")
+
+
+@router.get("/page/{name}", include_in_schema=False)
+async def page_file(name: str) -> Response:
+    """Return a file of the page."""
+    return _answer(name)
+
+
+@router.post("/page_link", responses=answered(PageLinkAnswer))
+async def page_link(request: Request, caller: TheCaller) -> JSONResponse:
+    """Return a path that signs a browser in as the caller, once."""
+    sessions: Sessions = request.app.state.sessions
+    found: PageLinkAnswer = {"path": f"/sign_in?code={sessions.link(caller, getattr(request.state, IS_KNOWN))}"}
+    return JSONResponse(found)
+
+
+@router.get("/sign_in", include_in_schema=False)
+async def sign_in(request: Request, code: Annotated[str, Query(max_length=100)]) -> Response:
+    """Give the browser its cookie, and show the page."""
+    sessions: Sessions = request.app.state.sessions
+    cookie = sessions.enter(code)
+    answer = RedirectResponse("/" if cookie else "/#/signed-out", 303, headers=HEADERS)
+    if cookie:
+        is_tls = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, cookie, max_age=int(SESSION_S), httponly=True, samesite="strict", secure=is_tls)
+    return answer
+
+
+@router.get("/page_rows", responses=answered(RowsAnswer | UnchangedAnswer))
+async def rows(  # noqa: PLR0913, PLR0917 - what may be asked for
+    service: TheService,
+    caller: TheCaller,
+    first: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Rows before these")] = 0,
+    limit: Annotated[int, Query(ge=0, le=ROWS_MAX, description="At most so many rows")] = 100,
+    text: Annotated[str, Query(max_length=200, description="In name, user or reason, or the id")] = "",
+    why: Annotated[str, Query(max_length=100, description="Only those that wait for this reason")] = "",
+    job: Annotated[list[int] | None, Query(max_length=ROWS_MAX, description="Only these jobs")] = None,
+    overview: Annotated[bool, Query(description="Also the overview, as of some seconds ago at most")] = False,
+    cells: Annotated[bool, Query(description="Also a letter for each device, of more than 12 nodes")] = False,
+    seen: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number of the last event then")] = None,
+) -> JSONResponse:
+    """Return the rows of live jobs that a screen shows; none where nothing has happened since `seen`."""
+    if seen == service.feed.last_number:
+        return JSONResponse({"event": seen})
+    wanted = RowsWanted(first, limit, text.casefold(), why, None if job is None else frozenset(job))
+    sight = service.sight(caller)
+    found = page_rows(service, sight, wanted)
+    if overview:
+        event, found["overview"] = service.overviews.shared(service, sight)
+        found["event"] = min(found["event"], event)  # so that what has happened since is asked for next time
+    if cells and (drawn := cells_of(service, sight)) is not None:
+        found["cells"] = drawn
+    return JSONResponse(found)

@@ -1,0 +1,1 @@
+"""`/metrics`: the text that Prometheus reads, written by hand."""

@@ -1,0 +1,197 @@
+"""The names that dashboards have already: DCGM's of devices, slurmctld's of the cluster. Only what is true here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from colane.api.seeing import OverviewAnswer
+from colane.model.arrays import number_of
+from colane.model.device_use import DeviceUsage
+from colane.model.hardware import Gpu
+from colane.model.job import Job, JobState
+from colane.server.http.sight import Sight
+from colane.server.metrics.text import MetricKind, MetricText, labels_text
+from colane.server.writer.board import NodeRecord
+
+if TYPE_CHECKING:
+    from colane.server.service import Service
+
+GAUGE, COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
+MIB: Final = 2**20
+
+CLOCK_REASONS: Final[Mapping[str, int]] = {
+    "power-cap": 0x4, "hw-slowdown": 0x8, "sync-boost": 0x10, "thermal": 0x20, "hw-thermal": 0x40, "power-brake": 0x80,
+}  # fmt: skip
+"""NVML's bits of the words that agents report."""
+
+
+def write_dcgm(text: MetricText, service: Service) -> None:
+    """Write what NVML tells, by DCGM's names, of GPUs alone: a cpu device is none."""
+    gpus = [(_dcgm_labels(name, gpu), use, gpu) for name, gpu, use in _gpus(service)]
+    families: tuple[tuple[str, str, Iterable[tuple[str, float | None]]], ...] = (
+        ("GPU_UTIL", "GPU utilization (in %).", ((at, _scaled(row.busy_ratio, 100)) for at, row, _ in gpus)),
+        ("FB_USED", "Frame buffer memory used (in MiB).", ((at, _mib(row.used_bytes)) for at, row, _ in gpus)),
+        (
+            "FB_FREE", "Frame buffer memory free (in MiB).",
+            ((at, _mib(_free(one, row))) for at, row, one in gpus),
+        ),
+        ("POWER_USAGE", "Power draw (in W).", ((at, row.power_w) for at, row, _ in gpus)),
+        ("GPU_TEMP", "GPU temperature (in C).", ((at, row.temperature_c) for at, row, _ in gpus)),
+        ("XID_ERRORS", "Value of the last XID error encountered.", ((at, row.xid) for at, row, _ in gpus)),
+        ("CLOCK_THROTTLE_REASONS", "Bits of what slows clocks.", ((at, _reasons(row.throttle)) for at, row, _ in gpus)),
+    )  # fmt: skip
+    for name, about, samples in families:
+        text.family(f"DCGM_FI_DEV_{name}", GAUGE, about, samples)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else round(value * factor, 6)
+
+
+def _free(gpu: Gpu, use: DeviceUsage) -> float | None:
+    return None if use.used_bytes is None else gpu.memory_bytes - use.used_bytes
+
+
+def _mib(size: float | None) -> float | None:
+    return None if size is None else round(size / MIB, 6)
+
+
+def _reasons(words: tuple[str, ...] | None) -> float | None:
+    return None if words is None else float(sum(CLOCK_REASONS[word] for word in words))
+
+
+def _gpus(service: Service) -> Iterator[tuple[str, Gpu, DeviceUsage]]:
+    """Yield the GPUs that were sampled of late."""
+    now_s = service.driver.now()
+    for name, record in service.read_model.nodes.items():
+        seen = {} if record.lost else {use.index: use for use in service.samples.devices_now(name, now_s)}
+        for gpu in record.node.gpus:
+            if gpu.index in seen and not gpu.is_cpu_device:
+                yield name, gpu, seen[gpu.index]
+
+
+def _dcgm_labels(node: str, gpu: Gpu) -> str:
+    return labels_text({
+        "gpu": str(gpu.index), "UUID": gpu.uuid, "device": f"nvidia{gpu.index}", "modelName": gpu.type,
+        "Hostname": node,
+    })  # fmt: skip
+
+
+# -- slurmctld's
+
+
+def write_slurm(text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer) -> None:
+    """Write slurmctld's names, as its /metrics/jobs, nodes, partitions and scheduler have them."""
+    jobs = [job for job in service.read_model.jobs.values() if sight.has(job.spec.user)]
+    _nodes(text, service)
+    _of_jobs(text, "slurm_jobs", "", jobs, service)
+    pools = sorted({record.node.pool for record in service.read_model.nodes.values()} | {job.spec.pool for job in jobs})
+    text.family("slurm_partitions", GAUGE, "Total number of partitions", [("", len(pools))])
+    _partitions(text, service, jobs, pools)
+    meters = service.driver.meters
+    text.family("slurm_schedule_cycle_cnt", GAUGE, "Scheduling cycle count", [("", meters.decisions.count)])
+    text.family("slurm_schedule_queue_len", GAUGE, "Jobs pending queue length", [("", overview["waiting"])])
+    for name, count in (
+        ("submitted", meters.submitted), ("started", meters.started), ("completed", meters.ended["succeeded"]),
+        ("failed", meters.ended["failed"]), ("canceled", meters.ended["cancelled"]),
+    ):  # fmt: skip
+        text.family(f"slurm_sdiag_jobs_{name}", GAUGE, f"Jobs {name} since reset", [("", count)])
+
+
+def _counts(jobs: Iterable[Job], ended: Mapping[str, int]) -> dict[str, int]:
+    """Live jobs by Slurm's states; those that have ended since the scheduler's start besides."""
+    found = dict.fromkeys(("pending", "running", "suspended", "completing", "hold"), 0)
+    for job in jobs:
+        if job.state is JobState.QUEUED:
+            found["pending"] += 1 if job.array is None else number_of(job.array.pending)
+            found["hold"] += bool(job.holds) and job.array is None
+        else:
+            found[_STATES.get(job.state, "running")] += 1
+    found |= {"completed": ended.get("succeeded", 0), "failed": ended.get("failed", 0)}
+    found |= {"cancelled": ended.get("cancelled", 0), "timeout": ended.get("timed-out", 0)}
+    return found | {"outofmemory": ended.get("out-of-memory", 0)}
+
+
+_STATES: Final = {
+    JobState.PAUSED: "suspended", JobState.STOPPING: "completing", JobState.CHECKPOINTING: "completing",
+}  # fmt: skip
+
+
+def _of_jobs(text: MetricText, prefix: str, labels: str, jobs: Sequence[Job], service: Service) -> None:
+    counts = _counts(jobs, service.driver.meters.ended)
+    text.family(prefix, GAUGE, "Total number of jobs", [(labels, len(jobs))])
+    for state, count in counts.items():
+        text.family(f"{prefix}_{state}", GAUGE, f"Number of jobs {state}", [(labels, count)])
+    placed = [job for job in jobs if job.placement is not None]
+    cores = sum(len(job.placement.cores) for job in placed if job.placement is not None)
+    text.family(f"{prefix}_cpus_alloc", GAUGE, "Total number of Cpus allocated by jobs", [(labels, cores)])
+    memory = sum(job.spec.host_memory_bytes for job in placed)
+    text.family(f"{prefix}_memory_alloc", GAUGE, "Total memory bytes allocated by jobs", [(labels, memory)])
+    if not labels:
+        nodes = len({node for job in placed if job.placement is not None for node in job.placement.nodes})
+        text.family(f"{prefix}_nodes_alloc", GAUGE, "Total number of nodes allocated by jobs", [("", nodes)])
+
+
+NODE_STATES: Final = ("alloc", "mixed", "idle", "down", "drain", "drained", "draining")
+
+
+def _node_states(service: Service, record: NodeRecord) -> list[str]:
+    if record.lost:
+        return ["down"]
+    jobs = service.read_model.assigned(record.node.name)
+    held = {gpu for job in jobs for gpu in job.gpus_held if gpu.node == record.node.name}
+    base = "idle" if not jobs else "alloc" if len(held) >= len(record.node.gpus) else "mixed"
+    if record.node.takes_jobs:
+        return [base]
+    return [base, "drain", "draining" if jobs else "drained"]
+
+
+def _booked(service: Service, record: NodeRecord) -> tuple[int, int]:
+    """Cores and host memory that jobs book of a node."""
+    name, cores, memory = record.node.name, 0, 0
+    for job in service.read_model.assigned(name):
+        if job.placement is not None:
+            cores += len(job.placement.cores_on(name))
+            memory += job.effective.part(job.spec.host_memory_bytes, len(job.placement.slots_on(name)))
+    return cores, memory
+
+
+def _nodes(text: MetricText, service: Service) -> None:
+    records = list(service.read_model.nodes.values())
+    states = Counter(state for record in records for state in _node_states(service, record))
+    text.family("slurm_nodes", GAUGE, "Total number of nodes", [("", len(records))])
+    for state in NODE_STATES:
+        text.family(f"slurm_nodes_{state}", GAUGE, f"Number of nodes {state}", [("", states[state])])
+    rows = [(labels_text({"node": record.node.name}), record, *_booked(service, record)) for record in records]
+    for name, about, samples in (
+        ("cpus", "Total number of cpus in the node", [(at, len(one.node.cores)) for at, one, _, _ in rows]),
+        ("cpus_alloc", "Allocated cpus in the node", [(at, cores) for at, _, cores, _ in rows]),
+        ("cpus_idle", "Idle cpus in the node", [(at, len(one.node.cores) - cores) for at, one, cores, _ in rows]),
+        ("memory_bytes", "Total memory of the node", [(at, one.node.host_memory_bytes) for at, one, _, _ in rows]),
+        ("memory_alloc_bytes", "Bytes allocated to jobs in the node", [(at, memory) for at, _, _, memory in rows]),
+    ):
+        text.family(f"slurm_node_{name}", GAUGE, about, samples)
+
+
+def _partitions(text: MetricText, service: Service, jobs: Sequence[Job], pools: Sequence[str]) -> None:
+    nodes: dict[str, Counter[str]] = {pool: Counter() for pool in pools}
+    for record in service.read_model.nodes.values():
+        nodes[record.node.pool].update(["", *_node_states(service, record)])
+        nodes[record.node.pool]["cpus"] += len(record.node.cores)
+    labels = {pool: labels_text({"partition": pool}) for pool in pools}
+    of_pool = {pool: [job for job in jobs if job.spec.pool == pool] for pool in pools}
+    counts = {pool: _counts(of_pool[pool], {}) for pool in pools}
+    prefix = "slurm_partition"
+    text.family(f"{prefix}_nodes", GAUGE, "Partition total nodes", [(labels[pool], nodes[pool][""]) for pool in pools])
+    text.family(
+        f"{prefix}_cpus", GAUGE, "Partition total cpus", [(labels[pool], nodes[pool]["cpus"]) for pool in pools]
+    )
+    for state in NODE_STATES:
+        values = [(labels[pool], nodes[pool][state]) for pool in pools]
+        text.family(f"{prefix}_nodes_{state}", GAUGE, f"Nodes {state}", values)
+    text.family(f"{prefix}_jobs", GAUGE, "Number of jobs", [(labels[pool], len(of_pool[pool])) for pool in pools])
+    for state in ("pending", "running", "suspended", "completing", "hold"):
+        values = [(labels[pool], counts[pool][state]) for pool in pools]
+        text.family(f"{prefix}_jobs_{state}", GAUGE, f"Number of jobs {state}", values)

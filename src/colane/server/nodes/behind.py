@@ -1,0 +1,81 @@
+"""A store that lacks what agents have heard of: a replica that lagged has taken over, or a copy was put back.
+
+On a store over the network a scheduler begins by hearing its agents. Where one knows of more than the store, nothing is
+changed and no agent is told what to run until an operator adopts the store as it is: what was lost is not known here,
+and a job that waits by these records may be running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+HEAR_MAX_S: Final = 5.0
+"""So long a scheduler that begins waits for agents that say nothing; they may be gone with their machines."""
+JOBS_TOLD_MAX: Final = 20
+WAITS: Final = "the scheduler has just begun, and hears its agents first"
+
+
+class Ahead(NamedTuple):
+    """A node that has heard of more than the store knows.
+
+    Attributes:
+        node: Its name.
+        events: How many events it has heard of that the store lacks.
+        jobs: Those that it runs; they are ended there once the store is adopted.
+    """
+
+    node: str
+    events: int
+    jobs: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class BehindWatch:
+    """Whether the store is known to be behind.
+
+    Attributes:
+        clock: Seconds that only go forward.
+        awaited: Nodes that were not heard yet, of a scheduler that begins.
+        ahead: By node.
+        is_adopted: An operator goes on from what is there.
+    """
+
+    clock: Callable[[], float]
+    awaited: set[str] = field(default_factory=set)
+    ahead: dict[str, Ahead] = field(default_factory=dict)
+    is_adopted: bool = False
+    _until_s: float = 0.0
+
+    def begin(self, nodes: Iterable[str]) -> None:
+        """Wait for these."""
+        self.awaited, self._until_s = set(nodes), self.clock() + HEAR_MAX_S
+        self.ahead, self.is_adopted = {}, False
+
+    @property
+    def is_hearing(self) -> bool:
+        """Whether it is not known yet how much the agents know."""
+        if self.awaited and self.clock() >= self._until_s:
+            self.awaited.clear()
+        return bool(self.awaited)
+
+    @property
+    def lost(self) -> int:
+        """How many events the store lacks, as far as is known."""
+        return 0 if self.is_adopted else max((one.events for one in self.ahead.values()), default=0)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is changed; empty where all goes on."""
+        if not self.lost:
+            return WAITS if self.is_hearing else ""
+        most = max(self.ahead.values(), key=lambda one: one.events)
+        jobs = sorted({job for one in self.ahead.values() for job in one.jobs})
+        shown = f"; jobs {', '.join(map(str, jobs[:JOBS_TOLD_MAX]))} run there" if jobs else ""
+        return (
+            f"the store lacks {most.events} events that node {most.node} has heard of, so nothing is changed (a "
+            f"replica that lagged has taken over, or a copy was put back); {len(self.ahead)} of the nodes "
+            f"know more{shown}. "
+            f"Bring the newer store back and start again; or go on without: colane store adopt --lost {most.events}"
+        )

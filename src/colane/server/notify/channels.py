@@ -1,0 +1,184 @@
+"""The operator's file of channels: to whom what is told, and how."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from colane.server.http.problems import near_matches
+
+LABEL: Final = "notify"
+"""A job's label that names channels, or is `none`."""
+NO_CHANNEL: Final = "none"
+
+
+class NotifyError(Exception):
+    """A file of channels says what cannot be; the message is one line that names the place."""
+
+
+class Happening(StrEnum):
+    """What is told of a job."""
+
+    START = "start"
+    END = "end"
+    FAILURE = "failure"
+    IDLE = "idle"
+    PREEMPTED = "preempted"
+
+
+USUAL: Final = (Happening.END, Happening.FAILURE, Happening.IDLE)
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyChannel:
+    """One channel.
+
+    Attributes:
+        name: Unique.
+        on: What it tells.
+        user: Whose jobs; empty for those of all users.
+        named: Only of jobs whose label `notify` names it.
+        webhook: Where it is posted to; empty for none. It may hold a secret.
+        command: What is run, as the scheduler's user, with the message on its standard input.
+        mail: To which address.
+    """
+
+    name: str
+    on: frozenset[Happening] = frozenset(USUAL)
+    user: str = ""
+    named: bool = False
+    webhook: str = field(default="", repr=False)
+    command: tuple[str, ...] = ()
+    mail: str = ""
+
+    def tells(self, happening: Happening, user: str, labels: Mapping[str, str]) -> bool:
+        """Whether it tells of this, of a user's job with these labels."""
+        wanted = wanted_by(labels)
+        if happening not in self.on or self.user not in {"", user} or wanted == [NO_CHANNEL]:
+            return False
+        return self.name in wanted if wanted or self.named else True
+
+
+def wanted_by(labels: Mapping[str, str]) -> list[str]:
+    """Return the channels that a job with these labels names."""
+    return [word.strip() for word in labels.get(LABEL, "").split(",") if word.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """All channels.
+
+    Attributes:
+        channels: In the order of the file.
+        allowed: Hosts of webhooks that may lie on this machine or be link-local.
+        smtp: Host and port of the mail server.
+        sender: Whom mail comes from.
+    """
+
+    channels: tuple[NotifyChannel, ...]
+    allowed: frozenset[str] = frozenset()
+    smtp: tuple[str, int] = ("127.0.0.1", 25)
+    sender: str = "colane@localhost"
+
+
+def read_channels(path: Path) -> NotifyConfig:
+    """Read a file of channels (TOML).
+
+    Raises:
+        NotifyError: It cannot be read, or says what cannot be.
+    """
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotifyError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise NotifyError(f"{path} is no TOML: {error}") from error
+    _known(path, body, {"allow", "mail", "channel"}, "the file")
+    allow, mail, rows = body.get("allow", {}), body.get("mail", {}), body.get("channel", [])
+    for name, table in (("allow", allow), ("mail", mail)):
+        if not isinstance(table, dict):
+            raise NotifyError(f"{path}: {name} must be a table")
+    if not isinstance(rows, list) or not rows:
+        raise NotifyError(f"{path}: it has no [[channel]]")
+    _known(path, allow, {"hosts"}, "[allow]")
+    _known(path, mail, {"smtp", "from"}, "[mail]")
+    channels = tuple(_channel(path, row, place) for place, row in enumerate(rows, start=1))
+    names = [one.name for one in channels]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise NotifyError(f"{path}: two channels are named {twice}")
+    hosts = _texts(path, allow.get("hosts", []), "[allow] hosts")
+    sender = mail.get("from", "colane@localhost")
+    return NotifyConfig(channels, frozenset(host.lower() for host in hosts), _smtp(path, mail), str(sender))
+
+
+def _known(path: Path, table: Mapping[str, Any], names: set[str], where: str) -> None:
+    for name in table:
+        if name not in names:
+            hint = f"; {near.strip()}" if (near := near_matches(name, names)) else ""
+            raise NotifyError(f"{path}: {where} has no {name!r}{hint}")
+
+
+def _texts(path: Path, value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise NotifyError(f"{path}: {where} must be a list of texts, got {str(value)[:60]!r}")
+    return tuple(value)
+
+
+def _smtp(path: Path, mail: Mapping[str, Any]) -> tuple[str, int]:
+    host, _, port = str(mail.get("smtp", "127.0.0.1:25")).rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise NotifyError(f"{path}: [mail] smtp must be HOST:PORT, got {str(mail.get('smtp'))[:60]!r}")
+    return host, int(port)
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+        )
+    except ValueError:
+        return False
+
+
+def _channel(path: Path, row: object, place: int) -> NotifyChannel:
+    where = f"channel {place}"
+    if not isinstance(row, dict):
+        raise NotifyError(f"{path}: {where} must be a table")
+    _known(path, row, {"name", "on", "user", "named", "webhook", "command", "mail"}, where)
+    name = row.get("name")
+    if not isinstance(name, str) or not name or "," in name or name == NO_CHANNEL:
+        raise NotifyError(f"{path}: {where} needs a name, other than {NO_CHANNEL} and without commas, got {name!r}")
+    where = f"channel {name}"
+    for key, kind in (("user", str), ("named", bool), ("webhook", str), ("mail", str)):
+        if key in row and not isinstance(row[key], kind):
+            raise NotifyError(f"{path}: {where}: {key} must be {'a text' if kind is str else 'true or false'}")
+    ways = [key for key in ("webhook", "command", "mail") if row.get(key)]
+    if len(ways) != 1:
+        raise NotifyError(f"{path}: {where} must have one of webhook, command, mail; it has {len(ways)}")
+    webhook = row.get("webhook", "")
+    if webhook and not _is_web_address(webhook):
+        raise NotifyError(f"{path}: {where}: webhook must be https://HOST/... or http://HOST/..., without a password")
+    known = {one.value for one in Happening}
+    told = _texts(path, row.get("on", [one.value for one in USUAL]), f"{where}: on")
+    if unknown := next((word for word in told if word not in known), None):
+        raise NotifyError(f"{path}: {where}: on must be of {', '.join(sorted(known))}, got {unknown[:40]!r}")
+    command = _texts(path, row.get("command", []), f"{where}: command")
+    on = frozenset(Happening(word) for word in told)
+    return NotifyChannel(
+        name, on, row.get("user", ""), row.get("named", False), webhook, command, row.get("mail", "")
+    )  # fmt: skip
+
+
+def unknown_channel(config: NotifyConfig, user: str, labels: Mapping[str, str]) -> str:
+    """Say which channel a user's job names in vain, and which there are for it; empty where it names none in vain."""
+    known = sorted({NO_CHANNEL, *(one.name for one in config.channels if one.user in {"", user})})
+    unknown = [name for name in wanted_by(labels) if name not in known]
+    if not unknown:
+        return ""
+    return f"unknown channel {unknown[0]!r}; {near_matches(unknown[0], known)}known: {', '.join(known)}"

@@ -1,0 +1,76 @@
+"""What is yet to be sent, and up to which change all is in it: in a file, so that each is sent at least once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+PENDING_MAX: Final = 1_000
+"""Of each channel: older ones are let go of, and that is logged."""
+
+log = logging.getLogger(__name__)
+Waiting = dict[str, Any]
+"""A message with `first_s`, when it was to be sent first."""
+
+
+class NotifyOutbox:
+    """See the module's docstring.
+
+    Args:
+        path: The file; None keeps it in memory alone.
+
+    Attributes:
+        seen: Number of the last change that was looked at; None before the first.
+        pending: By channel, the oldest first.
+        idle_told: Since when jobs were idle of which that was told.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.seen: int | None = None
+        self.pending: dict[str, deque[Waiting]] = {}
+        self.idle_told: dict[int, float] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+            self.seen = None if body["seen"] is None else int(body["seen"])
+            self.pending = {str(name): deque(rows) for name, rows in body["pending"].items()}
+            self.idle_told = {int(job): float(at_s) for job, at_s in body["idle_told"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("%s cannot be read and is begun anew; what was yet to be told is lost: %s", path, error)
+            self.seen, self.pending, self.idle_told = None, {}, {}
+
+    def add(self, channel: str, message: Waiting) -> None:
+        """Keep a message to be sent."""
+        waiting = self.pending.setdefault(channel, deque())
+        waiting.append(message)
+        if len(waiting) > PENDING_MAX:
+            log.warning("channel %s: %s is not told, as too many wait", channel, waiting.popleft()["id"])
+
+    def text(self) -> str:
+        """Return what the file is to hold now."""
+        pending = {name: list(rows) for name, rows in self.pending.items()}
+        return json.dumps({"seen": self.seen, "pending": pending, "idle_told": self.idle_told})
+
+    def write(self, text: str) -> None:
+        """Write the file; what is in it is whole at any time.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._path is None:
+            return
+        new = self._path.with_suffix(".new")
+        number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)

@@ -1,0 +1,148 @@
+"""When a job that waits would start, by what is known of those that run: a copied core is played on.
+
+Each job that runs ends when its steps are through at its present pace, or at its time limit; those that start meanwhile
+likewise, from their start. What is not known to end is taken to go on, and nothing new comes, so an answer is a guess;
+where nothing is known to end in time, there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from time import monotonic
+from typing import Final
+
+from colane.core.core import Core
+from colane.core.events import Ended, Event, Launched, Outcome, Tick
+from colane.model.job import Exit, Job, JobId, JobState
+from colane.server.submitting.lengths import kind_of
+
+BUDGET_S: Final = 0.03
+"""A plan is waited for: a forecast that takes longer is none."""
+
+STEPS_MAX: Final = 500
+LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
+
+
+ALONE_S: Final = 0.5
+"""The same where nothing else is asked."""
+
+
+def live_start_in_s(core: Core, job: JobId, now_s: float, lengths: Mapping[str, int]) -> float | None:
+    """Play a copied core on until a live job has a place; see `start_in_s`."""
+    return start_in_s(core, [job], core.step([Tick()], now_s), now_s, lengths, ALONE_S)
+
+
+def start_in_s(
+    core: Core,
+    jobs: Sequence[JobId],
+    outcome: Outcome,
+    now_s: float,
+    lengths: Mapping[str, int],
+    budget_s: float = BUDGET_S,
+) -> float | None:
+    """Play a copied core on until one of these jobs, or an element of one, has a place.
+
+    Args:
+        core: Good for nothing else afterwards.
+        jobs: Those that wait.
+        outcome: Of its last step.
+        now_s: The time of that step.
+        lengths: How many steps jobs of a kind have taken.
+        budget_s: How long that may take.
+
+    Returns:
+        Seconds until then; None where that is not known.
+    """
+    until_s, at_s, ends = monotonic() + budget_s, now_s, _Ends(core, lengths)
+    ends.take(list(core.state.running.values()), at_s)
+    for _ in range(STEPS_MAX):
+        events = _at_once(outcome.jobs, at_s)
+        if not events:
+            next_s = min([ends.next_s, *_begins(core, jobs)])  # other timers that are due by then go off then
+            if next_s == float("inf"):
+                return None
+            at_s = max(at_s, next_s)
+            events = ends.due(at_s)
+        outcome = core.step(events, at_s)
+        if any(job.placement is not None and _is_of(job, jobs) for job in outcome.jobs):
+            return at_s - now_s
+        ends.take([job for job in outcome.jobs if job.placement is not None], at_s)
+        if monotonic() > until_s:
+            return None
+    return None
+
+
+def _begins(core: Core, jobs: Sequence[JobId]) -> list[float]:
+    """Times before which those may not start that wait."""
+    waiting = [core.state.jobs[job] for job in jobs if job in core.state.jobs]
+    return [hold.until_s for job in waiting for hold in job.holds if hold.until_s is not None]
+
+
+def _is_of(job: Job, jobs: Sequence[JobId]) -> bool:
+    return job.id in jobs or (job.element is not None and job.element.array in jobs)
+
+
+def _at_once(jobs: Sequence[Job], at_s: float) -> list[Event]:
+    """What agents would say of jobs that were given a place, or are to leave theirs."""
+    events: list[Event] = []
+    for job in jobs:
+        nodes = () if job.placement is None else job.placement.nodes
+        if job.state is JobState.ASSIGNED:
+            events += [Launched(job.id, job.attempt, 1, at_s, node) for node in nodes]
+        elif job.state in LEAVING:
+            events += [_ended(job, "stopped", at_s, node) for node in nodes if node not in job.run.ended_on]
+    return events
+
+
+def _ended(job: Job, outcome: str, at_s: float, node: str) -> Ended:
+    return Ended(job.id, job.attempt, outcome, Exit(0, None), job.start_s, at_s, None, node)
+
+
+class _Ends:
+    """When which attempts are through, the next first."""
+
+    def __init__(self, core: Core, lengths: Mapping[str, int]) -> None:
+        self._core = core
+        self._lengths = lengths
+        self._known = set[tuple[JobId, int]]()
+        self._line: list[tuple[float, JobId, int]] = []
+
+    @property
+    def next_s(self) -> float:
+        """When the next is; infinite where there is none."""
+        return self._line[0][0] if self._line else float("inf")
+
+    def take(self, jobs: Sequence[Job], at_s: float) -> None:
+        """Note when jobs that run will be through, each attempt once."""
+        for job in jobs:
+            if (job.id, job.attempt) in self._known:
+                continue
+            self._known.add((job.id, job.attempt))
+            end_s = self._end_s(job, at_s)
+            if end_s is not None:
+                heappush(self._line, (max(end_s, at_s), job.id, job.attempt))
+
+    def due(self, at_s: float) -> list[Event]:
+        """The ends of those that are through by then, and have not gone otherwise."""
+        events: list[Event] = []
+        while self._line and self._line[0][0] <= at_s:
+            _, job_id, attempt = heappop(self._line)
+            job = self._core.state.jobs.get(job_id)
+            if job is not None and job.attempt == attempt and job.placement is not None:
+                events += [_ended(job, "exited", at_s, node) for node in job.placement.nodes]
+        return events
+
+    def _end_s(self, job: Job, at_s: float) -> float | None:
+        sample, limit_s, spec = self._core.state.progress.get(job.id), job.spec.time_limit_s, job.spec
+        ends = [] if limit_s is None else [(at_s if job.start_s is None else job.start_s) + limit_s]
+        total = spec.steps_total or self._lengths.get(kind_of(spec))
+        done, step_s = job.totals.steps_kept, None
+        if sample is not None:
+            total, done, step_s = sample.steps_total or total, sample.steps, sample.step_mean_s
+        if total and step_s is None:
+            per_s = self._core.pacing(job.id).rate.steps_per_s
+            step_s = 1 / per_s if per_s else None
+        if total and step_s is not None:
+            ends.append(at_s + max(0, total - done) * step_s)
+        return min(ends, default=None)

@@ -1,0 +1,81 @@
+"""What stores over a network have in common: what is judged when one is opened, and what a commit's answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+from colane.server.store.checksums import Noting
+from colane.server.store.store import Document, Durability, StoreError, StoreWriter, Unreadable, judge_writer
+from colane.settings.store_address import StoreAddress
+
+SCHEMA: Final = 1
+ANSWER_MAX_S: Final = 10.0
+"""A commit that is not answered for so long has an unknown outcome."""
+CONNECT_MAX_S: Final = 5.0
+
+
+class NetworkStore(Noting):
+    """A store over a network; see `colane.server.store.store.Store` for the methods.
+
+    Attributes:
+        address: Where its server is, and the name of the cluster there.
+        id: Made with it.
+    """
+
+    copies: ClassVar[str] = "a replica or a copy"
+    """From where one that is gone can be brought back."""
+    address: StoreAddress
+    id: str
+    _durability: Durability
+
+    def _judge_opened(self, found: tuple[int, str] | None, made_before: str | None) -> str:
+        """Return the id of the store that was found.
+
+        Raises:
+            StoreError: There is none, it is a newer Colane's, or not the one that was here before.
+        """
+        if found is None and made_before is None:
+            raise StoreError(f"there is no store at {self.address}")
+        if found is None:
+            raise StoreError(
+                f"the store {self.address} is empty, but there was one here: bring it back ({self.copies})"
+            )
+        schema, id_ = found
+        if schema > SCHEMA:
+            raise StoreError(
+                f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
+                "start that one, or name another: ?name=NAME"
+            )
+        if made_before not in {None, id_}:
+            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
+        return id_
+
+    def _judge_commit(self, word: str, number: int, writer: StoreWriter | None) -> None:
+        """Raise what a commit's answer says: `made`, `gone`, or which number is another, and what it is."""
+        if word == "gone":
+            raise self._gone()
+        if word != "made" and writer is not None:
+            epoch = number if word == "epoch" else writer.epoch
+            events = number if word == "events" else writer.events or 0
+            judge_writer(writer, epoch, events, number)
+
+    def _gone(self) -> StoreError:
+        return StoreError(
+            f"the store {self.address} was emptied or replaced by another while the scheduler runs, so nothing can be "
+            f"kept: bring it back ({self.copies})"
+        )
+
+    def _noted(self, records: Iterable[tuple[str, Document] | Unreadable]) -> Iterator[tuple[str, Document]]:
+        """Those that can be read; of the others it takes note."""
+        for record in records:
+            if isinstance(record, Unreadable):
+                self._note(record)
+            else:
+                yield record
+
+    def check(self) -> None:
+        """Each commit and each reading of the version does: here it would be a round trip before each turn."""
+
+    def durability(self) -> Durability:
+        return self._durability

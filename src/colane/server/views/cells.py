@@ -1,0 +1,49 @@
+"""All devices of a large cluster, a letter each: what a screen draws where it cannot draw who is on which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from colane.api.seeing import CellsObject
+from colane.model.hardware import GpuId
+from colane.model.job import JobState
+
+if TYPE_CHECKING:
+    from colane.server.http.sight import Sight
+    from colane.server.service import Service
+
+NODES_DRAWN_MAX: Final = 12
+"""Of so many nodes a screen draws who is on which device, and asks for them whole."""
+
+FREE, HELD, SUSPENDED, CLOSED, BROKEN, LOST = "fhscbl"
+
+
+def cells(service: Service, sight: Sight) -> CellsObject | None:
+    """Return a letter for each device, and which of them carry jobs of the caller's; None of a small cluster."""
+    nodes = service.read_model.nodes
+    if len(nodes) <= NODES_DRAWN_MAX:
+        return None
+    on: dict[GpuId, str] = {}
+    own: list[str] = []
+    user, is_paused = sight.caller.name, JobState.PAUSED
+    for job in service.read_model.jobs.values():
+        if job.placement is None:
+            continue
+        for gpu in job.gpus_held:
+            if job.state is not is_paused:
+                on[gpu] = HELD
+            else:
+                on.setdefault(gpu, SUSPENDED)
+            if job.spec.user == user:
+                own.append(str(gpu))
+    names, letters = list[str](), list[str]()
+    for name, record in nodes.items():
+        names.append(name)
+        if record.lost:
+            letters.append(LOST * len(record.node.gpus))
+            continue
+        empty = FREE if record.node.takes_jobs else CLOSED
+        letters.append(
+            "".join([on.get(GpuId(name, gpu.index), empty) if gpu.healthy else BROKEN for gpu in record.node.gpus])
+        )
+    return {"nodes": names, "devices": letters, "own": sorted(set(own))}

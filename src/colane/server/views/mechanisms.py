@@ -1,0 +1,77 @@
+"""Which of Colane's mechanisms are on, and why others are off: for `/health` and the line that `colane up` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Final
+
+from colane.core.config import CoreConfig
+from colane.core.policy import Policy
+from colane.model.bandwidth import BY_CPU_TIME
+from colane.model.hardware import MPS, Node
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.presets import NEVER
+
+FOLDER: Final = "colane.scheduling.mechanisms."
+ON: Final = "on"
+IDLE: Final = (NEVER,)
+"""Parts that are there to do nothing."""
+
+
+def mechanisms_view(
+    policy: Policy, config: CoreConfig, nodes: Iterable[Node], bandwidth_by: Iterable[str]
+) -> Mapping[str, str]:
+    """Return each mechanism with `on`, perhaps with more of it, or `off: ` and why.
+
+    Args:
+        policy: What decides; what a user's own does is not known.
+        config: How jobs are treated besides.
+        nodes: Those that are there.
+        bandwidth_by: What measures the use of memory bandwidth, on each of them.
+    """
+    used = set(_used(policy))
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    real = [gpu for gpu in gpus if not gpu.is_cpu_device]
+
+    def of_policy(name: str, does: str) -> str:
+        if not isinstance(policy, Composed):
+            return f"as policy {policy.name} has it"
+        return ON if name in used else f"off: policy {policy.name} {does}"
+
+    return {
+        "co-location": of_policy("sharing", "gives each job whole GPUs"),
+        "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS])),
+        "lanes": of_policy("lanes", "opens none; jobs that share a GPU take turns where no MPS is"),
+        "topology": of_policy("topology", "takes any free GPUs of a node"),
+        "preemption": of_policy("preemption", "stops no job for another"),
+        "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
+        "cores": ON if config.tuning is not None else "off: --core-tuner is off",
+        "bandwidth": _bandwidth(config, set(bandwidth_by)),
+    }
+
+
+def _mps(real: int, by_mps: int) -> str:
+    if not real:
+        return "off: no GPU"
+    return f"{ON}: {by_mps} of {real} GPUs" if by_mps else "off: no GPU is shared by MPS; 'colane nodes' says why"
+
+
+def _bandwidth(config: CoreConfig, by: set[str]) -> str:
+    if config.contention is None:
+        return "off: --contention is off"
+    return f"{ON}: estimated" if by == {BY_CPU_TIME} else ON
+
+
+def _used(part: object) -> Iterator[str]:
+    """Mechanisms that a policy's parts are of: each is a folder. Taking whatever is free is none."""
+    if isinstance(part, tuple):
+        for each in part:
+            yield from _used(each)
+    elif is_dataclass(part) and part not in IDLE and not isinstance(part, Free):
+        module = type(part).__module__
+        if module.startswith(FOLDER):
+            yield module.removeprefix(FOLDER).split(".")[0]
+        for field in fields(part):
+            yield from _used(getattr(part, field.name))

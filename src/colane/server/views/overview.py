@@ -1,0 +1,342 @@
+"""The whole cluster in numbers, for page, `colane top` and `/metrics`: devices, why jobs wait, what needs a look.
+
+Reasons of the whole queue come of one plan that is not carried out. It is made when something has changed, and so
+rarely that it takes no more than a tenth of the scheduler's time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from colane.api.seeing import (
+    DeviceCountsObject,
+    IdleObject,
+    KeptDeviceObject,
+    LookObject,
+    OverviewAnswer,
+    WaitingForObject,
+)
+from colane.core.cluster.co_runners import Pacing
+from colane.core.core import QueueReasons
+from colane.model.arrays import number_of
+from colane.model.hardware import GpuId, Node
+from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.reason import Reason, Why
+from colane.model.story import STEPPING
+from colane.server.http.sight import Sight
+from colane.server.views import look
+from colane.server.views.holders import holders_of
+from colane.server.writer.driver import LiveDriver
+
+if TYPE_CHECKING:
+    from colane.server.service import Service
+
+Holders = Mapping[GpuId, list[Job]]
+AGE_MAX_S: Final = 1.0
+"""An answer is as old at most while nothing is slow."""
+
+PACING_AGE_MAX_S: Final = 20.0
+PACING_PHASES: Final = 16
+COST_RATIO_MAX: Final = 0.1
+JOBS_TOLD_MAX: Final = 5
+NOWHERE: Final = frozenset({Why.NO_NODE, Why.NODES_DRAINED})
+
+
+@dataclass(slots=True)
+class _KnownReasons:
+    """Why all jobs wait, when that was found, and what finding it took."""
+
+    version: int
+    steady_s: float
+    cost_s: float
+    waits: QueueReasons
+
+
+class _NodeFacts(NamedTuple):
+    """What a description of a node says of its devices."""
+
+    node: Node
+    working: frozenset[int]
+    broken: frozenset[int]
+    odd: frozenset[int]
+
+
+@dataclass(slots=True)
+class OverviewMaker:
+    """See the module's docstring.
+
+    Attributes:
+        idle_after_s: A job is idle when it has used nothing for so long; None never tells of any.
+        shared_max_s: Such an overview is never older.
+        shared_ratio_max: Part of a core that overviews for screens take at most, however many look.
+    """
+
+    idle_after_s: float | None = 1800.0
+    shared_ratio_max: float = 0.01
+    shared_max_s: float = 2.0
+    _known: _KnownReasons | None = field(default=None)
+    _shared: tuple[float, int, OverviewAnswer] | None = field(default=None)
+    _pacings: dict[JobId, tuple[float, Pacing | None, bool]] = field(default_factory=dict)
+    _facts: dict[str, _NodeFacts] = field(default_factory=dict)
+
+    def waits(self, driver: LiveDriver, cost_ratio_max: float = COST_RATIO_MAX) -> QueueReasons:
+        """Why all jobs wait; found anew as rarely as takes no more than that part of the scheduler's time."""
+        known, version, now_s = self._known, driver.core.state.version, time.monotonic()
+        if known is not None:
+            age_s = now_s - known.steady_s
+            is_fresh = version == known.version and age_s < AGE_MAX_S
+            if is_fresh or age_s < known.cost_s / cost_ratio_max:
+                return known.waits
+        waits = driver.core.waits(driver.now())
+        self._known = _KnownReasons(version, now_s, time.monotonic() - now_s, waits)
+        return waits
+
+    @property
+    def reasons_cost_s(self) -> float:
+        """What finding out why all jobs wait took last."""
+        return 0.0 if self._known is None else self._known.cost_s
+
+    def pacing(self, driver: LiveDriver, job: JobId) -> Pacing | None:
+        """How fast a job is believed to go, as of some seconds ago at most: it takes long for thousands of jobs."""
+        return self._paced(driver, job, time.monotonic())[1]
+
+    def is_slow(self, driver: LiveDriver, job: JobId, steady_s: float) -> bool:
+        """Whether a job is so slow beside others that it needs a look."""
+        return self._paced(driver, job, steady_s)[2]
+
+    def _paced(self, driver: LiveDriver, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
+        known = self._pacings.get(job)
+        if known is None or steady_s - known[0] > PACING_AGE_MAX_S:
+            early_s = job % PACING_PHASES / PACING_PHASES * PACING_AGE_MAX_S / 2  # so that not all are due at once
+            pacing = driver.pacing(job)
+            is_slow = pacing is not None and look.beside_others(pacing) < look.SLOW_RATIO_MAX
+            known = self._pacings[job] = steady_s - early_s, pacing, is_slow
+        return known
+
+    def facts(self, node: Node) -> _NodeFacts:
+        """What a node's description says of its devices, found once for each description."""
+        known = self._facts.get(node.name)
+        if known is None or known.node is not node:
+            broken = frozenset(gpu.index for gpu in node.gpus if not gpu.healthy)
+            disturbed = frozenset(gpu.index for gpu in node.gpus if gpu.is_disturbed)
+            known = self._facts[node.name] = _NodeFacts(
+                node, frozenset(gpu.index for gpu in node.gpus) - broken, broken, broken | disturbed
+            )
+        return known
+
+    def idle(self, service: Service, now_s: float) -> list[IdleObject]:
+        """Jobs that hold devices and have used none for long."""
+        jobs = service.read_model.jobs
+        service.idle.keep(jobs)
+        for gone in self._pacings.keys() - jobs.keys():
+            del self._pacings[gone]
+        for name in self._facts.keys() - service.read_model.nodes.keys():
+            del self._facts[name]
+        return [] if self.idle_after_s is None else list(_idle(service, self.idle_after_s, now_s))
+
+    def shared(self, service: Service, sight: Sight) -> tuple[int, OverviewAnswer]:
+        """Return the same for screens, of which there may be many, and the number of the event as of which it is.
+
+        It is made anew as often as takes `shared_ratio_max` of a core.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        now_s, event, known = time.monotonic(), service.feed.last_number, self._shared
+        if not sight.is_whole:
+            return event, self.make(service, sight)
+        if known is None or now_s >= known[0]:
+            made = self.make(service, sight)
+            cost_s = time.monotonic() - now_s
+            self._shared = known = now_s + min(self.shared_max_s, cost_s / self.shared_ratio_max), event, made
+        return known[1:]
+
+    def make(self, service: Service, sight: Sight, held: Holders | None = None) -> OverviewAnswer:
+        """Return what a caller may be told of the cluster; `held` are the holders of devices where they are known.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        driver, now_s = service.driver, service.driver.now()
+        live = service.read_model.jobs
+        jobs = list(live.values()) if sight.is_whole else [job for job in live.values() if sight.has(job.spec.user)]
+        waits, seen = self.waits(driver), live.keys() if sight.is_whole else {job.id for job in jobs}
+        idle = [one for one in self.idle(service, now_s) if one["job"] in seen]
+        holders = holders_of(service.read_model) if held is None else held
+        kept = list(_kept(service, waits, holders))
+        sharing, gain = _sharing(service, holders)
+        by_reason = _why_waiting(driver, jobs, waits)
+        return {
+            "at_s": now_s,
+            "devices": _devices(service, {one["gpu"] for one in kept}, holders),
+            "running": sum(job.placement is not None for job in jobs),
+            "waiting": sum(one["count"] for one in by_reason),
+            "sharing_devices": sharing,
+            "sharing_gain": gain,
+            "why_waiting": by_reason,
+            "kept": [one if one["job"] in seen else {**one, "job": None} for one in kept],
+            "look": look.in_order(_look(service, jobs, waits, idle, now_s)),
+            "idle": idle,
+        }
+
+
+def _idle(service: Service, after_s: float, now_s: float) -> Iterator[IdleObject]:
+    for job_id in sorted(service.idle.resting):
+        job = service.read_model.jobs.get(JobId(job_id))
+        if job is None or job.placement is None or job.state not in STEPPING or job.spec.kind is SERVES:
+            continue
+        since_s = service.idle.since_s(job_id, job.placement.nodes, now_s) if job.gpus_held else None
+        if since_s is not None and now_s - since_s >= after_s:
+            yield {"job": job_id, "since_s": since_s, "idle_s": now_s - since_s}
+
+
+SERVES: Final = JobKind.INFERENCE
+"""A job that serves requests waits for them by its nature."""
+
+
+def _waiting_elements(job: Job) -> int:
+    return 0 if job.array is None else number_of(job.array.pending)
+
+
+def reason_of(driver: LiveDriver, job: Job, waits: QueueReasons) -> Reason:
+    """Return why a waiting job waits, of all that wait found at once."""
+    told = waits.reasons.get(job.id)
+    if told is None and job.id in driver.core.state.jobs:  # something holds it: that asks no policy
+        told = driver.core.why_held(job.id)
+    return told or job.reason or Reason(Why.SUBMITTED)
+
+
+def _why_waiting(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons) -> list[WaitingForObject]:
+    groups: dict[str, WaitingForObject] = {}
+    for job in jobs:
+        size = _waiting_elements(job) if job.array is not None else int(job.state is JobState.QUEUED)
+        if not size:
+            continue
+        reason = reason_of(driver, job, waits)
+        one = groups.setdefault(reason.why.value, {"why": reason.why.value, "count": 0, "jobs": [], "sentence": ""})
+        one["count"] += size
+        if not one["jobs"]:
+            one["sentence"] = reason.sentence()
+        if len(one["jobs"]) < JOBS_TOLD_MAX:
+            one["jobs"].append(job.id)
+    return sorted(groups.values(), key=lambda one: -one["count"])
+
+
+def waiting_by_user(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons) -> dict[tuple[str, str], int]:
+    """Return how many jobs of each user wait for each reason."""
+    found: dict[tuple[str, str], int] = {}
+    for job in jobs:
+        size = _waiting_elements(job) if job.array is not None else int(job.state is JobState.QUEUED)
+        if size:
+            key = job.spec.user, reason_of(driver, job, waits).why.value
+            found[key] = found.get(key, 0) + size
+    return found
+
+
+def _kept(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
+    """Devices kept for jobs, in the order of nodes."""
+    held = {gpu: (job, "preempting") for job, gpus in waits.holds.items() for gpu in gpus}
+    reserved = {str(reason.facts.get("node")): job for job, reason in waits.reasons.items() if reason.why is RESERVED}
+    returning: dict[GpuId, tuple[JobId, str]] = {}
+    for job in service.read_model.jobs.values():
+        if job.is_returning and job.placement is not None:
+            returning |= dict.fromkeys(job.placement.gpus, (job.id, "returning"))
+        elif job.resizes_to is not None:
+            own = set(job.gpus_held)
+            returning |= {gpu: (job.id, "resizing") for gpu in job.resizes_to.gpus if gpu not in own}
+    if not (returning or held or reserved):
+        return
+    for name, record in service.read_model.nodes.items():
+        for device in record.node.gpus if not record.lost else ():
+            gpu = GpuId(name, device.index)
+            kept = returning.get(gpu) or held.get(gpu)
+            if kept is None and name in reserved and not holders.get(gpu) and device.healthy:
+                kept = reserved[name], "reserved"
+            if kept is not None:
+                yield {"gpu": str(gpu), "job": kept[0], "why": kept[1]}
+
+
+RESERVED: Final = Why.RESERVED
+
+
+def _devices(service: Service, kept: set[str], holders: Holders) -> DeviceCountsObject:
+    counts: DeviceCountsObject = {
+        "total": 0, "lost": 0, "broken": 0, "working": 0, "suspended": 0, "kept": 0, "closed": 0, "free": 0,
+    }  # fmt: skip
+    nodes, facts_of, taken = service.read_model.nodes, service.overviews.facts, Counter[str]()
+    works = {name: facts_of(record.node).working for name, record in nodes.items() if not record.lost}
+    nothing, paused = frozenset[int](), JobState.PAUSED
+    for gpu, jobs in holders.items():
+        if gpu.number in works.get(gpu.node, nothing):
+            taken[gpu.node] += 1
+            is_suspended = jobs[0].state is paused and all(job.state is paused for job in jobs)
+            counts["suspended" if is_suspended else "working"] += 1
+    for text in kept:
+        name, _, number = text.rpartition("/")
+        if int(number) in works.get(name, nothing) and not holders.get(GpuId(name, int(number))):
+            taken[name] += 1
+            counts["kept"] += 1
+    for name, record in nodes.items():
+        facts = facts_of(record.node)
+        counts["total"] += len(record.node.gpus)
+        if record.lost:
+            counts["lost"] += len(record.node.gpus)
+        else:
+            counts["broken"] += len(facts.broken)
+            rest = len(facts.working) - taken[name]
+            counts["free" if record.node.takes_jobs else "closed"] += rest
+    return counts
+
+
+def _sharing(service: Service, holders: Holders) -> tuple[int, float | None]:
+    """How many devices have several jobs, and what these get done there together, of what one alone would."""
+    shared = {gpu: jobs for gpu, jobs in holders.items() if len(jobs) > 1}
+    speeds: dict[JobId, float | None] = {}
+    for jobs in shared.values():
+        for job in jobs:
+            if job.id not in speeds:
+                pacing = service.overviews.pacing(service.driver, job.id)
+                speeds[job.id] = None if pacing is None else pacing.rate.ratio
+    sums = [sum(ratio for job in jobs if (ratio := speeds[job.id]) is not None) for jobs in shared.values()]
+    return len(shared), round(sum(sums) / len(sums), 4) if sums else None
+
+
+def _look(
+    service: Service, jobs: Iterable[Job], waits: QueueReasons, idle: Iterable[IdleObject], now_s: float
+) -> Iterator[LookObject]:
+    driver = service.driver
+    if driver.problem is not None:
+        yield look.look_item(look.BROKEN, "store", f"nothing can be written: {driver.problem}")
+    if driver.policy_problem:
+        yield look.look_item(look.BROKEN, "policy", driver.policy_problem)
+    if lost := len(service.store.unreadable()):
+        yield look.look_item(look.LOOK, "records", f"{lost} records cannot be read: colane check names them")
+    yield from _look_at_nodes(service, now_s)
+    by_job = {one["job"]: one for one in idle}
+    nowhere: list[JobId] = []
+    steady_s, sampled, overviews = time.monotonic(), driver.progress, service.overviews
+    for job in jobs:
+        if job.placement is not None:
+            progress = sampled.get(job.id)
+            is_slow = job.spec.gpus > 0 and overviews.is_slow(driver, job.id, steady_s)
+            if is_slow or job.id in by_job or (progress is not None and look.may_stall(progress)):
+                pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
+                yield from look.of_job(driver, job, by_job.get(job.id), pacing)
+        elif (reason := waits.reasons.get(job.id)) is not None and reason.why in NOWHERE:
+            nowhere.append(job.id)
+    if nowhere:
+        yield look.nowhere(nowhere)
+
+
+def _look_at_nodes(service: Service, now_s: float) -> Iterator[LookObject]:
+    samples, overviews = service.samples, service.overviews
+    for name, record in service.read_model.nodes.items():
+        uses, odd = samples.devices_now(name, now_s), overviews.facts(record.node).odd
+        if uses and (seen := samples.odd.get(name)):
+            odd |= seen
+        if odd or record.lost or not record.node.takes_jobs:
+            yield from look.of_node(record, service.liveness.last_seen_s(name), uses, odd, now_s)

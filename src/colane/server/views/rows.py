@@ -1,0 +1,116 @@
+"""Rows of jobs for a screen: only the part that is seen, and of each job only what a row shows.
+
+Those that hold a place stand first, then those that wait, each in order of id; an array stands for its elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from colane.api.seeing import RowObject, RowsAnswer
+from colane.core.core import QueueReasons
+from colane.model.hold import HoldKind
+from colane.model.job import Job, JobId, JobState
+from colane.model.reason import Reason
+from colane.server.views.overview import reason_of
+
+if TYPE_CHECKING:
+    from colane.server.http.sight import Sight
+    from colane.server.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """Which rows.
+
+    Attributes:
+        first: How many of them stand before those wanted.
+        limit: At most so many.
+        text: Only jobs with this, case folded, in name, user or reason, or as their id; empty for all.
+        why: Only jobs that wait for this reason; empty for all.
+        jobs: Only these jobs; None for all.
+    """
+
+    first: int
+    limit: int
+    text: str = ""
+    why: str = ""
+    jobs: frozenset[int] | None = None
+
+
+def page_rows(service: Service, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
+    """Return the rows wanted of the live jobs that the caller is told of."""
+    event, reasons = service.feed.last_number, _Reasons(service)
+    chosen = _chosen(service, sight, wanted, reasons)
+    part = chosen[wanted.first : wanted.first + wanted.limit]
+    return {
+        "event": event,
+        "user": sight.caller.name,
+        "is_operator": sight.caller.may_all,
+        "first": wanted.first,
+        "count": len(chosen),
+        "rows": [_row(job, sight, reasons) for job in part],
+    }
+
+
+class _Reasons:
+    """Why jobs wait: asked only where it is needed."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._known: QueueReasons | None = None
+
+    def waits(self, job: Job) -> bool:
+        """Whether a job holds no place, nor an element of it."""
+        if job.array is not None:
+            return not any(one.placement for one in self._service.read_model.elements_of(job.id))
+        return job.state is JobState.QUEUED
+
+    def of(self, job: Job) -> Reason:
+        """Why it waits."""
+        driver, overviews = self._service.driver, self._service.overviews
+        if self._known is None:
+            self._known = overviews.waits(driver, overviews.shared_ratio_max)
+        return reason_of(driver, job, self._known)
+
+
+def _chosen(service: Service, sight: Sight, wanted: RowsWanted, reasons: _Reasons) -> list[Job]:
+    """All rows in their order: of ten thousand jobs in a few ms, as it is asked for whenever something happens."""
+    jobs = service.read_model.jobs
+    if wanted.jobs is None:
+        known = [job for job in jobs.values() if job.element is None]
+    else:
+        known = [jobs[JobId(one)] for one in sorted(wanted.jobs) if one in jobs]
+    if not sight.is_whole:
+        known = [job for job in known if sight.has(job.spec.user)]
+    if wanted.text and wanted.jobs is None:
+        known = [job for job in known if _has_text(job, wanted.text, reasons)]
+    waiting, placed = list[Job](), list[Job]()
+    queued = JobState.QUEUED
+    for job in known:
+        is_waiting = job.state is queued if job.array is None else reasons.waits(job)
+        (waiting if is_waiting else placed).append(job)
+    if wanted.why and wanted.jobs is None:
+        return [job for job in waiting if reasons.of(job).why.value == wanted.why]
+    return [*placed, *waiting]
+
+
+def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
+    if text == str(job.id) or text in job.spec.name.casefold() or text in job.spec.user.casefold():
+        return True
+    return reasons.waits(job) and text in reasons.of(job).sentence().casefold()
+
+
+def _row(job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
+    waits = reasons.waits(job)
+    return {
+        "id": JobId(job.id),
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "state": job.state.value if waits or job.array is None else JobState.RUNNING.value,
+        "suspended": job.suspended or job.is_held(HoldKind.USER),
+        "gpus": [] if job.placement is None else [str(gpu) for gpu in job.placement.gpus],
+        "reason": reasons.of(job).sentence() if waits else "",
+        "is_own": sight.caller.owns(job.spec.user),
+    }

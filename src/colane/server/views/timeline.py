@@ -1,0 +1,95 @@
+"""Where jobs were, from when to when; and what users had of devices on each day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from colane.api.seeing import TimelineAnswer, TimelineJobObject, UsageDayObject
+from colane.model.job import Job, JobId
+from colane.server.http.sight import Sight
+from colane.server.store import documents
+from colane.server.store.attempts import ATTEMPTS, AttemptRecord, PlaceSpan, span_objects
+from colane.server.store.store import FINISHED_JOBS, Document, Store
+from colane.server.store.unreadable import readable
+from colane.server.writer.board import ReadModel
+
+PAGE_ROWS: Final = 500
+DAY_S: Final = 86_400.0
+
+
+def spans_of(known: Iterable[AttemptRecord]) -> list[PlaceSpan]:
+    """Where a job was, oldest first."""
+    return [span for attempt in known for span in attempt.spans]
+
+
+def timeline(
+    store: Store, read_model: ReadModel, sight: Sight, since_s: float, until_s: float, limit: int
+) -> TimelineAnswer:
+    """Return the jobs that held devices in a time, the youngest first, at most `limit`.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    found: list[TimelineJobObject] = []
+    for job, spans in _all(store, read_model, since_s):
+        here = [span for span in spans if span.since_s < until_s and (span.until_s is None or span.until_s > since_s)]
+        if here and sight.has(job.spec.user):
+            if len(found) == limit:
+                return {"since_s": since_s, "until_s": until_s, "jobs": found, "left_out": True}
+            state, spec = job.state.value, job.spec
+            told = span_objects(here)
+            found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
+    return {"since_s": since_s, "until_s": until_s, "jobs": found, "left_out": False}
+
+
+def usage_days(store: Store, read_model: ReadModel, sight: Sight, since_s: float, now_s: float) -> list[UsageDayObject]:
+    """Return what each user had of devices on each day since then, UTC, and how many jobs ended; days in order.
+
+    Jobs that an older Colane recorded tell of no devices.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    days: dict[tuple[float, str], UsageDayObject] = {}
+
+    def of(at_s: float, user: str) -> UsageDayObject:
+        start_s = at_s - at_s % DAY_S
+        return days.setdefault((start_s, user), {"start_s": start_s, "user": user, "gpu_s": 0.0, "ended": 0})
+
+    for job, spans in _all(store, read_model, since_s):
+        if not sight.has(job.spec.user):
+            continue
+        if job.end_s is not None and job.array is None:
+            of(job.end_s, job.spec.user)["ended"] += 1
+        for span in spans:
+            end_s = now_s if span.until_s is None else span.until_s
+            for start_s, part_s in _by_day(max(span.since_s, since_s), end_s):
+                of(start_s, job.spec.user)["gpu_s"] += part_s * len(span.gpus)
+    return [days[key] for key in sorted(days)]
+
+
+def _by_day(since_s: float, until_s: float) -> Iterator[tuple[float, float]]:
+    """Yield the beginning of each part of a time that lies within a day, and its length."""
+    while since_s < until_s:
+        end_s = min(until_s, since_s - since_s % DAY_S + DAY_S)
+        yield since_s, end_s - since_s
+        since_s = end_s
+
+
+def _all(store: Store, read_model: ReadModel, since_s: float) -> Iterator[tuple[Job, list[PlaceSpan]]]:
+    """Yield live jobs and those that ended since, the youngest first, each once."""
+    live = sorted(read_model.jobs.values(), key=lambda job: -job.id)
+    attempts, ids = dict(read_model.attempts), {job.id for job in live}
+    for job in live:
+        yield job, spans_of(attempts.get(job.id, ()))
+    before: str | None = None
+    while page := store.page_back(FINISHED_JOBS, before, PAGE_ROWS):
+        before = page[-1][0]
+        for job, spans in readable(store, FINISHED_JOBS, page, _ended):
+            if (job.end_s or 0.0) >= since_s and JobId(job.id) not in ids:
+                yield job, spans
+
+
+def _ended(document: Document) -> tuple[Job, list[PlaceSpan]]:
+    return documents.decode_job(document["job"]), spans_of(ATTEMPTS.read(document.get("attempts", ())))

@@ -1,0 +1,176 @@
+"""How users' last jobs used what they asked for, together; and how the jobs that ended fared."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from statistics import median
+from typing import Final, NamedTuple
+
+from colane.api.seeing import EndedAnswer, EndedJobObject, UserNoteObject, UserUsedObject
+from colane.model.job import Job, JobState
+from colane.model.time_spent import time_spent
+from colane.server.http.sight import Sight
+from colane.server.samples.keeper import SampleKeeper
+from colane.server.store import documents
+from colane.server.store.attempts import ATTEMPTS, AttemptRecord
+from colane.server.store.store import FINISHED_JOBS, Document, Store
+from colane.server.store.unreadable import readable
+from colane.server.views.efficiency import efficiency
+from colane.server.views.sampled import Times, window_of
+from colane.server.writer.board import ReadModel
+
+PAGE_ROWS: Final = 500
+LAST_JOBS: Final = 300
+"""So many jobs are looked at: each is a read of the samples."""
+
+ENDED_MAX: Final = 10_000
+"""Of the last so many that ended it is told how they fared."""
+
+NOTES_MAX: Final = 5
+
+
+class _Seen(NamedTuple):
+    job: Job
+    attempts: tuple[AttemptRecord, ...]
+
+
+async def used_of_asked(
+    store: Store, read_model: ReadModel, samples: SampleKeeper, sight: Sight, since_s: float, now_s: float
+) -> list[UserUsedObject]:
+    """Return, of each user whose jobs the caller is told of, how much of what they asked for they used, and notes.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    live = [
+        _Seen(job, read_model.attempts.get(job.id, ()))
+        for job in list(read_model.jobs.values())
+        if job.placement is not None and sight.has(job.spec.user)
+    ]
+    ended = await asyncio.to_thread(lambda: list(islice(_ended(store, sight, since_s), LAST_JOBS)))
+    users: dict[str, _User] = {}
+    for one in [*live[-LAST_JOBS:], *ended][:LAST_JOBS]:
+        job = one.job
+        columns = await samples.job(job.id, window_of(now_s, Times(job.first_start_s, job.end_s)))
+        found = efficiency(job, one.attempts, columns, read_model.nodes, now_s)
+        if found["is_short"]:
+            continue
+        user = users.setdefault(job.spec.user, _User(job.spec.user))
+        weight = found["ran_s"] * max(1, job.gpu_count)
+        user.jobs += 1
+        for row in found["rows"]:
+            if row["ratio"] is not None:
+                user.add(row["what"], min(1.0, row["ratio"]), weight)
+        for note in found["notes"]:
+            user.note(job, note["what"], note["sentence"], note["flag"], weight)
+    return [users[name].shown() for name in sorted(users)]
+
+
+class _User:
+    """What is added up of one user."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.jobs = 0
+        self._sums: dict[str, tuple[float, float]] = {}
+        self._notes: dict[tuple[str, str], UserNoteObject] = {}
+
+    def add(self, what: str, ratio: float, weight: float) -> None:
+        """Count a job's part of what it asked for, by its GPU time."""
+        used, whole = self._sums.get(what, (0.0, 0.0))
+        self._sums[what] = used + ratio * weight, whole + weight
+
+    def note(self, job: Job, what: str, sentence: str, flag: str, weight: float) -> None:
+        """Keep a note; those of runs of one sweep count as one, told as the first says it."""
+        key = (stem(job.spec.name), what)
+        known = self._notes.get(key)
+        if known is None:
+            known = self._notes[key] = {
+                "job": job.id, "name": job.spec.name, "jobs": 0, "what": what, "sentence": sentence, "flag": flag,
+                "gpu_s": 0.0,
+            }  # fmt: skip
+        known["jobs"] += 1
+        known["gpu_s"] += weight
+
+    def shown(self) -> UserUsedObject:
+        """As the API shows it; notes of most GPU time first."""
+        ratios = {what: round(used / whole, 4) for what, (used, whole) in self._sums.items() if whole > 0}
+        notes = sorted(self._notes.values(), key=lambda note: -note["gpu_s"])[:NOTES_MAX]
+        return {"user": self.name, "jobs": self.jobs, "ratios": ratios, "notes": notes}
+
+
+def stem(name: str) -> str:
+    """What the runs of a sweep have in common: the name without the numbers at its end."""
+    return re.sub(r"[-_.]?\d+$", "", name)
+
+
+def _ended(store: Store, sight: Sight, since_s: float) -> Iterator[_Seen]:
+    """Yield jobs that ended since, the last ended first."""
+    before: str | None = None
+    while page := store.page_back(FINISHED_JOBS, before, PAGE_ROWS):
+        before = page[-1][0]
+        for one in readable(store, FINISHED_JOBS, page, _read):
+            if (one.job.end_s or 0.0) >= since_s and sight.has(one.job.spec.user):
+                yield one
+
+
+def _read(document: Document) -> _Seen:
+    return _Seen(documents.decode_job(document["job"]), ATTEMPTS.read(document.get("attempts", ())))
+
+
+def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int) -> EndedAnswer:
+    """Return how the jobs that ended since then fared, and the last of them.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    jobs = [one.job for one in islice(_ended(store, sight, since_s), ENDED_MAX + 1)]
+    left_out = len(jobs) > ENDED_MAX
+    jobs = [job for job in jobs[:ENDED_MAX] if job.array is None]
+    states: dict[str, int] = {}
+    for job in jobs:
+        states[job.state.value] = states.get(job.state.value, 0) + 1
+    ran = [job for job in jobs if job.first_start_s is not None]
+    spent = {job.id: time_spent(job.story, job.story_left_out, job.end_s or 0.0) for job in ran}
+    slow = [_slowdown(job, spent[job.id].running_s) for job in ran if job.state is JobState.SUCCEEDED]
+    return {
+        "since_s": since_s,
+        "count": len(jobs),
+        "states": states,
+        "waited_s": _quantiles(spent[job.id].queueing_s for job in ran),
+        "took_s": _quantiles((job.end_s or 0.0) - job.submit_s for job in ran),
+        "slowdown": _quantiles(one for one in slow if one is not None),
+        "lost_s": sum(job.totals.lost_s for job in jobs),
+        "preemptions": sum(job.totals.preemptions for job in jobs),
+        "jobs": [_ended_object(job, spent[job.id].queueing_s if job.id in spent else None) for job in jobs[:limit]],
+        "left_out": left_out,
+    }
+
+
+def _slowdown(job: Job, ran_s: float) -> float | None:
+    """How long it took from its submission to its end, of the time that it ran."""
+    return None if ran_s < 1 else ((job.end_s or 0.0) - job.submit_s) / ran_s
+
+
+def _quantiles(values: Iterable[float]) -> dict[str, float] | None:
+    known = sorted(values)
+    if not known:
+        return None
+    return {"median": median(known), "p90": known[min(len(known) - 1, int(0.9 * len(known)))], "most": known[-1]}
+
+
+def _ended_object(job: Job, waited_s: float | None) -> EndedJobObject:
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "state": job.state.value,
+        "end_s": job.end_s or 0.0,
+        "waited_s": waited_s,
+        "took_s": (job.end_s or 0.0) - job.submit_s,
+        "gpus": job.spec.gpus,
+        "reason": job.reason.sentence() if job.reason is not None else "",
+    }

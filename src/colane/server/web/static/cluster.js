@@ -1,0 +1,82 @@
+// The cluster: what works, what needs a look, and who is on which device.
+import { WHOLE_MS, Name, bytes, count, get, html, jobLink, known, loadNames, short } from "/page/common.js";
+import { Cells } from "/page/cells.js";
+import { Spark } from "/page/charts.js";
+import { Look } from "/page/look.js";
+
+const PAST_MS = 30000;
+let event = -1, whole = 0, past = null, pastAt = 0, cells = null;
+
+export async function load() {
+  const now = await get(`/page_rows?limit=0&overview=true&cells=true${Date.now() - whole < WHOLE_MS ? `&seen=${event}` : ""}`);
+  if (Date.now() - pastAt > PAST_MS) {
+    past = await get("/samples/cluster?last_s=3600");
+    pastAt = Date.now();
+  }
+  if (!now.rows) return;
+  const { overview } = now, nodes = now.cells ? [] : await get("/nodes");
+  cells = now.cells || null;
+  await loadNames(nodes.flatMap(node => node.jobs.map(job => job.id)));
+  Object.assign(known, { overview, nodes, user: now.user, isOperator: now.is_operator });
+  event = now.event;
+  whole = Date.now();
+}
+
+function Block({ id, run }) {
+  const job = known.names.get(id) || { name: "", user: "" };
+  return html`<a href=${`#/job/${id}`} class=${`s${run ? "" : " pz"}${job.user === known.user ? " own" : ""}`} title=${`${id} ${job.name} ${job.user}`}>
+    <b>${id}</b> <bdi>${job.name}</bdi>${run ? "" : " ‖"}</a>`;
+}
+
+const HIGH = 94, LEAST = 18;
+
+function held(lane) {  // what jobs of a lane hold between steps, and the most that one needs within a step; null where that is not known
+  return lane.every(one => one.memory) ? lane.reduce((sum, one) => sum + one.memory[0], 0) + Math.max(...lane.map(one => one.memory[1])) : null;
+}
+
+function Device({ node, gpu, kept }) {
+  const lanes = new Map();
+  for (const one of node.jobs) for (const slot of one.slots) if (slot.gpu === gpu.index) {
+    if (!lanes.has(slot.lane)) lanes.set(slot.lane, []);
+    lanes.get(slot.lane).push(one);
+  }
+  const rows = [...lanes].sort((a, b) => a[0] - b[0]).map(([lane, all]) => ({ lane, all, size: held(all) })), isKnown = rows.every(one => one.size !== null);
+  const left = gpu.memory_bytes - gpu.foreign_bytes - rows.reduce((sum, one) => sum + one.size, 0), height = size => Math.max(LEAST, size / gpu.memory_bytes * HIGH);
+  return html`<div><div class="dh">${gpu.index}</div><div class=${gpu.healthy ? kept && !rows.length ? "box kp" : "box" : "box bad"}>
+    ${rows.map(({ lane, all, size }) => html`<div class="lane" key=${lane} title=${isKnown ? `lane ${lane}: ${bytes(size)}` : null} style=${{ flex: isKnown ? `0 1 ${height(size)}px` : "1" }}>${all.map(one =>
+      html`<${Block} key=${one.id} id=${one.id} run=${one.run && !one.paused} />`)}</div>`)}
+    ${gpu.foreign_bytes && gpu.healthy ? html`<div class="xt" style=${{ flex: `0 1 ${height(gpu.foreign_bytes)}px` }}>not Colane's ${bytes(gpu.foreign_bytes)}</div>` : ""}
+    ${gpu.healthy ? !rows.length ? html`<span class="fr">${kept ? kept.job ? html`kept for <a href=${`#/job/${kept.job}`}>${kept.job}</a>` : "kept" : "free"}</span>` : isKnown && left / gpu.memory_bytes > 0.16 ? html`<span class="fr">${bytes(left)} free</span>` : ""
+      : html`<span class="fr">✕ broken</span>`}
+  </div></div>`;
+}
+
+function Side({ node }) {  // cores, host memory, and jobs that are on no device
+  const cores = new Set(node.jobs.flatMap(job => job.cores)).size, host = node.jobs.reduce((sum, job) => sum + job.memory_limit_bytes, 0), others = node.jobs.filter(job => !job.slots.length || job.on_host);
+  const meter = (name, used, of, say) => html`<div class="mt"><span>${name}</span><span class="bar thin"><i style=${{ width: `${of ? Math.min(1, used / of) * 100 : 0}%` }}></i></span><span>${say}</span></div>`;
+  return html`<div class="side">${meter("Cores", cores, node.cores.length, `${cores} / ${node.cores.length}`)}${meter("Host", host, node.host_memory_bytes, `${short(host / 1e9)} / ${bytes(node.host_memory_bytes)}`)}
+    ${others.slice(0, 3).map(job => html`<div class="cj" key=${job.id}>${jobLink(job.id)} <${Name} of=${known.names.get(job.id)?.name || ""} most=${16} />${job.on_host ? " ‖ on the host" : ""}</div>`)}${others.length > 3 ? html`<div>${others.length - 3} more</div>` : ""}</div>`;
+}
+
+export function View() {
+  if (!known.overview) return html`<p class="lead">Asking the scheduler…</p>`;
+  const { overview: o, nodes } = known, d = o.devices;
+  if (!nodes.length && !cells) return html`<h1>No node is here yet.</h1><p class="lead">On a machine with GPUs: <code>colane agent</code></p>`;
+  const also = [["suspended", "wait with a suspended job"], ["kept", "kept for a job"], ["closed", "on closed nodes"],
+    ["broken", "broken"], ["lost", "on lost nodes"]].filter(([key]) => d[key]).map(([key, word]) => `${d[key]} ${word}`);
+  const kept = new Map(o.kept.map(one => [one.gpu, one])), busy = past?.busy_ratio.findLast(one => one !== null) ?? null;
+  const figures = [["Devices at work", `${d.working}`, `of ${d.total}, ${d.free} free`, "working"], ["Their use", busy === null ? "unknown" : Math.round(busy * 100), busy === null ? "" : "% of the time", "busy_ratio"],
+    ["Running", `${o.running}`, "jobs", "running"], ["Waiting", `${o.waiting}`, "jobs", "waiting"],
+    ["Shared", o.sharing_gain ? `${o.sharing_gain.toFixed(2)} ×` : `${o.sharing_devices}`, o.sharing_gain ? `of one job alone, on ${count(o.sharing_devices, "device")}` : "devices", "sharing"]];
+  return html`<h1>${d.working} of ${count(d.total, "device")} work${also.length ? ", " + also.join(", ") : ""}.</h1>
+    <div class="fig">${figures.map(([label, value, of, key]) => html`<div key=${label}>${past?.[key].some(one => one !== null) ? html`<${Spark} values=${past[key]} most=${key === "busy_ratio" ? 1 : null} label=${`${label}, last hour`} />` : ""}<span>${label}</span><em>${value} <small>${of}</small></em></div>`)}</div>
+    <h2>Needs a look <small>${o.look.length || ""}</small></h2>
+    <${Look} items=${o.look} withNode=${true} />
+    <h2>Devices <small>${cells ? "" : "blue: yours · height: memory · rows: lanes, at once · side by side: take turns · ‖ does not run now"}</small></h2>
+    ${cells ? html`<${Cells} cells=${cells} look=${o.look} />` : ""}
+    ${nodes.map(node => html`<section class="node" key=${node.name}><div><h3><a href=${`#/node/${encodeURIComponent(node.name)}`}><${Name} of=${node.name} /></a></h3>
+      <p>${count(node.gpus.length, "device")}${node.gpus[0] ? ", " + node.gpus[0].type : ""}</p>
+      ${node.lost ? html`<p class="wa">▲ lost</p>` : ""}${node.drain ? html`<p class="wa">▲ drains: <bdi>${node.drain.reason}</bdi></p>` : ""}</div>
+      <div class="devs">${node.gpus.map(gpu => html`<${Device} key=${gpu.index} node=${node} gpu=${gpu} kept=${kept.get(`${node.name}/${gpu.index}`)} />`)}</div><${Side} node=${node} /></section>`)}
+    <footer>As JSON: <a class="lk" href="/overview">overview</a>, <a class="lk" href="/nodes">nodes</a></footer>`;
+}

@@ -1,0 +1,69 @@
+// What the views share: what is known, how it is asked for, and how names and numbers are written.
+import { h } from "/page/preact.js";
+import htm from "/page/htm.js";
+
+export const html = htm.bind(h);
+export const WHOLE_MS = 30000;  // what changes without an event, as an age, is never older
+const ANSWER_MS = 8000;
+export const known = { overview: null, nodes: [], names: new Map(), user: "", isOperator: false, at: 0, signedOut: false, error: "" };
+
+const NAMES_AT_ONCE = 100, NAMES_MAX = 5000;
+export async function loadNames(ids) {  // rows of jobs whose names are not known yet
+  if (known.names.size > NAMES_MAX) known.names.clear();
+  const unknown = [...new Set(ids)].filter(id => !known.names.has(id));
+  for (let at = 0; at < unknown.length; at += NAMES_AT_ONCE) {
+    const asked = unknown.slice(at, at + NAMES_AT_ONCE).map(id => `job=${id}`).join("&");
+    for (const row of (await get(`/page_rows?limit=${NAMES_AT_ONCE}&${asked}`)).rows) known.names.set(row.id, row);
+  }
+}
+
+class SignedOut extends Error {}
+async function ask(path, options, isText = false) {
+  const control = new AbortController(), timer = setTimeout(() => control.abort(), ANSWER_MS);
+  try {
+    const answer = await fetch(path, { credentials: "same-origin", signal: control.signal, ...options });
+    if (answer.status === 401) throw new SignedOut();
+    if (answer.ok && isText) return await answer.text();
+    const body = await answer.json().catch(error => { if (answer.ok) throw error; return {}; });
+    if (answer.ok) return body;
+    const { detail } = body, first = Array.isArray(detail) ? detail[0]?.message : detail;
+    throw Object.assign(new Error(first || `it answered ${answer.status}`), { status: answer.status });
+  } catch (error) {
+    if (error instanceof SignedOut) { known.signedOut = true; throw error; }
+    if (error.status) throw error;
+    throw new Error(control.signal.aborted ? `no answer within ${ANSWER_MS / 1000} s` : "it cannot be reached");
+  } finally { clearTimeout(timer); }
+}
+export const get = path => ask(path, {});
+export const text = path => ask(path, {}, true);
+// The scheduler takes changes of a signed-in browser only with a header that no page of another origin can send.
+export const change = (method, path, body = {}) => ask(path, { method, body: method === "POST" ? JSON.stringify(body) : undefined, headers: {
+  "Content-Type": "application/json", "X-Colane-Page": "1",
+  "Idempotency-Key": Array.from(crypto.getRandomValues(new Uint32Array(4)), one => one.toString(36)).join("-") } });
+
+export const here = () => {
+  const [path, query] = location.hash.split("?");
+  return { path: path || "#/", query: new URLSearchParams(query) };
+};
+
+export const middle = (name, most = 28) => {
+  const all = [...name];
+  return all.length <= most ? name : all.slice(0, most / 2).join("") + "…" + all.slice(1 - most / 2).join("");
+};
+export const Name = ({ of, most }) => html`<bdi title=${of}>${middle(of, most)}</bdi>`;
+export const count = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+export const clock = at_s => new Date(at_s * 1000).toLocaleTimeString();
+export const moment = at_s => {
+  const at = new Date(at_s * 1000);
+  return Date.now() - at < 72e6 ? clock(at_s) : at.toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+};
+export function lasting(seconds) {
+  const s = Math.round(seconds), parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const at = parts.findIndex(([size]) => s >= size);
+  if (at < 0) return "0 s";
+  const [size, unit] = parts[at], rest = parts[at + 1] ? Math.floor(s % size / parts[at + 1][0]) : 0;
+  return `${Math.floor(s / size)} ${unit}${rest ? ` ${rest} ${parts[at + 1][1]}` : ""}`;
+}
+export const short = value => value >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+export const bytes = size => size >= 999.5e6 ? `${short(size / 1e9)} GB` : `${short(size / 1e6)} MB`;
+export const jobLink = (id, word = "") => html`<a class="lk" key=${id} href=${`#/job/${id}`}>${word ? `${word} ${id}` : id}</a>`;

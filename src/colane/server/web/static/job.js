@@ -1,0 +1,105 @@
+// One job: where it stands and why, how it went, what it used of what it asked for.
+import { Name, bytes, count, get, here, html, jobLink, known, lasting, moment, short, text } from "/page/common.js";
+import { Buttons } from "/page/acts.js";
+import { Charts } from "/page/charts.js";
+
+const SAMPLES_MS = 10000, JUDGED_MS = 30000, STORY = 100;
+const NAMES = { gpu: "GPU", "gpu-memory": "GPU memory", cores: "Cores", "host-memory": "Host memory", time: "Time" };
+const LOG_BYTES = 16384, LOG_LINES = 40;
+let shown = {};
+
+export async function load() {
+  const id = Number(here().path.slice("#/job/".length));
+  const found = shown.id === id ? shown : { id, sampled: 0, judged: 0 };
+  if (!Number.isSafeInteger(id) || id < 1) { shown = { id, missing: true }; return; }
+  try {
+    [found.job, found.why, found.row] = await Promise.all([get(`/job/${id}`), get(`/job/${id}/why`),
+      get(`/page_rows?job=${id}`).then(({ rows, user, is_operator: isOperator }) => {
+        Object.assign(known, { user, isOperator });
+        return rows[0];
+      })]);
+    if (Date.now() - found.sampled > SAMPLES_MS) {
+      found.samples = await get(`/samples/jobs/${id}`);
+      found.sampled = Date.now();
+    }
+    if (Date.now() - found.judged > JUDGED_MS) {
+      found.efficiency = await get(`/job/${id}/efficiency`);
+      found.judged = Date.now();
+    }
+    shown = found;
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    shown = { id, missing: true };
+  }
+}
+
+function Progress({ job }) {
+  const { progress, steps, steps_total: total } = job;
+  if (!progress && !steps) return "";
+  const rate = shown.samples?.now?.steps_per_s ?? (progress?.step_mean_s ? 1 / progress.step_mean_s : null);
+  const runs = !job.end_s && rate, saved = progress?.steps_saved;
+  const words = [total ? html`<b>${short(steps / total * 100)} %</b>` : "", `${steps.toLocaleString()}${total ? ` of ${total.toLocaleString()}` : ""} steps`,
+    runs && total ? html`<b>${lasting((total - steps) / rate)} left</b>` : "", runs ? `${short(rate)} steps/s` : "",
+    job.saved_s ? `last saved ${moment(job.saved_s)}${saved && total ? ", where the mark is" : ""}` : job.end_s ? "" : "it has not saved its state"].filter(Boolean);
+  return html`${total ? html`<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax=${total} aria-valuenow=${steps}>
+      <i style=${{ width: `${Math.min(100, steps / total * 100)}%` }}></i>${saved ? html`<u style=${{ left: `${saved / total * 100}%` }}></u>` : ""}</div>` : ""}
+    <p class="said">${words.map((word, at) => html`${at ? " · " : ""}${word}`)}</p>`;
+}
+
+function Facts({ job }) {
+  const { sharing } = job, company = sharing ? [["takes turns with", sharing.mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
+  const rows = [["User", html`<${Name} of=${job.user || "none"} />`],
+    ["Place", job.gpus.length ? job.gpus.join(", ") : job.node ? `${job.node}, no GPU` : "none now"],
+    ["Co-runners", company.length ? company.map(([word, ids], at) => html`${at ? "; " : ""}${word} ${ids.map((id, i) => html`${i ? ", " : ""}${jobLink(id)}`)}`)
+      : job.gpus.length && !job.end_s ? "no other job on its devices" : "none"],
+    ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
+    ["Speed", job.rate && job.gpus.length && !job.end_s ? html`${job.rate.ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>` : ""],
+    ["Attempt", `${job.attempt}${job.failures ? `, ${count(job.failures, "failure")}` : ""}`],
+    ["Submitted", moment(job.submit_s)], ["Ended", job.end_s ? moment(job.end_s) : ""]];
+  return html`<dl>${rows.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+const amount = (value, unit) => value === null ? "unknown" : unit === "bytes" ? bytes(value) : unit === "s" ? lasting(value) : short(value);
+function Used({ efficiency: { rows, notes, is_short: isShort } }) {
+  return html`<h2>Used of asked ${isShort ? html`<small>it has run less than a minute</small>` : ""}</h2>
+    ${rows.length ? "" : html`<p class="lead">Nothing is known yet.</p>`}
+    <div class="used">${rows.map(one => html`<div key=${one.what}><span>${NAMES[one.what] || one.what}</span><span>${amount(one.used, one.unit)}</span>
+      <span>${one.asked === null ? "" : `of ${amount(one.asked, one.unit)}`}</span>${one.ratio === null ? html`<span></span>` : html`<span class="bar thin"><i style=${{ width: `${Math.min(1, one.ratio) * 100}%` }}></i></span>`}
+      <span>${one.ratio === null ? "" : `${Math.round(one.ratio * 100)} %`}</span></div>`)}</div>
+    ${notes.length ? html`<ul class="notes">${notes.map(one => html`<li key=${one.what}><bdi>${one.sentence}</bdi>${one.flag ? html` <code>${one.flag}</code>` : ""}</li>`)}</ul>` : ""}`;
+}
+
+async function readLog(of, redraw) {  // when it is asked for: the node's agent has to read it
+  of.log = "Asking its node…";
+  redraw();
+  try {
+    const lines = (await text(`/job/${of.id}/log?offset=${-LOG_BYTES}`)).split("\n");
+    // Colours and what a progress bar has overwritten are not text.
+    of.log = lines.slice(-LOG_LINES - 1).map(line => line.replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "").replace(/\r+$/, "").split("\r").at(-1)
+      .replace(/[\x00-\x08\x0b-\x1f\x7f]/g, "")).join("\n").trimEnd() || "Nothing is in it yet.";
+  } catch (error) { of.log = `It cannot be read: ${error.message}.`; }
+  redraw();
+  requestAnimationFrame(() => document.querySelector("pre")?.scrollTo(0, 1e6));  // after it was drawn: to its end
+}
+
+export function View({ redraw }) {
+  const { id, job, why, samples, efficiency, missing } = shown;
+  if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
+  if (!job || id !== Number(here().path.slice("#/job/".length))) return html`<p class="lead">Asking the scheduler…</p>`;
+  const began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
+  const row = job.end_s !== null ? { id, name: job.name, user: job.user, state: job.state, has_ended: true }
+    : shown.row && { ...shown.row, is_put_off: job.holds.some(hold => hold.kind === "begin") };
+  return html`<div class="top"><h1>${job.id} <bdi>${job.name}</bdi> <span class="pill">${job.suspended && job.state !== "suspended" ? `${job.state}, suspended` : job.state}</span></h1>${row ? html`<${Buttons} jobs=${[row]} />` : ""}</div>
+    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}<bdi>${why.sentence}</bdi></p>
+    ${why.now.length ? html`<ul class="notes">${why.now.map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}</ul>` : ""}
+    <${Progress} job=${job} />
+    <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
+      <${Charts} samples=${samples} story=${story} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
+      ${shown.log ? html`<pre tabindex="0" aria-label="Log">${shown.log}</pre>` : ""}
+      <button type="button" onClick=${() => readLog(shown, redraw)}>${shown.log ? "Read it again" : "Read it"}</button>` : ""}</div>
+    <div><h2>Story ${left ? html`<small>${left} before are not shown</small>` : ""}</h2>
+      <ol class="story">${story.map((one, at) => html`<li key=${at}><time>${moment(one.at_s)}</time><i>${at + 1}</i><bdi>${one.sentence || one.state}</bdi></li>`)}</ol>
+      ${began ? html`<${Used} efficiency=${efficiency} />` : ""}</div></div>
+    <footer>As JSON: <a class="lk" href=${`/job/${id}`}>job</a>, <a class="lk" href=${`/job/${id}/why`}>why</a>, <a class="lk" href=${
+      `/samples/jobs/${id}`}>samples</a>, <a class="lk" href=${`/job/${id}/efficiency`}>efficiency</a></footer>`;
+}

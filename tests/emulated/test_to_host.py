@@ -1,0 +1,120 @@
+"""To the host and back by a driver: a real library that moves what processes hold of emulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from colane.devices import suspend
+from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender
+from tests.agent.agents import running
+from tests.agent.lane import Lane
+from tests.emulated.conftest import LOOPS
+from tests.emulated.job.emulated_cuda.device import HOME_ENV, Kind
+from tests.emulated.machine import Machine
+from tests.emulated.nvml import EmulatedNvml
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to build the driver's double with"),
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
+]
+SOURCE = Path(__file__).with_name("libcuda.c")
+START_S = 120.0
+GIB, MIB = 2**30, 2**20
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", made, SOURCE], check=True)
+    return str(made)
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A GPU of 2 GiB whose driver is the double."""
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", total_bytes=2 * GIB, context_bytes=450 * MIB))
+    monkeypatch.setenv(HOME_ENV, str(machine.home))
+    monkeypatch.setattr(suspend, "LIBRARY", library)
+    return machine
+
+
+def stands(machine: Machine, pid: int) -> tuple[ProcessState, bool]:
+    """How a process stands, or stood when it ended, and whether it was ever restored."""
+    state, was_restored = struct.unpack_from("=ii", (machine.home / f"checkpoint.{pid}").read_bytes())
+    return ProcessState(state), bool(was_restored)
+
+
+def test_the_driver_takes_what_a_process_holds_and_gives_it_back(gpus: Machine) -> None:
+    driver, own = Suspender(), os.getpid()
+    with pytest.raises(CannotSuspendError, match="cuCheckpointProcessGetState gives CUDA_ERROR_INVALID_VALUE"):
+        driver.state(own)
+    gpus.gpu().hold(100 * MIB)
+    saved = driver.suspend(own, 550 * MIB)
+    assert (gpus.gpu().held(), driver.state(own)) == ({own: 0}, ProcessState.CHECKPOINTED)
+    driver.resume(saved, lambda: 2 * GIB)
+    assert (gpus.gpu().held(), driver.state(own)) == ({own: 550 * MIB}, ProcessState.RUNNING)
+    with pytest.raises(CannotSuspendError, match="is running, not suspended"):
+        driver.resume(saved, lambda: 2 * GIB)
+
+
+def test_a_restore_without_room_loses_the_process(gpus: Machine) -> None:
+    """What `resume` looks for room for: asked a GPU that has none, the driver leaves the process as failed."""
+    driver, own = Suspender(), os.getpid()
+    gpus.gpu().hold(100 * MIB)
+    driver.suspend(own, 550 * MIB)
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(CannotSuspendError, match="Restore gives CUDA_ERROR_OUT_OF_MEMORY"):
+            driver.resume(Saved(own, 0), lambda: 2 * GIB)
+        other.communicate(b"")
+    assert stands(gpus, own)[0] is ProcessState.FAILED
+
+
+HOLDS = """
+import sys, os
+from pathlib import Path
+sys.path.insert(0, %r)
+from tests.emulated.job.emulated_cuda.device import Gpu, kinds_of
+home = Path(os.environ["EMULATED_CUDA"])
+Gpu(home, kinds_of(home)[0]).hold(1200 * 2**20)
+print("held", flush=True)
+sys.stdin.read()
+""" % str(Path(__file__).parents[2])  # noqa: UP031
+
+
+async def test_a_job_leaves_its_gpu_comes_back_and_is_off_it_again_when_it_is_killed(
+    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    own = os.getpid()
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        lane.fake.want(1, sys.executable, LOOPS, "holds", "1000000", "2", env=lane.env | gpus.env)
+        await agent.until(lambda: lane.progress(1).get("steps", 0) > 20, "it steps", START_S)
+        ((pid, held_bytes),) = gpus.gpu().held().items()
+        lane.fake.pause(1, to_host=True)
+        await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
+        assert gpus.gpu().held() == {pid: 0}
+        kernels = len(gpus.ran(1).kernels)
+        gpus.gpu().hold(1000 * MIB)
+        lane.fake.pause(1, paused=False)
+        await lane.says(agent, "the GPU memory of job 1 stays on the host")
+        assert gpus.gpu().held()[pid] == 0
+        gpus.gpu().hold(0)
+        await agent.until(lambda: gpus.gpu().held()[pid] == held_bytes, "it has its memory again")
+        await agent.until(lambda: len(gpus.ran(1).kernels) > kernels, "it goes on")
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    assert lane.fake.ends[1, 1]["outcome"] == "signalled"
+    assert stands(gpus, pid) == (ProcessState.CHECKPOINTED, True)
+    assert set(gpus.gpu().held()) == {own}

@@ -1,0 +1,148 @@
+"""`colane up --engine slurm` on a real Slurm of three nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until
+from tests.engines.slurmd import Slurm, slurm
+from tests.engines.ups import Up
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with slurm(tmp_path_factory.mktemp("slurm"), 3) as made:
+        yield made
+
+
+def pilots(cluster: Slurm, state: Path, *options: str) -> Up:
+    return Up(state, "--engine", "slurm", *options, env=cluster.env)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def names(cluster: Slurm) -> set[str]:
+    return {name.rpartition("-")[2] for name in cluster.jobs()}
+
+
+def test_pilots_are_started_replaced_drained_and_cancelled(cluster: Slurm, state: Path, tmp_path: Path) -> None:
+    up = pilots(cluster, state, "-N", "2", "--gres", "gpu:2", "-t", "30m", "--pilot-lead", "20s")
+    try:
+        until(lambda: sorted(up.nodes()) == ["slurm-1", "slurm-2"], "both pilots are nodes")
+        shown = cluster.do("scontrol", "show", "job", cluster.id_of(job_name(cluster, "1")))
+        assert "TimeLimit=00:30:00" in shown
+        assert "Requeue=0" in shown
+        assert "gres:gpu:2" in shown.replace("gres/gpu", "gres:gpu")
+        with up.client as scheduler:
+            out = tmp_path / "environment"
+            told = {"command": ["sh", "-c", f"env >{out}.new; mv {out}.new {out}"], "env": {"PATH": os.environ["PATH"]}}
+            job = scheduler.submit(told)
+            until(lambda: scheduler.job(job)["state"] == "succeeded", "the job ends")
+            assert [line for line in out.read_text().splitlines() if line.startswith(("SLURM", "SBATCH"))] == []
+            waiting = {"command": ["sleep", "1000"], "preemptible": True}
+            job = scheduler.submit(waiting)
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "the job runs")
+            where = scheduler.job(job)["node"]
+            assert where is not None
+        # Near its end a pilot is told so: it is drained, and another is asked for.
+        number = where.removeprefix("slurm-")
+        cluster.do("scancel", "--batch", "--signal=USR1", cluster.id_of(job_name(cluster, number)))
+        until(lambda: number not in names(cluster), "the pilot has ended")
+        until(lambda: "slurm-3" in up.nodes(), "another is there")
+        with up.client as scheduler:
+            until(lambda: (scheduler.job(job)["node"] or where) != where, "the job has moved")
+        until(lambda: where not in up.nodes(), "its node is forgotten")
+        assert f"(slurm-{number}) has ended" in up.said()
+
+        # Slurm's controller goes away: nothing is lost, nothing asked for twice.
+        before = names(cluster)
+        os.kill(outside_pid(cluster, "slurmctld"), signal.SIGTERM)  # killed, it forgets its last jobs
+        until(lambda: "pilots that run go on" in up.said(), "it is said")
+        (cluster.folder / "again").touch()
+        until(lambda: "Slurm answers again" in up.said(), "it is back")
+        assert names(cluster) == before
+        assert len(up.nodes()) == 2
+    finally:
+        said = up.end()
+    until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+    assert "may run on" not in said
+
+
+def job_name(cluster: Slurm, number: str) -> str:
+    return next(name for name in cluster.jobs() if name.endswith(f"-{number}"))
+
+
+def outside_pid(cluster: Slurm, program: str) -> int:
+    """The process of this cluster, as it is called here."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            variables = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if words[0].decode().endswith(program) and f"SLURM_CONF={cluster.folder}".encode() in variables:
+            return int(entry.name)
+    raise AssertionError(f"no {program} runs")
+
+
+def test_kept_pilots_are_taken_over(cluster: Slurm, state: Path) -> None:
+    options = ("-N", "1", "--pilot-time", "30m", "--keep-jobs")
+    first = pilots(cluster, state, *options)
+    until(lambda: "slurm-1" in first.nodes(), "it is there")
+    first.end()
+    assert list(names(cluster)) == ["1"]
+    second = pilots(cluster, state, *options[:-1])
+    try:
+        until(lambda: "pilots from before" in second.said(), "it is known")
+        until(lambda: "slurm-1" in second.nodes(), "it is heard of again")
+        assert list(names(cluster)) == ["1"]
+    finally:
+        second.end()
+    until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+
+
+def test_what_slurm_refuses_is_one_line(cluster: Slurm, state: Path) -> None:
+    options = ["--engine", "slurm", "-t", "30m", "--gres", "tpu:1"]
+    words = [*COLANE, "up", "--port", "0", "--state", str(state), *options]
+    done = subprocess.run(
+        words, env=environment(**cluster.env), capture_output=True, text=True, check=False, timeout=START_MAX_S
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "colane: Slurm: sbatch: error: Invalid generic resource (gres) specification"
+    assert cluster.jobs() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--engine", "slurm"], "--pilot-time: must be given with --engine slurm"),
+        (["--engine", "slurm", "-t", "30s"], "--pilot-time: must be a minute or more, as Slurm counts minutes"),
+        (["--engine", "slurm", "-t", "5m"], "--pilot-lead: must be less than --pilot-time (300 s), got 300 s"),
+        (["--engine", "slurm", "-t", "1h", "--slurm-options", "'"], "--slurm-options: No closing quotation"),
+        (["--engine", "slrum"], "--engine"),
+        (["--gres", "gpu:4"], "--gres: is for --engine slurm"),
+        (["-N", "0"], "-N"),
+        (["--engine", "ray"], "--address: must be given with --engine ray"),
+        (["--engine", "ray", "--address", "6379"], "--address: must be HOST:PORT such as 127.0.0.1:6379, got '6379'"),
+        (["--gpus-per-node", "4"], "--gpus-per-node: is for --engine ray"),
+        (["--engine", "ray", "--address", "a:1", "-N", "2"], "--pilots: is for --engine slurm"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(colane: Colane, tmp_path: Path, options: list[str], said: str) -> None:
+    found = colane("up", "--state", str(tmp_path / "state"), *options)
+    assert found.code == 2, found
+    assert said in found.err
+    assert len(found.err.splitlines()) == 1
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,153 @@
+"""`colane up --engine ray` on a real Ray of three nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Colane, until
+from tests.engines.raycluster import RayCluster, ray_cluster
+from tests.engines.ups import Up
+from tests.needs import needs
+
+needs("ray", "Ray is not installed")
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster() as made:
+        yield made
+
+
+def up_on(cluster: RayCluster, state: Path, *options: str) -> Up:
+    words = ("--engine", "ray", "--address", cluster.address)
+    return Up(state, *words, *options, env=cluster.env)
+
+
+def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, tmp_path: Path, colane: Colane) -> None:
+    cluster.add("n1")
+    cluster.add("n2")
+    words = ("simulate", "--trace", "poisson:jobs=20,gap=30", "--seeds", "2", "-p", "fifo", "--json")
+    ours = colane(*words)
+    theirs = colane(*words, "--engine", "ray", "--address", cluster.address)
+    assert ours.code == theirs.code == 0, theirs
+    assert without_wall_times(json.loads(theirs.out)) == without_wall_times(json.loads(ours.out))
+    up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4")
+    try:
+        until(lambda: sorted(up.nodes()) == ["n1", "n2"], "both nodes have agents")
+        with up.client as scheduler:
+            out = tmp_path / "environment"
+            told = {"command": ["sh", "-c", f"env >{out}.new; mv {out}.new {out}"], "env": {"PATH": os.environ["PATH"]}}
+            job = scheduler.submit(told)
+            until(lambda: scheduler.job(job)["state"] == "succeeded", "the job ends")
+        of_job = dict(line.split("=", 1) for line in out.read_text().splitlines() if "=" in line)
+        assert [name for name in of_job if name.startswith(("RAY_", "SPT_")) or name == "PYTHONBREAKPOINT"] == []
+        assert of_job.get("CUDA_VISIBLE_DEVICES", "") == ""
+        assert "OMP_NUM_THREADS" not in of_job or int(of_job["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
+        with up.client as scheduler:
+            job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+        cluster.kill("n2")
+        until(lambda: "n2: Ray has lost the node" in up.said(), "its loss is said")
+        cluster.add("n2")
+        until(lambda: up.said().count("n2: its agent is there") == 2, "it is back, without our doing")
+    finally:
+        said = up.end()
+    assert "may go on" not in said
+    assert cluster.packets_sent() == 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.sendto(b"a word", ("192.0.2.1", 9))
+    until(lambda: cluster.packets_sent() > 0, "a word is counted")
+
+
+def without_wall_times(found: Any) -> Any:
+    """What is the same each time."""
+    if isinstance(found, list):
+        return [without_wall_times(each) for each in found]
+    if isinstance(found, dict):
+        return {name: without_wall_times(each) for name, each in found.items() if name not in ("decision_s", "wall_s")}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--engine", "ray"], 2, "--engine ray: is for several seeds (--seeds N)"),
+        (["--engine", "ray", "--seeds", "2"], 2, "--address: must be given with --engine ray"),
+        (["--address", "127.0.0.1:1"], 2, "--address: is for --engine ray"),
+        (["--engine", "ray", "--seeds", "2", "--address", "x"], 2, "--address: must be HOST:PORT"),
+        (["--engine", "ray", "--seeds", "2", "--address", "127.0.0.1:1"], 1, "no Ray answers at 127.0.0.1:1"),
+    ],
+)
+def test_runs_that_cannot_go_elsewhere_are_one_line(colane: Colane, options: list[str], code: int, said: str) -> None:
+    found = colane("simulate", *options)
+    assert found.code == code, found
+    assert said in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+METADATA = """
+import json, os, sys
+from ray._raylet import GcsClient
+gcs = GcsClient(address=sys.argv[1])
+told = json.loads(gcs.internal_kv_get(b"CLUSTER_METADATA", b"cluster"))
+print(told["ray_version"])
+told["ray_version"] = sys.argv[2]
+gcs.internal_kv_put(b"CLUSTER_METADATA", json.dumps(told).encode(), True, b"cluster")
+os._exit(sys.stdout.flush() or 0)
+"""
+
+
+def set_version(cluster: RayCluster, version: str) -> str:
+    """Let the cluster say that it is another version's, and return what it said."""
+    words = [sys.executable, "-c", METADATA, cluster.address, version]
+    env = {**os.environ, **cluster.env}
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_faults_are_one_line_and_nodes_without_names_come_back(
+    cluster: RayCluster, tmp_path: Path, colane: Colane
+) -> None:
+    cluster.add("n1", is_named=False)
+    up = up_on(cluster, tmp_path / "state")
+    words = ("--port", "0", "--engine", "ray", "--devices", "cpu:1:1GB", "--address", cluster.address)
+    try:
+        until(lambda: sorted(up.nodes()) == ["head", "n1"], "both nodes have agents")
+        second = colane("up", "--state", str(tmp_path / "second"), *words)
+        assert second.code == 1
+        with up.client as scheduler:
+            assert f"are those of the scheduler at {scheduler.url} (colane up on" in second.err.splitlines()[-1]
+        assert str(up.state) in second.err.splitlines()[-1]
+        own = set_version(cluster, "2.9.3")
+        other = colane("up", "--state", str(tmp_path / "other"), *words)
+        assert other.code == 1
+        assert "is 2.9.3 on Python" in other.err.splitlines()[-1]
+        assert f"here is Ray {own} on Python" in other.err.splitlines()[-1]
+        set_version(cluster, own)
+
+        cluster.kill("n1")
+        until(lambda: "n1: Ray has lost the node" in up.said(), "its loss is said")
+        cluster.add("n1", is_named=False)
+        until(lambda: up.said().count("n1: its agent is there") == 2, "it has a new agent")
+
+        cluster.kill("head")
+        until(lambda: "agents and jobs that run go on" in up.said(), "that Ray is away is said")
+        until(lambda: cluster.nodes["n1"].poll() is not None, "a node without a head ends")
+        cluster.head()
+        cluster.add("n1", is_named=False)
+        until(lambda: "answers again" in up.said(), "that it is back is said")
+        until(lambda: up.said().count("n1: its agent is there") == 3, "its agent is made anew")
+    finally:
+        said = up.end()
+    assert "may go on" not in said
+    assert "Traceback" not in said

@@ -1,0 +1,45 @@
+"""A `colane up` whose agents are elsewhere, and what it said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from colane.client.client import Client
+from tests.cli.conftest import COLANE, START_MAX_S, environment, until
+
+
+class Up:
+    """A `colane up` and what it said."""
+
+    def __init__(self, state: Path, *options: str, env: Mapping[str, str]) -> None:
+        words = [*COLANE, "up", "--port", "0", "--state", str(state), "--devices", "cpu:1:1GB"]
+        self.log = state.parent / "said"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*words, *options], env=environment(**env), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        self.state = state
+        until(lambda: "submit with" in self.said() or self.process.poll() is not None, "it is up")
+        assert self.process.poll() is None, self.said()
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    @property
+    def client(self) -> Client:
+        url = json.loads((self.state / "server.json").read_text())["url"]
+        return Client(url, (self.state / "token").read_text().strip())
+
+    def nodes(self) -> dict[str, Any]:
+        with self.client as scheduler:
+            return {node["name"]: node for node in scheduler.nodes() if not node["lost"]}
+
+    def end(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(START_MAX_S) == 0, self.said()
+        return self.said()

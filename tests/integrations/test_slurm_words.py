@@ -1,0 +1,191 @@
+"""What scripts and command lines of Slurm's say, and what is said to those whose words cannot be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from colane.integrations.slurm import quantities
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.install import install, is_shim
+from colane.integrations.slurm.main import VERBS
+from colane.integrations.slurm.options import parse
+from colane.integrations.slurm.request import build
+from colane.integrations.slurm.rows import duration, long_duration, names
+from colane.integrations.slurm.scontrol import hosts
+from colane.integrations.slurm.scripts import read_script
+from colane.integrations.slurm.srun import placed
+
+HEAD = "#!/bin/bash\n"
+
+
+def request(*words: str) -> dict[str, object]:
+    return build(parse("sbatch", words), "job.sh", Path("job.sh"))
+
+
+def test_lines_with_tabs_quotes_comments_and_several_options() -> None:
+    script = read_script(
+        "job.sh", HEAD + "\n# a word\n#SBATCH\t-J 'my job'\t--time=30 # half an hour\n"
+        '#SBATCH --comment="a b" -c4\n##SBATCH --mem=1\n# SBATCH --mem=2\n\ntrue\n',
+    )  # fmt: skip
+    said = {name: found.value for name, found in script.options.said.items()}
+    assert said == {"job-name": "my job", "time": "30", "comment": "a b", "cpus-per-task": "4"}
+    assert script.notes == []
+    assert script.interpreter == "/bin/bash"
+
+
+def test_lines_behind_the_first_command_are_told_of_and_not_read() -> None:
+    script = read_script("job.sh", HEAD + "#SBATCH --mem=1G\necho\n#SBATCH --time=5\n#SBATCH --foo\n")
+    assert list(script.options.said) == ["mem"]
+    assert script.notes == ["job.sh: lines behind the first command are not read: 4, 5"]
+
+
+def test_a_missing_blank_is_told_of_and_read_all_the_same() -> None:
+    script = read_script("job.sh", HEAD + "#SBATCH--gres=gpu:2\ntrue\n")
+    assert script.options.get("gres") == "gpu:2"
+    assert script.notes == ["job.sh:2: a blank is missing behind #SBATCH; it is read all the same"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            HEAD + "#SBATCH --tiem=3\n",
+            "job.sh:2: --tiem is no option of sbatch that Colane knows; did you mean --time?",
+        ),
+        (HEAD + "\n#SBATCH --nodelist=a\n", "job.sh:3: --nodelist is not done here: a job runs where Colane places it"),
+        (HEAD + "#SBATCH --time\n", "job.sh:2: --time needs a value"),
+        (HEAD + "#SBATCH --requeue=1\n", "job.sh:2: --requeue takes no value, got '1'"),
+        (HEAD + "#SBATCH --comment='a\n", "job.sh:2: a quotation mark has no partner"),
+        (HEAD + "#SBATCH job\n", "job.sh:2: job is no option"),
+        (HEAD + "#COLANE --gras 2\n", "job.sh:2: --gras is no option of colane submit"),
+        (HEAD + "#COLANE --retries two\n", "job.sh:2: --retries must be a number, got 'two'"),
+        (HEAD.replace("\n", "\r\n") + "true\r\n", "job.sh has DOS line breaks"),
+        ("true\n", "its first line must be #!/bin/bash"),
+        ("#!/bin/sh\n\0", "job.sh is a program and no script"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_file_and_line(text: str, said: str) -> None:
+    with pytest.raises(SlurmError, match=r"job\.sh") as refused:
+        read_script("job.sh", text)
+    assert said in str(refused.value)
+
+
+def test_our_own_lines() -> None:
+    script = read_script("job.sh", HEAD + "#COLANE --gpu-memory 2GB --no-share\n#COLANE -l a=1 -l b=2 --retries=2\n")
+    assert script.fields == {"gpu_memory": "2GB", "share": False, "labels": {"a": "1", "b": "2"}, "retries": 2}
+
+
+def test_what_has_no_effect_is_collected() -> None:
+    options = parse("sbatch", ["--wckey=x", "--mail-type", "ALL", "--nice", "job.sh", "--wckey=of-the-job"])
+    assert (options.without_effect, options.rest) == (
+        ["--wckey", "--mail-type", "--nice"],
+        ["job.sh", "--wckey=of-the-job"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("--gres=gpu:a100:2", "-n", "2", "-c4"), {"gpus": 2, "gpu_type": "a100", "cores": 8}),
+        (("-G1", "--mem=4G", "-t", "1-12"), {"gpus": 1, "host_memory_bytes": 4 * 2**30, "time_limit_s": 129_600.0}),
+        (("--gpus-per-task=1", "--ntasks-per-node=2"), {"gpus": 2}),
+        (("--gpus-per-node=1", "--signal=USR2@60"), {"gpus": 1, "checkpoint": "submitit", "checkpoint_lead_s": 60.0}),
+        (("--signal=B:SIGUSR1@90",), {"checkpoint": "SIGUSR1", "checkpoint_lead_s": 90.0}),
+        (("--signal=USR2@60", "--no-requeue"), {"gpus": 0}),
+        (("--array=0-7%4", "--mem-per-cpu=1000", "-c", "2"), {"array": "0-7%4", "host_memory_bytes": 2000 * 2**20}),
+        (("-d", "afterok:12:13_4,singleton"), {"after": "ok:12,ok:13[4]", "singleton": True, "if_never": "hold"}),
+        (("-d", "aftercorr:12"), {"after": "each:12", "if_never": "hold"}),
+        (("-d", "afterany:3", "--kill-on-invalid-dep=yes"), {"after": "any:3", "if_never": "cancel"}),
+        (("--begin=now+2hours", "-H", "-A", "lab", "-p", "a100"),
+         {"begin": "now+2h", "hold": True, "labels": {"account": "lab"}, "pool": "a100"}),
+        (("-G", "1", "--exclusive"), {"share": False}),
+    ],
+)  # fmt: skip
+def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str, object]) -> None:
+    made = request(*words)
+    assert {name: made.get(name) for name in fields} == fields
+    assert ("checkpoint" in made) is ("checkpoint" in fields)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--mem=4X",), "--mem must be a size"),
+        (("--time=soon",), "--time must be a time as 30"),
+        (("--nodes=2",), "--nodes 2 is not done here"),
+        (("--ntasks=0",), "--ntasks must be a number, at least 1"),
+        (("--gres=gpu:1", "--gpus=2"), "name different numbers of GPUs"),
+        (("--gres=shard:1",), "--gres must be GPUs of one kind"),
+        (("--signal=KILL@60",), "--signal must be one of SIGUSR1"),
+        (("-d", "afterburstbuffer:1"), "'afterburstbuffer' is not done here"),
+        (("-d", "after:1+5"), "a delay behind a start is not done here"),
+        (("-d", "afterok:1?afterok:2"), "'?' (one of several) is not done here"),
+    ],
+)
+def test_values_that_cannot_be(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(SlurmError) as refused:
+        request(*words)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["bash", "interactive"])
+def test_no_job_is_named_as_a_session_is(name: str) -> None:
+    made = request("-J", name)
+    assert made["name"] == f"{name}-job"
+
+
+def test_variables_of_the_submitting_job_stay_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_ID", "3")
+    monkeypatch.setenv("MINE", "1")
+    env = request("--export=ALL,A=2")["env"]
+    assert isinstance(env, dict)
+    assert ("SLURM_STEP_ID" in env, env["MINE"], env["A"], env["SLURM_JOB_NUM_NODES"]) == (False, "1", "2", "1")
+    bare = request("--export=NONE")["env"]
+    assert isinstance(bare, dict)
+    assert "MINE" not in bare
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 1800.0), ("1:30", 90.0), ("01:00:00", 3600.0), ("2-0", 172_800.0), ("1-01:01:01", 90_061.0),
+     ("UNLIMITED", None)],
+)  # fmt: skip
+def test_times(text: str, seconds: float | None) -> None:
+    assert quantities.seconds(text) == seconds
+
+
+def test_times_as_they_are_shown() -> None:
+    assert [duration(each) for each in (5, 3_600, 90_061, None)] == ["0:05", "1:00:00", "1-01:01:01", "UNLIMITED"]
+    assert [long_duration(each) for each in (5, 90_061)] == ["00:00:05", "1-01:01:01"]
+
+
+def test_names_of_jobs() -> None:
+    assert names(["12,13_4", "14_[1,3-4%2]", "15_*", "16.batch"]) == [
+        (12, None), (13, {4}), (14, {1, 3, 4}), (15, None), (16, None),
+    ]  # fmt: skip
+    with pytest.raises(SlurmError, match="Invalid job id specified: x"):
+        names(["x"])
+
+
+def test_names_of_files_and_machines() -> None:
+    env = {"SLURM_JOB_ID": "13", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0", "SLURM_PROCID": "1"}
+    assert placed("/a/%A_%a_%t_%4j%%.out", env) == "/a/12_0_1_0013%.out"
+    assert hosts("a,n[01-03,7],b") == ["a", "n01", "n02", "n03", "n7", "b"]
+
+
+def test_verbs_are_written_beside_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "slurm"
+    theirs.mkdir()
+    (theirs / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    (theirs / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{theirs}")
+    assert install(ours) == [f"Slurm's own verbs are in {theirs}: the directory that stands first in PATH wins"]
+    assert sorted(path.name for path in ours.iterdir()) == sorted(VERBS)
+    assert all(is_shim(ours / verb) for verb in VERBS)
+    monkeypatch.setenv("PATH", f"{ours}:{theirs}")
+    assert install(tmp_path / "second")[1] == f"Colane's are also in {ours}; one such directory is enough"
+    with pytest.raises(SlurmError, match="is none of Colane's; name another directory"):
+        install(theirs)
+    assert (theirs / "sbatch").read_text() == "#!/bin/sh\nexit 1\n"

@@ -1,0 +1,75 @@
+"""The verdict on a claim follows from all that it states, and a number that is not a paper's is found out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.papers.claims import Claim, ClaimVerdict, Figure, Judgement, Origin, Sense, Trait, ours, verdict_of
+from tests.papers.printed import not_printed, plain
+
+MET = Figure("met", 100, 105)
+MISSED = Figure("missed", 100, 120)
+INPUT = Figure("input", 100, 100, unjudged="an input here")
+UNKNOWN = Figure("on a GPU", 100, None)
+HOLDS = Trait("holds", holds=True)
+OURS = ours("what", "3 s")
+
+
+@pytest.mark.parametrize(
+    ("stated", "verdict"),
+    [
+        ((MET,), ClaimVerdict.SAME),
+        ((MET, HOLDS), ClaimVerdict.SAME),
+        ((HOLDS,), ClaimVerdict.ORDERING_HOLDS),
+        ((MET, MISSED), ClaimVerdict.PARTLY),
+        ((HOLDS, MISSED), ClaimVerdict.PARTLY),
+        ((MET, INPUT), ClaimVerdict.PARTLY),
+        ((INPUT,), ClaimVerdict.PARTLY),
+        ((MET, UNKNOWN), ClaimVerdict.PARTLY),
+        ((MISSED, Trait("fails", holds=False)), ClaimVerdict.DIFFERS),
+        ((UNKNOWN,), ClaimVerdict.NEEDS_GPU),
+        ((UNKNOWN, OURS), ClaimVerdict.NEEDS_GPU),
+        ((OURS,), ClaimVerdict.OURS),
+        ((Figure("limit", 4, 5, source=Origin.OURS, bound=Sense.AT_MOST),), ClaimVerdict.DIFFERS),
+    ],
+)
+def test_a_verdict_follows_from_every_row(stated: tuple[Figure | Trait, ...], verdict: ClaimVerdict) -> None:
+    assert verdict_of(stated) == verdict
+    assert Claim("X-a", "", tuple(reversed(stated))).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "judgement"),
+    [
+        (Figure("", 100, 110), Judgement.MET),
+        (Figure("", 100, 110.1), Judgement.MISSED),
+        (Figure("", -2.3, -2.4), Judgement.MET),
+        (Figure("", 0, 0.5), Judgement.MISSED),
+        (Figure("", 0, 0.5, slack=1.0), Judgement.MET),
+        (Figure("", 5, 5, bound=Sense.BELOW), Judgement.MISSED),
+        (Figure("", 5, 5, bound=Sense.AT_MOST), Judgement.MET),
+        (Figure("", 5, 5.1, bound=Sense.AT_MOST), Judgement.MISSED),
+        (Figure("", 5, 4.9, bound=Sense.AT_LEAST), Judgement.MISSED),
+        (Figure("", 5, 5, bound=Sense.ABOVE), Judgement.MISSED),
+        (Figure("", 5, None, unjudged="no such table"), Judgement.NOT_JUDGED),
+    ],
+)
+def test_a_number_is_held_against_its_bound(number: Figure, judgement: Judgement) -> None:
+    assert number.judgement == judgement
+
+
+@given(st.lists(st.sampled_from([MET, MISSED, INPUT, UNKNOWN, HOLDS]), min_size=1))
+def test_no_claim_is_the_same_that_leaves_a_number_open(stated: list[Figure | Trait]) -> None:
+    verdict = verdict_of(stated)
+    if any(one.judgement is not Judgement.MET for one in stated):
+        assert verdict not in {ClaimVerdict.SAME, ClaimVerdict.ORDERING_HOLDS}
+
+
+def test_a_number_that_the_paper_does_not_have_is_found_out() -> None:
+    text = plain("speedup  $\\approx 1.30\\text{x}$ and 138 images in\n42 GPUs; 81.95 s")
+    there = Figure("batch 2", 1.30, 1.2, printed="1.30"), Figure("GPUs", 42, 42, printed="42 GPUs")
+    absent = Figure("end", 81.9, 81.9), Figure("one", 1, 1, printed="1"), Figure("images", 38, 138)
+    assert not_printed([Claim("X-a", "", there)], text) == []
+    assert not_printed([Claim("X-a", "", absent)], text) == ["X-a end: 81.9", "X-a one: 1", "X-a images: 38"]

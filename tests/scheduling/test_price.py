@@ -1,0 +1,173 @@
+"""The policy `shadow-price`: what a second of work saves, and that of all changes the one of most value is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core import ClusterState, Core
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
+from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.core.policy import ask
+from colane.model.job import JobId, JobSpec
+from colane.model.plan import Park, Resize, Stop
+from colane.model.profile import SetMeasurement
+from colane.model.progress import Progress
+from colane.model.reason import Why
+from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
+from colane.scheduling.orders.price import ByShadowPrice, shadow_price
+from colane.scheduling.registry import create
+from colane.simulate.world import NeutralWorld
+from tests.core.worlds import GIB, make_node, make_profile
+from tests.examples import examples
+from tests.simulate.scenes import random_cluster, random_jobs, run
+
+from .life import Life, known, step_time
+
+POLICY = "shadow-price"
+ONE = [make_node("n0", 1)]
+STEP = [step_time(1.0), step_time(1.0, gpus=2)]
+
+
+@examples(50)
+@given(gpus=st.integers(1, 64), of=st.integers(1, 1000), behind=st.integers(0, 10_000), more=st.integers(0, 1000))
+def test_a_second_saves_at_least_itself_and_the_more_the_more_are_behind(
+    gpus: int, of: int, behind: int, more: int
+) -> None:
+    assert 1.0 <= shadow_price(gpus, behind, of) <= shadow_price(gpus, behind + more, of)
+
+
+def test_of_jobs_on_one_gpu_a_second_of_the_first_saves_one_for_each_but_half_a_round() -> None:
+    assert shadow_price(1, 9, 1) == pytest.approx(9.5)
+    assert shadow_price(4, 8, 8) == pytest.approx(3.0)
+
+
+def prices(core: Core, **options: float) -> dict[int, float]:
+    """Of all live jobs of a core."""
+    draft = Draft(ClusterView(core.state, 10.0))
+    weigh = ByShadowPrice(**options).bind(draft, "default").weigh
+    return {int(job.id): weigh(job) for job in core.state.jobs.values()}
+
+
+def with_lengths(*steps: int) -> Core:
+    """One GPU and jobs of so many steps of a second each."""
+    core = Core(create(POLICY), ClusterState())
+    core.step([NodeRegistered(make_node("n0", 1)), *map(ProfileDeclared, STEP)], 0.0)
+    for number, total in enumerate(steps, 1):
+        core.step([Submitted(JobId(number), JobSpec(name="j", family="f", steps_total=total))], float(number))
+    return core
+
+
+def test_prices_fall_along_the_order_of_what_is_left() -> None:
+    found = prices(with_lengths(400, 100, 200, 300))
+    assert found == {2: 3.5, 3: 2.5, 4: 1.5, 1: 1.0}
+
+
+def test_with_a_weight_for_the_end_of_all_long_jobs_count_for_more() -> None:
+    found, plain = prices(with_lengths(400, 100, 200), makespan_weight=2.0), prices(with_lengths(400, 100, 200))
+    assert found[1] - plain[1] > found[3] - plain[3] > found[2] - plain[2] > 0
+
+
+def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> None:
+    life = Life(create(f"{POLICY}:quantum_s=0"), ONE, [known(0, 1000), known(20, 10)], STEP).run()
+    assert life.spans == {1: [(0, 20), (30, 1010)], 2: [(20, 30)]}
+
+
+def test_none_is_stopped_for_one_that_goes_behind_it() -> None:
+    life = Life(create(f"{POLICY}:quantum_s=0"), ONE, [known(0, 100), known(20, 1000)], STEP).run()
+    assert life.spans == {1: [(0, 100)], 2: [(100, 1100)]}
+
+
+def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
+    nodes = [make_node("n0", 1, "K80"), make_node("n1", 1)]
+    steps = [step_time(1.0), step_time(4.0, "K80")]
+    speed = {"K80": 0.25, "V100": 1.0}
+    life = Life(
+        create(f"{POLICY}:quantum_s=0"), nodes, [known(0, 100), known(0, 400)], steps, lambda _spec, kind: speed[kind]
+    ).run()
+    assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
+
+
+def test_a_gang_before_it_in_the_order_gets_the_free_gpus() -> None:
+    jobs = [known(0, 100), known(0, 100), known(10, 60, gpus=2), known(20, 1000)]
+    life = Life(create(f"{POLICY}:move_s=1000"), [make_node("n0", 2)], jobs, STEP).run()
+    assert life.spans[3] == [(100, 160)]
+    assert life.spans[4] == [(160, 1160)]
+
+
+def shared(slowdown: float, steps: dict[int, int], gpus: int = 1) -> Core:
+    """GPUs and jobs alike but for their length, that save their state; pairs are slowed by so much, as was seen."""
+    core = Core(create(POLICY), ClusterState())
+    core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
+    kind = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    core.step([ProfileDeclared(kind)], 0.0)
+    for count, slowed in ((2, slowdown), (3, 10.0)):
+        seen = SetMeasurement(
+            keys=(kind.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
+            step_together_s=(slowed,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
+        )  # fmt: skip
+        for _ in range(50):
+            core.state.beliefs.learn_set(seen)
+    for number, total in steps.items():
+        spec = JobSpec(name="j", family="light", batch_size=64, steps_total=total, preemptible=True)
+        core.step([Submitted(JobId(number), spec)], float(number))
+        job = core.state.jobs[JobId(number)]
+        if job.placement is not None:
+            core.step([Launched(job.id, job.attempt, 1, number + 0.1)], number + 0.1)
+            progress = Progress(at_s=number + 0.2, steps=0, first_step_s=number + 0.2)
+            core.step([Progressed(job.id, job.attempt, progress)], number + 0.2)
+    return core
+
+
+def on_gpus(core: Core) -> list[tuple[int, ...]]:
+    return [tuple(map(int, load.jobs)) for load in core.state.gpus.values()]
+
+
+def test_two_share_where_that_is_worth_more_and_the_reason_has_its_numbers() -> None:
+    core = shared(1.2, {1: 1000, 2: 1000})
+    assert on_gpus(core) == [(1, 2)]
+    (reason,) = [line.reason for line in core.state.jobs[JobId(2)].story if line.reason.why is Why.SHARES_BEST]
+    assert reason.facts["speed"] == pytest.approx(1 / 1.2, rel=0.02)
+
+
+def test_none_joins_where_both_together_are_worth_no_more() -> None:
+    assert on_gpus(shared(2.0, {1: 1000, 2: 1000})) == [(1,)]
+
+
+def test_the_victim_is_told_what_a_second_of_work_saves_on_either() -> None:
+    core = shared(3.0, {1: 100_000})
+    core.step([], 100.0)
+    core.step([Submitted(JobId(2), replace(core.state.jobs[JobId(1)].spec, steps_total=100))], 101.0)
+    reason = core.state.jobs[JobId(1)].reason
+    assert reason is not None
+    assert "a second of work on it saves 1.5 job-seconds, on this one 1.0" in reason.sentence()
+
+
+def test_one_that_shares_moves_to_a_gpu_that_falls_free_and_then_all_stays() -> None:
+    core = shared(1.5, {1: 50_000, 2: 50_000})
+    assert on_gpus(core) == [(1, 2)]
+    core.step([NodeRegistered(make_node("n1", 1))], 500.0)
+    moved = [job for job in core.state.jobs.values() if job.resizes_to is not None]
+    assert len(moved) == 1
+    assert moved[0].reason is not None
+    assert moved[0].reason.why is Why.MOVED
+    plan = ask(create(POLICY), ClusterView(core.state, 500.0))
+    assert not [action for action in plan.actions if isinstance(action, (Park, Resize, Stop))]
+
+
+def test_every_further_move_is_dearer_and_the_less_the_longer_a_job_has_run() -> None:
+    assert [moved_part(moves, 0.0) for moves in range(3)] == [0.05, 0.1, 0.2]
+    assert moved_part(MOVES_MAX, 0.0) > 1
+    assert moved_part(2, 86_400.0) == moved_part(1, 0.0)
+
+
+@examples(15)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_job_of_one_gpu_is_moved_more_often_than_it_may_be(seed: int) -> None:
+    jobs = [one for one in random_jobs(seed) if one.spec.gpus == 1 and not one.spec.priority]
+    done = run(jobs, random_cluster(seed), create(POLICY), NeutralWorld())
+    assert max(done.ledger.rows.attempts, default=1) <= MOVES_MAX + 1

@@ -1,0 +1,68 @@
+"""Which mechanisms a scheduler says are on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from colane.core.config import CoreConfig
+from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
+from colane.model.bandwidth import BY_CPU_TIME, BY_RESCTRL
+from colane.model.hardware import Node
+from colane.policyfiles.guard import guarded
+from colane.scheduling import registry
+from colane.server.views.mechanisms import mechanisms_view
+from tests.server.harness import node, world
+from tests.simulate.scenes import node as machine
+
+OF_POLICY = ("co-location", "lanes", "topology", "preemption", "elastic sizes")
+
+
+@pytest.mark.parametrize(
+    ("policy", "on"),
+    [
+        ("fifo", set()),
+        ("srtf", {"preemption"}),
+        ("colocate", {"co-location", "preemption"}),
+        ("pack", {"lanes", "preemption"}),
+        ("topo-aware-p", {"topology", "preemption", "co-location"}),
+        ("f-sched", {"elastic sizes", "preemption"}),
+        ("colane", {"co-location", "topology", "preemption", "elastic sizes"}),
+    ],
+)
+def test_a_policys_parts_say_what_is_on(policy: str, on: set[str]) -> None:
+    told = mechanisms_view(registry.create(policy), CoreConfig(), [], [])
+    assert {name for name in OF_POLICY if told[name] == "on"} == on
+    assert all(told[name].startswith(f"off: policy {policy} ") for name in OF_POLICY if name not in on)
+
+
+def by_mps(node: Node, gpus: int) -> Node:
+    return replace(node, gpus=tuple(replace(gpu, sharing="mps") if gpu.index < gpus else gpu for gpu in node.gpus))
+
+
+def test_what_machines_and_settings_have_is_said() -> None:
+    policy = registry.create("colane")
+    bare = mechanisms_view(policy, CoreConfig(), [], [])
+    assert bare["mps"] == "off: no GPU"
+    assert (bare["cores"], bare["bandwidth"]) == ("off: --core-tuner is off", "off: --contention is off")
+    config = CoreConfig(tuning=TuningConfig(), contention=ContentionConfig.of(10.0))
+    full = mechanisms_view(policy, config, [by_mps(machine("a", 4), 3)], [BY_RESCTRL])
+    assert (full["mps"], full["cores"], full["bandwidth"]) == ("on: 3 of 4 GPUs", "on", "on")
+    assert mechanisms_view(policy, config, [machine("a", 4)], [])["mps"].startswith("off: no GPU is shared by MPS")
+    assert mechanisms_view(policy, config, [], [BY_CPU_TIME])["bandwidth"] == "on: estimated"
+
+
+def test_of_a_users_own_policy_nothing_is_claimed() -> None:
+    own = guarded("docs/examples/fewest_running.py:FewestRunning")
+    told = mechanisms_view(own, CoreConfig(), [], [])
+    assert {told[name] for name in OF_POLICY} == {f"as policy {own.name} has it"}
+
+
+async def test_health_says_it() -> None:
+    async with world(policy="pack") as w:
+        await w.good("POST", "/node", node(gpus=1))
+        told = (await w.good("GET", "/health"))["mechanisms"]
+        assert told["lanes"] == "on"
+        assert told["cores"] == "off: --core-tuner is off"

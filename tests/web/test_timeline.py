@@ -1,0 +1,90 @@
+"""The timeline in a real browser: who was on which device when, and what was decided around a moment."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests.server.harness import SLEEP, launched, node, report
+from tests.server.processes import Scheduler
+from tests.web.browser import Watched, fits, link
+
+pytestmark = pytest.mark.live
+EVIL = "<img src=x onerror='window.hit=1'>"
+
+
+def faked(now_s: float) -> dict[str, Any]:
+    """Six hours: a job on two devices all the time, two that shared one for an hour, one on a node that is gone."""
+
+    def job(number: int, *spans: Any, **fields: Any) -> dict[str, Any]:
+        told = [
+            {"gpus": gpus, "since_s": now_s - since, "until_s": until and now_s - until} for gpus, since, until in spans
+        ]
+        return {"id": number, "name": f"run-{number}", "user": "ann", "state": "running", "spans": told, **fields}
+
+    jobs = [
+        job(4, (["n1/2"], 7200, 3600), name=EVIL),
+        job(3, (["n1/2"], 7200, 3600)),
+        job(2, (["gone/0"], 7200, 3600)),
+        job(1, (["n1/0", "n1/1"], 90_000, None)),
+    ]
+    return {"since_s": now_s - 21_600, "until_s": now_s, "jobs": jobs, "left_out": False}
+
+
+def test_lanes_lie_where_their_times_are(running: Scheduler, watched: Watched) -> None:
+    now_s = float(int(time.time()))
+    running.http.post("/node", json=node(gpus=4)).raise_for_status()
+    page = watched.page
+    page.goto(link(running))
+    page.route("**/timeline?*", lambda route: route.fulfill(json=faked(now_s)))
+    page.goto(f"{running.url}/#/timeline")
+    page.locator("svg.tl").wait_for()
+    boxes = {
+        re.match(r"\d+", str(title)).group(): place  # type: ignore[union-attr]
+        for title, *place in page.locator("svg.tl rect.gp").evaluate_all(
+            "all => all.map(r => [r.textContent, ...['x', 'y', 'width', 'height'].map(k => Number(r.getAttribute(k)))])"
+        )
+    }
+    assert set(boxes) == {"1", "2", "3", "4"}  # one block for the two devices that had the same job all the time
+    whole = boxes["1"][2]
+    for shared in ("3", "4"):
+        assert boxes[shared][2] == pytest.approx(whole / 6, abs=2)
+        assert boxes[shared][0] - boxes["1"][0] == pytest.approx(whole * 4 / 6, abs=2)
+    assert boxes["4"][1] - boxes["3"][1] == pytest.approx(16)  # at once: below one another
+    assert page.locator("svg.tl text", has_text="0\N{EN DASH}1").count() == 1
+    assert page.locator("svg.tl .tt", has_text="gone").count() == 1
+    page.goto(f"{running.url}/#/timeline?at={now_s - 5400:.0f}")
+    page.locator("h1", has_text="4 devices worked").wait_for()
+    assert page.evaluate("window.hit") is None
+
+
+def test_a_moment_is_pointed_at_and_its_decisions_are_told(running: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    running.http.post("/node", json=node(gpus=4)).raise_for_status()
+    for number in range(3):
+        running.http.post("/job", json={**SLEEP, "name": f"{EVIL}{number}"}).raise_for_status()
+    running.http.post("/node/n1/report", json=report(launched(1, start_s=1.0))).raise_for_status()
+    page.goto(link(running))
+    page.get_by_role("link", name="Timeline").click()
+    page.locator(".moves li").first.wait_for()
+    told = running.http.get("/timeline/moves").json()
+    assert page.locator(".moves li").count() == len(told["before"]) + 1
+    page.get_by_role("link", name="← decision").click()
+    page.wait_for_url("**at=*")
+    page.locator("svg.tl").click(position={"x": 400, "y": 40})
+    page.get_by_text("you are here").wait_for()
+    page.locator("h1", has_text="At ").wait_for()
+    at = page.url
+    page.reload()
+    page.get_by_text("you are here").wait_for()
+    assert page.url == at
+    page.get_by_role("link", name="24 h").click()
+    page.get_by_role("link", name="24 h", exact=True).and_(page.locator("[aria-current]")).wait_for()
+    page.get_by_label("Node").select_option("n1")
+    page.wait_for_url("**node=n1*")
+    fits(page)
+    assert page.evaluate("window.hit") is None
+    assert page.locator("body *").count() < 1500
