@@ -223,8 +223,9 @@ async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
         lane.fake.want(1, sys.executable, LOOPS, "loses_its_steps", "100000", "2", env=env, turn={"paused": True})
         lane.fake.want(2, sys.executable, LOOPS, "plain", "30", "2", env=env, turn={"paused": True})
         await all_wait(agent, machine, {1: 1, 2: 1})
-        for job in (1, 2):  # the one that loses its steps first: alone it would be asked for nothing
-            lane.fake.pause(job, paused=False)
+        lane.fake.pause(1, paused=False)
+        await agent.until(lambda: lane.progress(1).get("steps") == 3, "it has made the last step it tells", START_S)
+        lane.fake.pause(2, paused=False)  # now: its steps may fit in one turn, and alone the first is not asked
         await agent.until(lambda: lane.progress(1).get("turn") == "ungated", "it is left out", START_S)
         said = [message for message in lane.fake.reports[-1]["messages"] if message.startswith("job 1 ")]
         assert "reaches no step boundary" in said[0]
