@@ -17,46 +17,15 @@ from colane.traces.errors import TraceError
 from colane.traces.read import FORMATS, read, sample
 from colane.traces.readers import colane_csv
 from colane.traces.workload import Workload
+from tests.traces.formats import FILES, HELIOS, OPENB, OWN, PHILLY, TASKS, attempt
 
 File = Callable[..., Path]
 
-HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
-12,ua,vcB,16,64,2,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:28,2020-06-09 18:45:36,248,1
-11,ub,vcA,1,4,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:42:01,60,0
-13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
-"""
 HELIOS_CPU = "".join(line for line in HELIOS.splitlines(keepends=True) if line.startswith(("job_id", "13,")))
 
 
-OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
-p,500,1,1,460,,LS,Running,1,5,2
-"""
-TOPOLOGY = json.dumps(
-    {"0": {"arrival": 1, "gpus": 1, "id": 0, "mem": 2, "minimal_utility": 0.3, "size": "4", "tasks": 1, "type": "a"}}
-)
-SALUS = "job_id,model_name,iterations,submit_time,duration\n"
-PHILLY_CSV = "timestamp,duration,num_gpus,gpu_time,cluster\n"
-
-
-def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
-    detail = [{"ip": f"m{i}", "gpus": [f"gpu{n}" for n in range(count)]} for i, count in enumerate(gpus)]
-    return {"start_time": start, "end_time": end, "detail": detail}
-
-
-def philly_job(name: str, submitted: str, *attempts: dict[str, Any]) -> dict[str, Any]:
-    known = {"status": "Pass", "vc": "ee9e8c", "user": "u1"}
-    return known | {"jobid": name, "attempts": list(attempts), "submitted_time": submitted}
-
-
-PHILLY = [
-    philly_job("b", "2017-10-07 01:11:39",
-               attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00", 8, 8),
-               attempt("2017-10-07 01:13:30", "2017-10-07 02:13:30", 8, 8)),
-    philly_job("a", "2017-10-07 01:11:09", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10", 1)),
-    philly_job("running", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", None, 1)),
-    philly_job("never", "2017-10-07 01:11:39"),
-    philly_job("cpu", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10")),
-]  # fmt: skip
+SALUS_HEADER = "job_id,model_name,iterations,submit_time,duration\n"
+PHILLY_HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 
 
 def notes(workload: Workload) -> list[str]:
@@ -111,12 +80,6 @@ def test_helios(file: File) -> None:
     assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
 
 
-TASKS = """j1,worker,2.0,Terminated,110.0,200.0,600.0,29.296875,50.0,T4
-j1,ps,1.0,Terminated,105.0,210.0,150.0,1.0,,
-j2,worker,1.0,Terminated,50.0,60.0,600.0,10.0,200.0,V100
-j3,worker,1.0,Running,50.0,,600.0,10.0,100.0,V100
-j4,ps,1.0,Terminated,50.0,60.0,600.0,10.0,0.0,
-"""
 JOBS = """j1,i1,alice,Terminated,100.0,210.0
 j2,i2,bob,Terminated,45.0,60.0
 """
@@ -156,13 +119,6 @@ def test_a_bad_task_takes_its_whole_job_with_it(file: File) -> None:
     workload = read(path, skip_bad_rows=True)
     assert [job.spec.name for job in workload.jobs] == ["j2"]
     assert "1 bad row skipped" in notes(workload)
-
-
-OWN = """id,submit_s,duration_s,gpus,gpu_type,cores,model,batch_size,priority,share,label:team
-b,10,60,2,V100,4,resnet50,64,-1,0,red
-a,10,,0,,,,,,,
-c,2.5,1e3,1.0,,,vgg,,,yes,
-"""
 
 
 def test_own_format(file: File) -> None:
@@ -251,20 +207,8 @@ def test_unknown_format_lists_the_known_ones(file: File) -> None:
 
 
 def test_every_format_is_guessed_as_itself(file: File) -> None:
-    heads = {
-        "colane": OWN,
-        "philly-csv": PHILLY_CSV + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n",
-        "philly-json": json.dumps(PHILLY),
-        "alibaba-2020": TASKS,
-        "alibaba-2023": OPENB,
-        "helios": HELIOS,
-        "gavel": "A3C\tpython\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n",
-        "salus": SALUS + "0,seq2seq_small,10,1,2\n",
-        "topology": TOPOLOGY,
-        "pollux": "name,time,application,num_replicas,batch_size\nx,1,cifar10,2,128\n",
-    }  # fmt: skip
-    assert list(heads) == list(FORMATS)
-    for name, text in heads.items():
+    assert list(FILES) == list(FORMATS)
+    for name, text in FILES.items():
         guessed = read(file(text))
         assert (guessed.format, guessed.guessed) == (name, True)
         told = read(file(text), name)
@@ -280,14 +224,14 @@ def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
     ("name", "text", "message"),
     [
         ("gavel", "A3C\tp\trl\tx\t0\tmany\t1\t1\t-1\t0\n", "column 'total_steps': expected a number"),
-        ("salus", SALUS + "0,a_1,0,1,2\n", "'iterations': must be at least 1"),
+        ("salus", SALUS_HEADER + "0,a_1,0,1,2\n", "'iterations': must be at least 1"),
         ("salus", "job_id,model,iterations,submit_time,duration\n0,a_1,1,1,2\n", "no column 'model_name'"),
         ("topology", '{"0": {"id": 0, "arrival": "NaN"}}', "column 'arrival': expected a finite number"),
         ("topology", '{"0": 1}', "expected a JSON object of jobs by id"),
         ("topology", '{"0": {', ":1: is not JSON"),
         ("philly-json", "[1]", "expected a JSON list of jobs"),
         ("philly-json", '[{"jobid": "a"}]', "a job has no 'submitted_time'"),
-        ("philly-csv", PHILLY_CSV + "2017-13-09,1,1,1,a\n", "expected a date and time"),
+        ("philly-csv", PHILLY_HEADER + "2017-13-09,1,1,1,a\n", "expected a date and time"),
         ("helios", HELIOS.replace(",248,", ",-1,"), "trace.csv:2: column 'duration': must not be negative"),
         ("pollux", "name,time,application,num_replicas,batch_size\nx,1,c,0,1\n", "'num_replicas': must be at least 1"),
         ("alibaba-2023", OPENB.replace("460", "1460"), "column 'gpu_milli': must be above 0 and at most 1"),

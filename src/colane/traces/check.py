@@ -119,7 +119,11 @@ def _bad_rows(workload: Workload) -> list[Finding]:
 
 
 def _notes(workload: Workload) -> list[Finding]:
-    return [Finding(Level.INFO, "note", str(note), note.many) for note in workload.notes]
+    notes = [Finding(Level.INFO, "note", str(note), note.many) for note in workload.notes]
+    if workload.unused:
+        unused = f"not used: {', '.join(workload.unused)}"
+        notes.append(Finding(Level.INFO, "unused-columns", unused, len(workload.unused)))
+    return notes
 
 
 class _Test(NamedTuple):

@@ -2,46 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from colane.traces.errors import TraceError, did_you_mean
+from colane.traces.layout import Document, FileLayout, Misfit, first_row, is_header
 from colane.traces.readers import colane_csv, gavel, helios, openb, pai, philly, pollux, salus, topo
 from colane.traces.readers.assemble import Options
 from colane.traces.sheet import read_text
-from colane.traces.workload import Workload, collector_held
+from colane.traces.workload import Note, Workload, collector_held
 
 HEAD_CHARS = 1 << 16
-"""A format is guessed from this much of a file."""
+"""A format is told from this much of a file."""
 
 
 class Format(NamedTuple):
-    """A format of traces: its name, what it is, how it is recognised and how it is read."""
+    """A format of traces: its name, what it is, how its files are laid out and how they are read."""
 
     name: str
     title: str
-    matches: Callable[[Path, str], bool]
+    layouts: Sequence[FileLayout]
     read: Callable[[Path, str, Options], Workload]
+
+    def layout(self, head: str) -> FileLayout | None:
+        """The layout of a file that begins like this; None where it has none of them."""
+        return next((layout for layout in self.layouts if layout.fits(head)), None)
+
+    def nearest(self, head: str) -> FileLayout:
+        """The layout of a file that is read as this format because somebody said so."""
+        return self.layout(head) or max(self.layouts, key=lambda layout: _likeness(layout.misfit(head)))
+
+    def misfit(self, head: str) -> Misfit | None:
+        """What is wrong with a file that is nearly of this format."""
+        return max((layout.misfit(head) for layout in self.layouts), key=_likeness)
+
+
+def _likeness(misfit: Misfit | None) -> float:
+    return misfit.likeness if misfit else 0.0
 
 
 FORMATS = {
     form.name: form
     for form in (
-        Format(colane_csv.NAME, "Colane's own CSV", colane_csv.matches, colane_csv.read),
-        Format(philly.CSV_NAME, "Microsoft Philly, filtered CSV", philly.matches_csv, philly.read_csv),
-        Format(philly.JSON_NAME, "Microsoft Philly, original cluster_job_log", philly.matches_json, philly.read_json),
-        Format(pai.NAME, "Alibaba PAI 2020, pai_task_table and pai_job_table", pai.matches, pai.read),
-        Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.matches, openb.read),
-        Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.matches, helios.read),
-        Format(gavel.NAME, "Gavel, tab separated", gavel.matches, gavel.read),
-        Format(salus.NAME, "Salus, job list", salus.matches, salus.read),
-        Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.matches, topo.read),
-        Format(pollux.NAME, "Pollux, workload-*.csv", pollux.matches, pollux.read),
+        Format(colane_csv.NAME, "Colane's own CSV", colane_csv.LAYOUTS, colane_csv.read),
+        Format(philly.CSV_NAME, "Microsoft Philly, filtered CSV", philly.CSV_LAYOUTS, philly.read_csv),
+        Format(philly.JSON_NAME, "Microsoft Philly, original cluster_job_log", philly.JSON_LAYOUTS, philly.read_json),
+        Format(pai.NAME, "Alibaba PAI 2020, pai_task_table and pai_job_table", pai.LAYOUTS, pai.read),
+        Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.LAYOUTS, openb.read),
+        Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read),
+        Format(gavel.NAME, "Gavel, tab separated", gavel.LAYOUTS, gavel.read),
+        Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
+        Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
+        Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
     )
 }
-"""Known formats by name; the first that matches a file is guessed."""
+"""Known formats by name; no file has the layout of two."""
+
+CUT = Note(1, "last line", "has no line end: the file may be cut short")
+NEW_LINE = "\n"
 
 SAMPLE = Path(__file__).parent / "samples" / "small.csv"
 """A small made-up trace that ships with Colane."""
@@ -54,20 +74,26 @@ def read(
 
     Args:
         path: The file.
-        format_name: A name of `FORMATS`; None guesses it from the header and content, and the workload says so.
+        format_name: A name of `FORMATS`, which takes a file with columns more, or with those missing that are not read;
+            None takes the one format whose header the file has, and the workload says so.
         skip_bad_rows: Leave bad rows out and count them in the notes; else the first one is an error.
         keep_cpu_only: Keep jobs that ask for no GPU; else they are left out and counted in the notes, but in Colane's
             own format, which always keeps them.
 
     Raises:
-        TraceError: The file cannot be read, its format is unknown, a row is bad, or no job is left.
+        TraceError: The file cannot be read, has no format's header (the column to blame is named), a row is bad, or no
+            job is left.
     """
     path = Path(path)
     text = read_text(path)
-    form = _guess(path, text) if format_name is None else _named(path, format_name)
+    head = text[:HEAD_CHARS]
+    form = _told(path, head) if format_name is None else _named(path, format_name)
     with collector_held():
         workload = form.read(path, text, Options(skip_bad_rows, keep_cpu_only))
-    return replace(workload, guessed=format_name is None)
+    layout = form.nearest(head)
+    is_cut = not isinstance(layout, Document) and not text.endswith(("\n", "\r"))
+    notes = (*workload.notes, CUT) if is_cut else workload.notes
+    return replace(workload, guessed=format_name is None, notes=notes, unused=layout.unused(head))
 
 
 def sample() -> Workload:
@@ -81,13 +107,30 @@ def _named(path: Path, name: str) -> Format:
     return FORMATS[name]
 
 
-def _guess(path: Path, text: str) -> Format:
-    head = text[:HEAD_CHARS]
+def _told(path: Path, head: str) -> Format:
     if not head.strip():
         raise TraceError(path, "is empty")
     for form in FORMATS.values():
-        if form.matches(path, head):
+        if form.layout(head) is not None:
             return form
-    known = ", ".join(f"{form.name} ({form.title})" for form in FORMATS.values())
-    first = head.partition("\n")[0][:80]
-    raise TraceError(path, f"is of no known format: its first line is {first!r}; known formats: {known}", line=1)
+    misfits = [(form, misfit) for form in FORMATS.values() if (misfit := form.misfit(head)) is not None]
+    if misfits:
+        form, misfit = max(misfits, key=lambda each: each[1].likeness)
+        rest = f"{misfit.message}; the rest is like {_called(form)}"
+        if misfit.is_more:
+            rest = f"is no column of {_called(form)}, which the rest is like: --format {form.name} leaves it out"
+        raise TraceError(path, rest, line=1, column=misfit.column)
+    known = ", ".join(map(_called, FORMATS.values()))
+    raise TraceError(path, f"is of no known format: {_beginning(head)}; known formats: {known}", line=1)
+
+
+def _called(form: Format) -> str:
+    return f"{form.name} ({form.title})"
+
+
+def _beginning(head: str) -> str:
+    """What the file begins with; of a table without a header, how many columns it has."""
+    row = first_row(head, "\t" if "\t" in head.partition("\n")[0] else ",")
+    if len(row) > 1 and not is_header(row):
+        return f"it has no header, and {len(row)} columns"
+    return f"its first line is {head.partition(NEW_LINE)[0][:80]!r}"

@@ -84,6 +84,7 @@ class Workload:
         guessed: Whether the format was guessed from the content.
         origin_s: Unix seconds of `submit_s` = 0 where the file has dates (its zone taken as UTC), else 0.
         notes: What was left out or changed, with counts.
+        unused: Columns of the file that its reader does not look at.
         bad_rows: Messages of the rows that were skipped as bad, in order of the file.
     """
 
@@ -94,7 +95,14 @@ class Workload:
     guessed: bool = False
     origin_s: float = 0.0
     notes: tuple[Note, ...] = ()
+    unused: tuple[str, ...] = ()
     bad_rows: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was left out, changed or not looked at, one clause each."""
+        unused = (f"columns not used: {', '.join(self.unused)}",) if self.unused else ()
+        return tuple(map(str, self.notes)) + unused
 
     @property
     def span_s(self) -> float:

@@ -177,8 +177,8 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     guessed = ", as its content suggests" if workload.guessed else ""
     source = workload.source or workload.name
     yield f"Workload: {count(f'{len(workload.jobs):,}', 'job')} of {source}, read as {workload.format}{guessed}."
-    for left_out in workload.notes:
-        yield f"Workload: {left_out}."
+    for said in workload.said:
+        yield f"Workload: {said}."
     if request.time_scale != 1:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes, gpus = len(loaded.cluster.nodes), loaded.cluster.gpus

@@ -81,8 +81,8 @@ def convert(
         colane_csv.write(workload, out)
     except OSError as error:
         raise FailureError(f"{out}: cannot be written: {error.strerror}") from error
-    for left_out in workload.notes:
-        output.note(str(left_out))
+    for said in workload.said:
+        output.note(said)
     output.say(f"{count(len(workload.jobs), 'job')} of format {workload.format} written to {out}")
 
 

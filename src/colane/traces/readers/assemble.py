@@ -139,6 +139,8 @@ def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
 def _why_empty(sheet: Sheet, good: int) -> str:
     if not len(sheet):
         return "holds no jobs"
+    if not good and not sheet.bad:
+        return f"holds no jobs that ran to an end, but {count(len(sheet), 'other')}"
     if not good:
         return f"holds no jobs, but {count(len(sheet.bad), 'bad row')}, first {sheet.bad[min(sheet.bad)]}"
     return f"holds no GPU jobs, but {count(good, 'CPU-only job')} (--cpu-jobs keeps them)"

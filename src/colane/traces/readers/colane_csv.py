@@ -19,6 +19,7 @@ from colane.model.sizes import describe_sizes, parse_sizes
 from colane.traces import cells
 from colane.traces.conditions import parse_conditions, problem
 from colane.traces.errors import TraceError, did_you_mean
+from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import Sheet, read_sheet
 from colane.traces.workload import TraceJob, Workload
@@ -112,12 +113,15 @@ COLUMNS: Final = OF_TRACES + tuple(
 
 COLUMN_NAMES = tuple(column.name for column in COLUMNS)
 
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the header names a column only this format has."""
-    del path
-    names = head.partition("\n")[0].strip().split(",")
-    return "submit_s" in names
+REQUIRED = "submit_s"
+LAYOUTS = (
+    Header(
+        read=(REQUIRED,),
+        optional=tuple(name for name in COLUMN_NAMES if name != REQUIRED),
+        prefix=LABEL_PREFIX,
+        mark=REQUIRED,
+    ),
+)
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

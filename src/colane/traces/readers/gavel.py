@@ -10,6 +10,7 @@ from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
+from colane.traces.layout import Bare
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import Sheet, read_sheet
 from colane.traces.workload import TraceJob, Workload
@@ -19,14 +20,18 @@ COLUMNS = (
     "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir",
     "total_steps", "scale_factor", "priority_weight", "slo", "arrival_time",
 )  # fmt: skip
+LAYOUTS = (
+    Bare(
+        shapes={
+            "job_type": cells.word, "command": str, "working_directory": str, "num_steps_arg": str,
+            "needs_data_dir": cells.flag, "total_steps": cells.count, "scale_factor": cells.at_least_one,
+            "priority_weight": cells.number, "slo": cells.number, "arrival_time": cells.seconds,
+        },
+        read=frozenset({"job_type", "total_steps", "scale_factor", "priority_weight", "slo", "arrival_time"}),
+        delimiter="\t",
+    ),
+)  # fmt: skip
 JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?$")
-
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the first line has ten tab-separated cells that end in numbers."""
-    del path
-    row = head.partition("\n")[0].rstrip("\r").split("\t")
-    return len(row) == len(COLUMNS) and all(re.fullmatch(r"-?[\d.]+", cell) for cell in row[5:])
 
 
 def split_job_type(job_type: str) -> tuple[str, int | None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
+from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import read_sheet
 from colane.traces.workload import TraceJob, Workload
@@ -14,13 +15,12 @@ NAME = "helios"
 FAMILY = "helios"
 """The trace does not say what a job trains."""
 
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the header is that of `cluster_log.csv`."""
-    del path
-    return {"job_id", "gpu_num", "cpu_num", "node_num", "submit_time"} <= set(
-        head.partition("\n")[0].strip().split(",")
-    )
+LAYOUTS = (
+    Header(
+        read=("job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "duration"),
+        unread=("start_time", "end_time", "queue"),
+    ),
+)
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

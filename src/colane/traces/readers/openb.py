@@ -10,6 +10,7 @@ from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
+from colane.traces.layout import Header
 from colane.traces.readers.assemble import MIB, Columns, Options, assemble, span
 from colane.traces.sheet import Sheet, read_sheet
 from colane.traces.workload import Note, TraceJob, Workload
@@ -20,13 +21,14 @@ FAMILY = "openb"
 
 MILLI = 1000
 
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the header is that of a pod list."""
-    del path
-    return {"name", "cpu_milli", "num_gpu", "gpu_milli", "creation_time"} <= set(
-        head.partition("\n")[0].strip().split(",")
-    )
+LAYOUTS = (
+    Header(
+        read=(
+            "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase",
+            "creation_time", "deletion_time", "scheduled_time",
+        ),
+    ),
+)  # fmt: skip
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

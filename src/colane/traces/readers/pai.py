@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
 from colane.traces.errors import TraceError
+from colane.traces.layout import Bare, FileLayout, Header
 from colane.traces.readers.assemble import GIB, Columns, Options, assemble, gpus_of_share, span
 from colane.traces.sheet import Sheet, read_sheet, read_text
 from colane.traces.workload import Note, TraceJob, Workload
@@ -29,6 +30,28 @@ TASK_COLUMNS = (
 JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 STATUSES = frozenset({"Running", "Terminated", "Failed", "Waiting", "Interrupted"})
 PERCENT = 100
+
+
+def _status(text: str) -> str:
+    if text not in STATUSES:
+        raise ValueError(f"must be one of {', '.join(sorted(STATUSES))}, got {text!r}")
+    return text
+
+
+TASKS_READ = tuple(name for name in TASK_COLUMNS if name != "task_name")
+JOBS_READ = ("job_name", "user", "start_time")
+_SHAPES = {
+    "job_name": cells.word, "status": _status, "inst_num": cells.optional(cells.seconds),
+    "start_time": cells.optional(cells.seconds), "end_time": cells.optional(cells.seconds),
+    "plan_cpu": cells.optional(cells.seconds), "plan_mem": cells.optional(cells.seconds),
+    "plan_gpu": cells.optional(cells.seconds),
+}  # fmt: skip
+LAYOUTS: tuple[FileLayout, ...] = (
+    Header(read=TASKS_READ, unread=("task_name",)),
+    Header(read=JOBS_READ, unread=("inst_id", "status", "end_time")),
+    Bare(shapes={name: _SHAPES.get(name, str) for name in TASK_COLUMNS}, read=frozenset(TASKS_READ)),
+    Bare(shapes={name: _SHAPES.get(name, str) for name in JOB_COLUMNS}, read=frozenset(JOBS_READ)),
+)
 
 
 class Task(NamedTuple):
@@ -50,15 +73,6 @@ class Launch(NamedTuple):
 
     submit_s: float
     user: str
-
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the first line is a task's or a job's, or a header of these tables."""
-    del path
-    row = tuple(head.partition("\n")[0].strip().split(","))
-    if row in {TASK_COLUMNS, JOB_COLUMNS}:
-        return True
-    return len(row) in {len(TASK_COLUMNS), len(JOB_COLUMNS)} and row[3] in STATUSES
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

@@ -15,6 +15,7 @@ from typing import Any
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
 from colane.traces.errors import TraceError
+from colane.traces.layout import LIST, Document, Header
 from colane.traces.readers.assemble import Columns, Options, assemble, cell, entry_lines, load_json
 from colane.traces.sheet import Sheet, read_sheet
 from colane.traces.workload import Note, TraceJob, Workload
@@ -24,19 +25,15 @@ JSON_NAME = "philly-json"
 FAMILY = "philly"
 """The trace does not say what a job trains."""
 
+CSV_LAYOUTS = (Header(read=("timestamp", "duration", "num_gpus", "cluster"), unread=("gpu_time",)),)
+JSON_LAYOUTS = (
+    Document(
+        opens=LIST,
+        read=("jobid", "submitted_time", "vc", "user", "status", "attempts"),
+        inside=("start_time", "end_time", "detail", "ip", "gpus"),
+    ),
+)
 JSON_COLUMNS = ("jobid", "submitted_time", "vc", "user", "status", "gpus", "duration")
-
-
-def matches_csv(path: Path, head: str) -> bool:
-    """Whether the header is the filtered form's."""
-    del path
-    return head.startswith("timestamp,duration,num_gpus,gpu_time,cluster")
-
-
-def matches_json(path: Path, head: str) -> bool:
-    """Whether it is a JSON list of jobs with attempts."""
-    del path
-    return head.lstrip().startswith("[") and '"submitted_time"' in head and '"attempts"' in head
 
 
 def read_csv(path: Path, text: str, options: Options) -> Workload:

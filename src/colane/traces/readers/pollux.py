@@ -11,6 +11,7 @@ from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
+from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import read_sheet
 from colane.traces.workload import TraceJob, Workload
@@ -19,11 +20,7 @@ NAME = "pollux"
 BATCH_TOTAL = "batch_size_total"
 """Label of the batch of the whole job."""
 
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the header is that of a Pollux workload."""
-    del path
-    return head.startswith("name,time,application,num_replicas,batch_size")
+LAYOUTS = (Header(read=("name", "time", "application", "num_replicas", "batch_size"), optional=("steps", "duration")),)
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

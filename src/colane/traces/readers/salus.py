@@ -6,17 +6,13 @@ from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
+from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
 from colane.traces.sheet import read_sheet
 from colane.traces.workload import TraceJob, Workload
 
 NAME = "salus"
-
-
-def matches(path: Path, head: str) -> bool:
-    """Whether the header is that of the driver's job list."""
-    del path
-    return {"job_id", "model_name", "iterations", "submit_time"} <= set(head.partition("\n")[0].strip().split(","))
+LAYOUTS = (Header(read=("job_id", "model_name", "iterations", "submit_time", "duration")),)
 
 
 def split_workload(name: str) -> tuple[str, int | None]:

@@ -7,20 +7,16 @@ from pathlib import Path
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
 from colane.traces.errors import TraceError
+from colane.traces.layout import OBJECT, Document
 from colane.traces.readers.assemble import Columns, Options, assemble, cell, entry_lines, load_json
 from colane.traces.sheet import Sheet
 from colane.traces.workload import TraceJob, Workload
 
 NAME = "topology"
 KEYS = ("id", "arrival", "type", "size", "gpus", "minimal_utility", "tasks", "mem")
+LAYOUTS = (Document(opens=OBJECT, read=KEYS, unread=("time", "color")),)
 STEPS = 4000
 """Iterations every job runs: those the published profile was measured over."""
-
-
-def matches(path: Path, head: str) -> bool:
-    """Whether it is a JSON object of jobs with a minimal utility."""
-    del path
-    return head.lstrip().startswith("{") and '"minimal_utility"' in head and '"arrival"' in head
 
 
 def read(path: Path, text: str, options: Options) -> Workload:

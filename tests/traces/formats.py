@@ -1,0 +1,81 @@
+"""A small made-up file of each format, as its source publishes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+OWN = """id,submit_s,duration_s,gpus,gpu_type,cores,model,batch_size,priority,share,label:team
+b,10,60,2,V100,4,resnet50,64,-1,0,red
+a,10,,0,,,,,,,
+c,2.5,1e3,1.0,,,vgg,,,yes,
+"""
+PHILLY_CSV = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,66.0,1,66.0,11cb48
+2017-10-09 07:02:55,60.0,2,120.0,11cb48
+"""
+
+
+def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
+    detail = [{"ip": f"m{i}", "gpus": [f"gpu{n}" for n in range(count)]} for i, count in enumerate(gpus)]
+    return {"start_time": start, "end_time": end, "detail": detail}
+
+
+def philly_job(name: str, submitted: str, *attempts: dict[str, Any]) -> dict[str, Any]:
+    known = {"status": "Pass", "vc": "ee9e8c", "user": "u1"}
+    return known | {"jobid": name, "attempts": list(attempts), "submitted_time": submitted}
+
+
+PHILLY = [
+    philly_job("b", "2017-10-07 01:11:39",
+               attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00", 8, 8),
+               attempt("2017-10-07 01:13:30", "2017-10-07 02:13:30", 8, 8)),
+    philly_job("a", "2017-10-07 01:11:09", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10", 1)),
+    philly_job("running", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", None, 1)),
+    philly_job("never", "2017-10-07 01:11:39"),
+    philly_job("cpu", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10")),
+]  # fmt: skip
+
+TASKS = """j1,worker,2.0,Terminated,110.0,200.0,600.0,29.296875,50.0,T4
+j1,ps,1.0,Terminated,105.0,210.0,150.0,1.0,,
+j2,worker,1.0,Terminated,50.0,60.0,600.0,10.0,200.0,V100
+j3,worker,1.0,Running,50.0,,600.0,10.0,100.0,V100
+j4,ps,1.0,Terminated,50.0,60.0,600.0,10.0,0.0,
+"""
+
+OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p,500,1,1,460,,LS,Running,1,5,2
+"""
+
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+12,ua,vcB,16,64,2,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:28,2020-06-09 18:45:36,248,1
+11,ub,vcA,1,4,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:42:01,60,0
+13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
+"""
+
+GAVEL = (
+    "A3C\tpython3 main.py --workers 4\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n"
+    "LM (batch size 10)\tpython3 main.py --cuda\tlanguage_modeling\t--steps\t1\t900\t2\t1\t-1.000000\t131\n"
+)
+
+SALUS = "job_id,model_name,iterations,submit_time,duration\n0,seq2seq_small,10,1,2\n1,vgg11_25,20,3,4\n"
+
+TOPOLOGY = json.dumps(
+    {"0": {"arrival": 1, "gpus": 1, "id": 0, "mem": 2, "minimal_utility": 0.3, "size": "4", "tasks": 1, "type": "a"}}
+)
+
+POLLUX = "name,time,application,num_replicas,batch_size\nx,1,cifar10,2,128\ny,3.5,bert,1,12\n"
+
+FILES = {
+    "colane": OWN,
+    "philly-csv": PHILLY_CSV,
+    "philly-json": json.dumps(PHILLY),
+    "alibaba-2020": TASKS,
+    "alibaba-2023": OPENB,
+    "helios": HELIOS,
+    "gavel": GAVEL,
+    "salus": SALUS,
+    "topology": TOPOLOGY,
+    "pollux": POLLUX,
+}
+"""By the name of the format."""

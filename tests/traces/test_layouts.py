@@ -1,0 +1,155 @@
+"""Which format a file is told to be; one with a wrong column, or cut off, is never read as if it were whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colane.model.job import JobId
+from colane.traces.check import check_trace
+from colane.traces.errors import TraceError
+from colane.traces.read import CUT, FORMATS, read
+from colane.traces.workload import TraceJob, Workload
+from tests.traces.formats import FILES, HELIOS, SALUS
+
+File = Callable[..., Path]
+TABLES = [name for name, text in FILES.items() if text[0] not in "[{"]
+DOCUMENTS = [name for name in FILES if name not in TABLES]
+BARE = {"alibaba-2020", "gavel"}
+"""Without a header."""
+CUTS = 60
+
+
+def rows(text: str) -> tuple[str, list[list[str]]]:
+    delimiter = "\t" if "\t" in text else ","
+    return delimiter, list(csv.reader(io.StringIO(text), delimiter=delimiter))
+
+
+def table(delimiter: str, cells: list[list[str]]) -> str:
+    return "".join(delimiter.join(row) + "\n" for row in cells)
+
+
+def said(workload: Workload) -> list[TraceJob]:
+    """Jobs without what depends on those beside them."""
+    return sorted((replace(job, id=JobId(1), line=0) for job in workload.jobs), key=lambda job: job.spec.name)
+
+
+def outcome(path: Path, *, keep_cpu_only: bool = False) -> Workload | TraceError:
+    """What is read, or what is said of it, in one line."""
+    try:
+        return read(path, keep_cpu_only=keep_cpu_only)
+    except TraceError as error:
+        return error
+
+
+def refused(path: Path) -> TraceError:
+    error = outcome(path)
+    assert isinstance(error, TraceError)
+    assert (error.line, len(str(error).splitlines())) == (1, 1)
+    return error
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_of_one_format_alone(name: str) -> None:
+    assert [form.name for form in FORMATS.values() if form.layout(FILES[name]) is not None] == [name]
+
+
+def without(name: str) -> Iterator[tuple[str, str]]:
+    """Each column with the file that lacks it."""
+    delimiter, cells = rows(FILES[name])
+    for at, column in enumerate(cells[0]):
+        yield column, table(delimiter, [row[:at] + row[at + 1 :] for row in cells])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_missing_column_is_named_and_never_read_over(file: File, name: str) -> None:
+    whole = said(read(file(FILES[name])))
+    for column, text in without(name):
+        cut = outcome(file(text))
+        if isinstance(cut, TraceError):
+            assert cut.line == 1
+            assert name in BARE or cut.column == column
+        else:
+            assert cut.format == name
+            assert name == "colane" or said(cut) == whole
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_doubled_column_is_refused(file: File, name: str) -> None:
+    delimiter, cells = rows(FILES[name])
+    for at, column in enumerate(cells[0]):
+        error = refused(file(table(delimiter, [[*row[: at + 1], row[at], *row[at + 1 :]] for row in cells])))
+        assert name in BARE or column in str(error)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in BARE])
+def test_a_renamed_column_is_named_with_what_stands_there(file: File, name: str) -> None:
+    delimiter, cells = rows(FILES[name])
+    for at, column in enumerate(cells[0]):
+        header = [*cells[0][:at], f"{column}_ms", *cells[0][at + 1 :]]
+        if column.startswith("label:"):
+            continue
+        error = refused(file(table(delimiter, [header, *cells[1:]])))
+        assert column in str(error)
+        assert f"{column}_ms" in str(error)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_missing_or_renamed_key_is_named(file: File, name: str) -> None:
+    document = json.loads(FILES[name])
+    jobs = document if isinstance(document, list) else list(document.values())
+    for key in list(jobs[0]):
+        kept = [job.pop(key) for job in jobs]
+        assert refused(file(json.dumps(document))).column == key
+        for job, value in zip(jobs, kept, strict=True):
+            job[f"{key}_ms"] = value
+        assert f"is it {key}_ms?" in str(refused(file(json.dumps(document))))
+        for job in jobs:
+            job[key] = job.pop(f"{key}_ms")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_anywhere_is_refused_or_said_to_be(file: File, name: str) -> None:
+    text = FILES[name]
+    whole = {job.spec.name: job for job in said(read(file(text), keep_cpu_only=True))}
+    chosen = random.Random(0).sample(range(1, len(text)), min(CUTS, len(text) - 1))
+    for at in [*chosen, len(text) - 1]:
+        cut = outcome(file(text[:at]), keep_cpu_only=True)
+        if isinstance(cut, TraceError):
+            assert len(str(cut).splitlines()) == 1
+            continue
+        assert cut.format == name
+        if CUT not in cut.notes:
+            assert text[at - 1] == "\n"
+            for job in said(cut):  # dates count from the first
+                there = whole[job.spec.name]
+                assert replace(job, submit_s=0) == replace(there, submit_s=0)
+
+
+def test_columns_that_are_not_used_are_told(file: File) -> None:
+    workload = read(file(HELIOS))
+    assert workload.unused == ("start_time", "end_time", "queue")
+    found = {finding.code: finding.message for finding in check_trace(workload)}
+    assert found["unused-columns"] == "not used: start_time, end_time, queue"
+    assert "columns not used: start_time, end_time, queue" in workload.said
+
+
+def test_a_format_that_is_named_takes_a_file_with_more_columns_and_tells_them(file: File) -> None:
+    text = "\n".join(f"{line},{end}" for line, end in zip(SALUS.splitlines(), ("weight", "7", "8"), strict=True)) + "\n"
+    assert str(refused(file(text))).endswith(
+        "column 'weight': is no column of salus (Salus, job list), which the rest is like: --format salus leaves it out"
+    )
+    workload = read(file(text), "salus")
+    assert workload.unused == ("weight",)
+    assert said(workload) == said(read(file(SALUS)))
+
+
+def test_a_table_without_a_header_and_of_no_known_width_is_counted(file: File) -> None:
+    assert "it has no header, and 4 columns; known formats: colane (" in str(refused(file("1,2,3,4\n")))
