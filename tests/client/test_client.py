@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from colane.client.agent_link import AgentLink
+from colane.client.agent_link import AgentLink, _LinkPlace
 from colane.client.client import Client, read_events
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable
+from colane.client.keep_alive import Answered
 from colane.client.locate import DEFAULT_URL, default_state_dir, find_token, find_url
 from colane.model.problem import Problem
 from tests.server.harness import SLEEP, finished, launched, node, report
@@ -198,6 +199,48 @@ class TestLostAnswer:
         with client, pytest.raises(SchedulerUnreachable):
             client.submit(SLEEP)
         assert len(keys) == 1
+
+
+class TestSeveral:
+    """Of several schedulers, one that does not answer is left alone for a while: it may be frozen."""
+
+    URLS = ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    STANDS_BY = 4
+
+    def test_a_silent_one_is_asked_once_while_another_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("colane.client.client.TURN_PAUSE_S", 0.0)
+        asked: list[int] = []
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.port or 0)
+            if request.url.port == 1:
+                raise httpx.ReadTimeout("frozen")
+            return httpx.Response(200, json={"id": 7}) if len(asked) > self.STANDS_BY else httpx.Response(503)
+
+        with Client(",".join(self.URLS)) as client:
+            for place in client._places:
+                client._connections[place] = httpx.Client(transport=httpx.MockTransport(handle))
+            assert [client.submit(SLEEP), client.submit(SLEEP)] == [7, 7]
+        assert asked == [1, 2, 2, 2, 2, 2]
+
+    async def test_an_agent_asks_one_that_was_silent_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("colane.client.agent_link.SILENT_S", 0.0)
+        asked: list[str] = []
+
+        async def exchange(_: AgentLink, place: _LinkPlace, *__: object) -> Answered:
+            asked.append(place.url)
+            if place.url == self.URLS[0]:
+                raise httpx.ReadTimeout("frozen")
+            return Answered(200, [], b"{}") if len(asked) > self.STANDS_BY else Answered(307, [], b"{}")
+
+        monkeypatch.setattr(AgentLink, "_exchange", exchange)
+        async with AgentLink(",".join(self.URLS)) as link:
+            for _ in range(2):
+                with pytest.raises(SchedulerError):
+                    await link.launch_info(1)
+            await link.launch_info(1)
+        frozen, other = self.URLS
+        assert asked == [frozen, other, other, frozen, other]
 
 
 class TestLocate:

@@ -25,10 +25,10 @@ TIMEOUT_S: Final = 10.0
 """A busy scheduler commits within milliseconds; after this it is as good as gone, and the agent asks again."""
 
 
-SEVERAL_TIMEOUT_S: Final = 4.0
-"""The same where others are known, one of which may lead by then."""
+SEVERAL_TIMEOUT_S: Final = 3.0
+"""The same where others are known, one of which may lead by then: shorter than a leader's lease."""
 SILENT_S: Final = 6.0
-"""One that did not answer in time is asked again only after so long, where another answers at all."""
+"""One that did not answer in time is asked again only after so long, and last, where another answers at all."""
 ELSEWHERE: Final = frozenset({307, 503})
 """Answers of a scheduler that does not lead, or cannot tell whether it does."""
 
@@ -97,7 +97,9 @@ class AgentLink:
             except SchedulerUnreachable as error:
                 met = error
                 if isinstance(error.__cause__, httpx.TimeoutException):
-                    place.silent_until_s = now_s + SILENT_S
+                    place.silent_until_s = time.monotonic() + SILENT_S
+                    self._places.remove(place)
+                    self._places.append(place)
         raise met
 
     async def _ask_one(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:

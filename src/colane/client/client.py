@@ -55,6 +55,8 @@ ASKED_AT_ONCE: Final = frozenset({"/health", "/plan"})
 ANSWER_MAX_S: Final = 8.0
 """Where several schedulers are known, the next is asked after so long: this one may be frozen."""
 CONNECT_MAX_S: Final = 2.0
+SILENT_S: Final = 6.0
+"""One that did not answer in time is asked again only after so long, where another answers at all."""
 TURN_MAX_S: Final = 20.0
 """So long all schedulers that are known are asked in turn; a standby leads within its lease."""
 TURN_PAUSE_S: Final = 0.1
@@ -98,6 +100,7 @@ class Client:
         self._through = through
         self._places = [_SchedulerPlace(each, *address_of(each)) for each in urls_of(self.url)]
         self._connections: dict[_SchedulerPlace, httpx.Client] = {}
+        self._silent_until_s: dict[_SchedulerPlace, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -433,9 +436,18 @@ class Client:
                 if is_last or is_asked or answer.status_code not in ELSEWHERE:
                     return answer
                 answer.close()
-            self._places.append(self._places.pop(0))
-            if tries % len(self._places) == 0:
+            if self._go_on() or tries % len(self._places) == 0:
                 time.sleep(TURN_PAUSE_S)
+
+    def _go_on(self) -> bool:
+        """Ask the next one from now on, one that was silent of late only where all were; whether it is the same one."""
+        asked, now_s = self._places[0], time.monotonic()
+        self._places.append(self._places.pop(0))
+        heard = [place for place in self._places if self._silent_until_s.get(place, 0.0) <= now_s]
+        if not heard or len(heard) == len(self._places):
+            return False
+        self._places.sort(key=lambda place: place not in heard)
+        return self._places[0] is asked
 
     def _ask_one(self, call: Callable[[httpx.Client, str], httpx.Response]) -> httpx.Response:
         prepare_httpx()
@@ -447,6 +459,8 @@ class Client:
         except httpx.ConnectError as error:
             raise SchedulerUnreachable(place.url, str(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if isinstance(error, httpx.TimeoutException):
+                self._silent_until_s[place] = time.monotonic() + SILENT_S
             cause = str(error) or type(error).__name__
             raise SchedulerUnreachable(place.url, cause, was_sent=True) from error
 
