@@ -103,7 +103,7 @@ def test_one_that_was_emptied_is_not_written_to(server: PostgresServer, name: st
     with server.raw() as raw:
         raw.execute(query.format(name))
     write = partial(store.commit, Transaction(puts=[put("b", 1)]))
-    uses: list[Callable[[], int]] = [write, store.version, store.last_audit_number]
+    uses: list[Callable[[], object]] = [write, partial(store.get, JOBS, "a"), store.version, store.last_audit_number]
     for use in uses:
         with pytest.raises(StoreError, match="was emptied or replaced by another while the scheduler runs"):
             use()

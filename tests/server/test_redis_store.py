@@ -131,7 +131,8 @@ class TestEmptied:
             store.commit(Transaction(puts=[put("a", 1)]))
             raw.execute_command("FLUSHALL")
             write = partial(store.commit, Transaction(puts=[put("b", 1)]))
-            uses: list[Callable[[], int]] = [write, store.version, store.last_audit_number]
+            read = partial(store.get, JOBS, "a")
+            uses: list[Callable[[], object]] = [write, read, store.version, store.last_audit_number]
             for use in uses:
                 with pytest.raises(StoreError, match="was emptied or replaced by another while the scheduler runs"):
                     use()

@@ -23,6 +23,7 @@ from colane.server.config import ServiceConfig
 from colane.server.http.leading import LAPSED
 from colane.server.http.problems import RefusedError
 from colane.server.service import Service
+from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     AuditLine,
     ConflictError,
@@ -56,6 +57,7 @@ CALM_MAX_S: Final = 8.0
 """So long at most a scheduler is away where nothing else fails: with what a take-over takes less than nodes' lease."""
 ENDED_FOR_US: Final = frozenset({"lease-run-out", "supervisor-died", "stopped", "node-fault", "no-memory"})
 UNREACHABLE: Final = "the store could not be reached"
+EMPTIED: Final = "the store was emptied"
 
 
 @dataclass
@@ -68,6 +70,7 @@ class StoreLine:
         failure: Every commit fails with it.
         lost: What becomes of the next commit: its answer is lost (`after`), or it is delivered later (`late`).
         later: Lets something happen later.
+        is_emptied: Nothing is in the store until it is brought back.
     """
 
     store: Callable[[], Store]
@@ -75,14 +78,25 @@ class StoreLine:
     is_cut: bool = False
     failure: str = ""
     lost: str = ""
+    is_emptied: bool = False
 
     def _there(self) -> Store:
         if self.is_cut:
             raise StoreError(UNREACHABLE)
         return self.store()
 
+    def _known(self) -> Store:
+        store = self._there()
+        if self.is_emptied:
+            raise StoreError(EMPTIED)
+        return store
+
+    def _listed(self) -> Store:
+        """What a server lists without looking at whose store it is."""
+        return MemoryStore() if self.is_emptied else self._there()
+
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
-        store, lost = self._there(), self.lost
+        store, lost = self._known(), self.lost
         if self.failure:
             raise StoreError(self.failure)
         self.lost = ""
@@ -95,33 +109,33 @@ class StoreLine:
         return number
 
     def get(self, collection: str, key: str) -> Document | None:
-        return self._there().get(collection, key)
+        return self._known().get(collection, key)
 
     def count(self, collection: str) -> int:
-        return self._there().count(collection)
+        return self._listed().count(collection)
 
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
-        return self._there().read_all(collection)
+        return self._listed().read_all(collection)
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
-        return self._there().page(collection, after, limit)
+        return self._listed().page(collection, after, limit)
 
     def page_back(
         self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
     ) -> list[tuple[str, Document]]:
-        return self._there().page_back(collection, before, limit, containing)
+        return self._listed().page_back(collection, before, limit, containing)
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
-        return self._there().audit(after, limit)
+        return self._listed().audit(after, limit)
 
     def last_audit_number(self) -> int:
-        return self._there().last_audit_number()
+        return self._known().last_audit_number()
 
     def take_lines(self, lines: Sequence[AuditLine]) -> None:
         self._there().take_lines(lines)
 
     def version(self) -> int:
-        return self._there().version()
+        return self._known().version()
 
     def unreadable(self) -> Sequence[Unreadable]:
         return ()
@@ -301,6 +315,8 @@ class PairedCluster(FaultyCluster):
                 raise RefusedError.because(503, "it begins")
             try:
                 result = await FaultyCluster._carry_out(_Of(service), name, body)  # type: ignore[arg-type]
+            except StoreError as error:
+                raise RefusedError.of(error) from error
             finally:
                 if not service.driver.lead.is_held:
                     raise RefusedError.because(503, LAPSED)
@@ -345,6 +361,8 @@ class PairedCluster(FaultyCluster):
             "a commit late": lambda: setattr(self.lines[self._leads], "lost", "late"),
             "an answer lost": lambda: setattr(self.lines[self._leads], "lost", "after"),
             "its store full": lambda: self._fail(lasts_s, "no space left"),
+            "its store read-only": lambda: self._fail_for(line, lasts_s, "it is a replica"),
+            "its store emptied": lambda: self._empty(lasts_s),
             "its wall clock set": lambda: self._set(which),
         }
         if not self.is_calm:
@@ -364,7 +382,8 @@ class PairedCluster(FaultyCluster):
         """Whether the next fault would be the only one."""
         now_s = self.clock.now_s
         are_up = all(one.is_alive and one.frozen_until_s + LEADER_LEASE_S < now_s for one in self.processes)
-        return are_up and not any(line.is_cut for line in self.lines) and self.store.failure is None
+        are_reached = not any(line.is_cut or line.failure or line.is_emptied for line in self.lines)
+        return are_up and are_reached and self.store.failure is None
 
     def ended_by_schedulers(self) -> list[str]:
         """Attempts that no job, user or operator has ended, and nodes that were given up."""
@@ -379,6 +398,16 @@ class PairedCluster(FaultyCluster):
     def _cut(self, line: StoreLine, lasts_s: float) -> None:
         line.is_cut = True
         self.clock.after(lasts_s, lambda: setattr(line, "is_cut", False))
+
+    def _fail_for(self, line: StoreLine, lasts_s: float, failure: str) -> None:
+        line.failure = failure
+        self.clock.after(lasts_s, lambda: setattr(line, "failure", ""))
+
+    def _empty(self, lasts_s: float) -> None:
+        """For both; an operator brings it back as it was."""
+        for line in self.lines:
+            line.is_emptied = True
+            self.clock.after(lasts_s, lambda line=line: setattr(line, "is_emptied", False))  # type: ignore[misc]
 
     def _fail(self, lasts_s: float, failure: str) -> None:
         self.store.failure = failure
@@ -417,7 +446,7 @@ class PairedCluster(FaultyCluster):
     def _heal(self) -> None:
         super()._heal()
         for line in self.lines:
-            line.is_cut, line.failure, line.lost = False, "", ""
+            line.is_cut, line.failure, line.lost, line.is_emptied = False, "", "", False
         self.store.failure = None
 
 

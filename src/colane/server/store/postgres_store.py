@@ -101,10 +101,14 @@ class PostgresStore(NetworkStore):
         return int(number)
 
     def get(self, collection: str, key: str) -> Document | None:
-        rows = self._read(
-            "SELECT key, body, checksum FROM documents WHERE collection = %s AND key = %s", collection, key
+        query = (
+            "SELECT d.key, d.body, d.checksum FROM head LEFT JOIN documents d ON d.collection = %s AND d.key = %s "
+            "WHERE head.id = %s"
         )
+        rows = self._read(query, collection, key, self.id)
         if not rows:
+            raise self._gone()
+        if rows[0][0] is None:
             return None
         record = self._decoded(collection, *rows[0])
         if isinstance(record, Unreadable):

@@ -111,7 +111,15 @@ class RedisStore(NetworkStore):
         return int(number)
 
     def get(self, collection: str, key: str) -> Document | None:
-        value = self._ask("read", lambda: self._redis.hget(self._hashes[collection], key))
+        def together() -> list[Any]:
+            with self._redis.pipeline(transaction=False) as asked:
+                asked.hget(self._hashes[collection], key)
+                asked.hget(self._head, "id")
+                return list(asked.execute())
+
+        value, id_ = self._ask("read", together)
+        if value is None and (id_ is None or id_.decode() != self.id):
+            raise self._gone()
         if value is None:
             return None
         record = self._decoded(collection, key.encode(), value)

@@ -215,6 +215,7 @@ class Readable(Protocol):
         """Return one document, None when it is not there.
 
         Raises:
+            StoreError: Also where the store is no more the one that was opened: what is not there then is not lost.
             UnreadableError: It is there, and cannot be read.
         """
 
