@@ -53,8 +53,38 @@ def test_directives_are_said_not_to_be_heeded_and_translated(tmp_path: Path) -> 
     )
     said = directives(["bash", "s.sh", "arg"], str(tmp_path))
     assert said is not None
-    assert "s.sh has #SBATCH lines, which Colane does not read" in said
+    assert "s.sh has #SBATCH lines, which colane submit does not read" in said
     assert "colane submit --name resnet --time-limit 30m --gpus 2 --host-memory 4GiB --cores 4 s.sh" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "#!/bin/sh\n#COLANE --gpus 2 -l 'a=b c' # ours\ntrue\n",
+            (
+                "s.sh has #COLANE lines, which colane submit does not read; sbatch does (colane shims); as options: "
+                "colane submit --gpus 2 -l 'a=b c' s.sh"
+            ),
+        ),
+        (
+            "#!/bin/sh\n#SBATCH -c2\n#COLANE --retries 1\ntrue\n#SBATCH -t 5\n",
+            (
+                "s.sh has #COLANE and #SBATCH lines, which colane submit does not read; what of it Colane knows, as "
+                "options: colane submit --cores 2 --retries 1 s.sh; lines behind the first command of s.sh are not "
+                "read by Slurm either: 5"
+            ),
+        ),
+        (
+            "#!/bin/sh\ntrue\n#SBATCH -t 5\n",
+            "lines behind the first command of s.sh are not read by Slurm either: 3",
+        ),
+        ("#!/bin/sh\n#COLANE is named here\n", None),
+    ],
+)
+def test_whose_lines_are_read_by_whom_is_said(tmp_path: Path, text: str, said: str | None) -> None:
+    (tmp_path / "s.sh").write_text(text)
+    assert directives(["s.sh"], str(tmp_path)) == said
 
 
 @pytest.mark.parametrize("command", [["python", "train.py"], ["bash", "-c", "true"], [], None, ["nowhere.sh"]])

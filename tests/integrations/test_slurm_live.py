@@ -124,6 +124,30 @@ def test_srun_starts_tasks_and_submits_where_there_is_no_job(shell: Shell) -> No
     assert said.code == 4
 
 
+def test_srun_parts_what_tasks_write(shell: Shell, tmp_path: Path) -> None:
+    """Within a job and without one: by number of the task, and errors from the rest."""
+    both = ["sh", "-c", "cat; echo out of $SLURM_PROCID; echo err of $SLURM_PROCID >&2"]
+    (tmp_path / "given").write_text("given ")
+    said = shell("srun", "-n2", "-i", "given", "--output=o-%t", "--error=e-%t", *both)
+    assert (said.code, said.out) == (0, ""), said
+    assert [(tmp_path / f"o-{rank}").read_text() for rank in (0, 1)] == ["given out of 0\n", "given out of 1\n"]
+    assert [(tmp_path / f"e-{rank}").read_text() for rank in (0, 1)] == ["err of 0\n", "err of 1\n"]
+    said = shell("srun", "--label", "--error", "alone", *both)
+    assert (said.code, said.out, (tmp_path / "alone").read_text()) == (0, "0: out of 0\n", "err of 0\n")
+    (tmp_path / "job.sh").write_text(
+        "#!/bin/sh\n#SBATCH --array=7 -o b-%A_%a\nsrun --unbuffered --output %A_%a_%t.out --error %A_%a_%t.err "
+        "sh -c 'echo step; echo bad >&2'\nsrun -o none echo unheard\n"
+    )
+    said = shell("sbatch", "--parsable", "--wait", "job.sh")
+    array = said.out.strip()
+    assert said.code == 0, said
+    told = [(tmp_path / f"{array}_7_0.{kind}").read_text() for kind in ("out", "err")]
+    assert (told, (tmp_path / f"b-{array}_7").read_text()) == (["step\n", "bad\n"], "")
+    assert shell("srun", "--open-mode=often", "true").err == (
+        "srun: error: --open-mode must be append or truncate, got 'often'\n"
+    )
+
+
 def test_machines_are_told(shell: Shell) -> None:
     said = shell("sinfo", "-h", "-o", "%P %D %N %G")
     assert said.out == "default* 1 here gpu:cpu:2\n"

@@ -31,7 +31,7 @@ SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 OURS: Final[Mapping[str, JobField]] = {name: field for field in JOB_FIELDS for name in field.slurm}
 """Slurm's options that have a counterpart here."""
 
-_DIRECTIVE: Final = re.compile(r"#SBATCH\s+(?P<words>.*)")
+_DIRECTIVE: Final = re.compile(r"#(?P<mark>SBATCH|COLANE)\s+(?P<words>-.*)")
 _GPUS: Final = re.compile(r"(?:gpu:)?(?:[A-Za-z][^:]*:)?(?P<count>[0-9]+)(?:\(.*\))?")
 
 
@@ -86,17 +86,30 @@ def _interpreter(suffix: str) -> list[str]:
 
 
 def directives(command: object, workdir: str) -> str | None:
-    """Return what to say of the `#SBATCH` lines of the script that a command runs; None where it has none."""
+    """Return what to say of the `#SBATCH` and `#COLANE` lines of the script that a command runs; None without any."""
     words = [str(word) for word in command] if isinstance(command, list) else []
     script = _script(words)
     if script is None:
         return None
-    lines = [match["words"] for line in _head(Path(workdir) / script).splitlines() if (match := _DIRECTIVE.match(line))]
-    if not lines:
-        return None
-    given = " ".join(filter(None, map(_translated, lines)))
+    marks, options, late, is_head = set[str](), list[str](), list[str](), True
+    for number, line in enumerate(_head(Path(workdir) / script).splitlines(), 1):
+        match = _DIRECTIVE.match(line)
+        if match is None:
+            is_head = is_head and (not line.strip() or line.lstrip().startswith("#"))
+        elif is_head:
+            marks.add(f"#{match['mark']}")
+            options.append(_translated(match["words"]) if match["mark"] == "SBATCH" else _bare(match["words"]))
+        else:
+            late.append(str(number))
+    ignored = f"lines behind the first command of {script} are not read by Slurm either: {', '.join(late)}"
+    if not marks:
+        return ignored if late else None
+    given = " ".join(filter(None, options))
     advice = f"what of it Colane knows, as options: colane submit {given} {script}" if given else "give options instead"
-    return f"{script} has #SBATCH lines, which Colane does not read; {advice}"
+    if marks == {"#COLANE"}:
+        advice = f"sbatch does (colane shims); as options: colane submit {given} {script}"
+    told = f"{script} has {' and '.join(sorted(marks))} lines, which colane submit does not read; {advice}"
+    return f"{told}; {ignored}" if late else told
 
 
 def category(command: object, workdir: object, model_name: object) -> Category:
@@ -120,6 +133,14 @@ def _script(words: Sequence[str]) -> str | None:
         return None
     rest = words[1:] if words[0].rpartition("/")[2] in SHELLS else words
     return next((word for word in rest if not word.startswith("-")), None)
+
+
+def _bare(line: str) -> str:
+    """Return the options of a `#COLANE` line without what is said behind them."""
+    try:
+        return shlex.join(shlex.split(line, comments=True))
+    except ValueError:
+        return line
 
 
 def _translated(line: str) -> str:

@@ -116,18 +116,27 @@ def check_partition(scheduler: Client, options: SlurmOptions) -> None:
             raise SlurmError(f"{options.place('partition')} must be a pool of machines here: {there}; got {named!r}")
 
 
-def files(options: SlurmOptions, default: str = "") -> BatchFiles:
-    """Return where a job writes and reads.
+def open_mode(options: SlurmOptions) -> str:
+    """Return whether files that are there are added to or begun anew.
 
     Raises:
         SlurmError: `--open-mode` is neither of its two words.
     """
-    usual = "slurm-%A_%a.out" if options.get("array") else "slurm-%j.out"
     mode = options.get("open-mode") or "truncate"
     if mode not in {"append", "truncate"}:
         raise SlurmError(f"{options.place('open-mode')} must be append or truncate, got {mode!r}")
+    return mode
+
+
+def files(options: SlurmOptions) -> BatchFiles:
+    """Return where a job writes and reads.
+
+    Raises:
+        SlurmError: As `open_mode`.
+    """
+    usual, mode = "slurm-%A_%a.out" if options.get("array") else "slurm-%j.out", open_mode(options)
     here = Path.cwd() / Path(options.get("chdir") or ".").expanduser()
-    out, err, put_in = options.get("output") or default or usual, options.get("error"), options.get("input")
+    out, err, put_in = options.get("output") or usual, options.get("error"), options.get("input")
     return BatchFiles(str(here / out), str(here / err) if err else "", mode, str(here / put_in) if put_in else "")
 
 

@@ -20,11 +20,12 @@ from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
 from colane.integrations.slurm.options import SlurmOptions, parse
 from colane.integrations.slurm.request import build, job_name, tasks_of
-from colane.integrations.slurm.sbatch import check_partition, files, hand_in, tell
+from colane.integrations.slurm.sbatch import check_partition, hand_in, open_mode, tell
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 """Signals that go to the tasks."""
 
+OF_STEP: Final = ("output", "error", "input", "open-mode")
 FIXED: Final = frozenset({"/dev/null", "none"})
 _PLACE: Final = re.compile(r"%(?P<width>[0-9]*)(?P<letter>[A-Za-z%])")
 NOT_FOUND: Final = 127
@@ -49,9 +50,8 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
     name = Path(options.rest[0]).name
     text = "#!/bin/sh\nexec srun " + shlex.join([*_of_step(options), *options.rest]) + "\n"
     request = build(options, job_name(options, name), None)
-    asked = files(options, default="-")
-    to = BatchFiles() if options.get("output") is None else asked
-    request["command"] = command(shims, to, "/bin/sh", text, ())
+    open_mode(options)
+    request["command"] = command(shims, BatchFiles(), "/bin/sh", text, ())
     tell((), options, "srun")
     from colane.integrations.slurm.following import copy_log, exit_code, until_ended  # noqa: PLC0415 - of this way alone
 
@@ -68,8 +68,9 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
 
 
 def _of_step(options: SlurmOptions) -> list[str]:
-    """The options that are of the step: how many tasks, and how their output is marked."""
+    """The options that are of the step: how many tasks, where they write and read, and how their output is marked."""
     kept = [f"--ntasks={tasks_of(options, 0)}"] if options.get("ntasks") or options.get("ntasks-per-node") else []
+    kept += [f"--{name}={value}" for name in OF_STEP if (value := options.get(name)) is not None]
     return [*kept, *(["--label"] if options.get("label") is not None else []), "--"]
 
 
@@ -90,19 +91,15 @@ def _step(options: SlurmOptions) -> int:
             try:
                 task = subprocess.Popen(
                     options.rest, env=env, cwd=workdir, stdin=_input(options, rank, opened),
-                    stdout=subprocess.PIPE if outputs is None else outputs[0],
-                    stderr=subprocess.PIPE if outputs is None else outputs[1],
+                    stdout=outputs[0], stderr=outputs[1],
                 )  # fmt: skip
             except OSError as error:
                 _end(tasks)
                 contact.note("srun", f"error: {options.rest[0]}: {error.strerror}")
                 return NOT_FOUND
             tasks.append(task)
-            if outputs is None:
-                labelled += [
-                    _labelled(task.stdout, sys.stdout.buffer, rank),
-                    _labelled(task.stderr, sys.stderr.buffer, rank),
-                ]
+            pairs = ((task.stdout, sys.stdout.buffer), (task.stderr, sys.stderr.buffer))
+            labelled += [_labelled(source, to, rank) for source, to in pairs if source is not None]
         codes = _awaited(tasks, options.get("kill-on-bad-exit"))
         for thread in labelled:
             thread.join()
@@ -128,18 +125,17 @@ def _told(options: SlurmOptions, number: int, rank: int) -> dict[str, str]:
     return {**env, **{name: str(value) for name, value in own.items()}}
 
 
-def _outputs(options: SlurmOptions, env: Mapping[str, str], opened: ExitStack) -> tuple[Any, Any] | None:
-    """Return where a task writes; None where its lines are marked with its number first."""
+def _outputs(options: SlurmOptions, env: Mapping[str, str], opened: ExitStack) -> tuple[Any, Any]:
+    """Return where a task writes: files, pipes whose lines are marked with its number, or where this program does."""
     out, err = options.get("output"), options.get("error")
-    if options.get("label") is not None and out is None:
-        return None
-    first = None if out is None else opened.enter_context(_opened(out, options, env))
-    if err is not None:
-        return first, opened.enter_context(_opened(err, options, env))
-    return first, first
+    unnamed = None if options.get("label") is None else subprocess.PIPE
+    first = unnamed if out is None else opened.enter_context(_opened(out, options, env))
+    return first, first if err is None else opened.enter_context(_opened(err, options, env))
 
 
 def _opened(pattern: str, options: SlurmOptions, env: Mapping[str, str]) -> IO[bytes]:
+    if pattern in FIXED:
+        return Path(os.devnull).open("ab")
     path = Path(options.get("chdir") or ".") / placed(pattern, env)
     is_more = options.get("open-mode") == "append" or int(env.get("SLURM_RESTART_COUNT", "0")) > 0
     try:
@@ -216,9 +212,9 @@ def _awaited(tasks: Sequence[subprocess.Popen[bytes]], kill: str | None) -> list
     return codes
 
 
-def _labelled(source: IO[bytes] | None, to: IO[bytes], rank: int) -> threading.Thread:
+def _labelled(source: IO[bytes], to: IO[bytes], rank: int) -> threading.Thread:
     def copy() -> None:
-        for line in source or ():
+        for line in source:
             to.write(f"{rank}: ".encode() + line)
             to.flush()
 
