@@ -58,6 +58,31 @@ GAVEL = (
     "LM (batch size 10)\tpython3 main.py --cuda\tlanguage_modeling\t--steps\t1\t900\t2\t1\t-1.000000\t131\n"
 )
 
+GAVEL_SEVEN = (
+    "ResNet-50 (batch size 64)\tcd /w && python3 main.py -b 64\t--num_minibatches\t1\t5061\t0.000000\t4\n"
+    "A3C\tcd /w && python3 main.py\t--max-steps\t0\t17420\t352.500000\t1\n"
+)
+GAVEL_SIX = (
+    "ResNet-50\tcd /w && python3 main.py -b 64\t--num_minibatches\t5061\t0\t2\n"
+    "A3C\tcd /w && python3 main.py\t--max-steps\t17420\t352\t1\n"
+    "A3C\tcd /w && python3 main.py\t--max-steps\t0\t360\t1\n"
+)
+SHOCKWAVE = (
+    "LM (batch size 10)\tpython3 main.py --cuda\tlanguage_modeling\t--steps\t1\t13458\t1\tgns\t1\t-1.000000\t141\t0\n"
+    "ResNet-18 (batch size 32)\tpython3 main.py\tcifar10\t--num_steps\t1\t14345\t2\tstatic\t1\t-1.000000\t333\t55\n"
+)
+
+MURI = """job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,resource_time_0,\
+resource_time_1,resource_time_2,priority
+0,8,0,1095,gpt2,4,478000,91000,437,0.6,419,49,0
+1,16,15340,146,vgg16,16,28100,28000,214,82,75,66,1
+"""
+TIRESIAS = """job_id,num_gpu,submit_time,iterations,model_name,duration,interval
+0,1,0,606,vgg19,164,30
+1,8,30,133,vgg11,147,23
+"""
+SYNERGY = "0,alexnet,.123,3349,4\n1,gnmt,.286,26435,1\n"
+
 SALUS = "job_id,model_name,iterations,submit_time,duration\n0,seq2seq_small,10,1,2\n1,vgg11_25,20,3,4\n"
 
 TOPOLOGY = json.dumps(
@@ -74,8 +99,18 @@ FILES = {
     "alibaba-2023": OPENB,
     "helios": HELIOS,
     "gavel": GAVEL,
+    "shockwave": SHOCKWAVE,
+    "muri": MURI,
+    "tiresias": TIRESIAS,
+    "synergy": SYNERGY,
     "salus": SALUS,
     "topology": TOPOLOGY,
     "pollux": POLLUX,
 }
 """By the name of the format."""
+
+VARIANTS = {
+    "gavel, seven columns": GAVEL_SEVEN,
+    "gavel, six columns": GAVEL_SIX,
+}
+"""Other layouts of these formats, by the name of the format and what is other."""

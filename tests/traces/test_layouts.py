@@ -17,14 +17,19 @@ from colane.traces.check import check_trace
 from colane.traces.errors import TraceError
 from colane.traces.read import CUT, FORMATS, read
 from colane.traces.workload import TraceJob, Workload
-from tests.traces.formats import FILES, HELIOS, SALUS
+from tests.traces.formats import FILES, HELIOS, SALUS, VARIANTS
 
 File = Callable[..., Path]
-TABLES = [name for name, text in FILES.items() if text[0] not in "[{"]
-DOCUMENTS = [name for name in FILES if name not in TABLES]
-BARE = {"alibaba-2020", "gavel"}
+TEXTS = FILES | VARIANTS
+TABLES = [name for name, text in TEXTS.items() if text[0] not in "[{"]
+DOCUMENTS = [name for name in TEXTS if name not in TABLES]
+BARE = {"alibaba-2020", "synergy", "shockwave", *(name for name in TEXTS if name.startswith("gavel"))}
 """Without a header."""
 CUTS = 60
+
+
+def form_of(name: str) -> str:
+    return name.partition(",")[0]
 
 
 def rows(text: str) -> tuple[str, list[list[str]]]:
@@ -56,34 +61,34 @@ def refused(path: Path) -> TraceError:
     return error
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_file_is_of_one_format_alone(name: str) -> None:
-    assert [form.name for form in FORMATS.values() if form.layout(FILES[name]) is not None] == [name]
+    assert [form.name for form in FORMATS.values() if form.layout(TEXTS[name]) is not None] == [form_of(name)]
 
 
 def without(name: str) -> Iterator[tuple[str, str]]:
     """Each column with the file that lacks it."""
-    delimiter, cells = rows(FILES[name])
+    delimiter, cells = rows(TEXTS[name])
     for at, column in enumerate(cells[0]):
         yield column, table(delimiter, [row[:at] + row[at + 1 :] for row in cells])
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_missing_column_is_named_and_never_read_over(file: File, name: str) -> None:
-    whole = said(read(file(FILES[name])))
+    whole = said(read(file(TEXTS[name])))
     for column, text in without(name):
         cut = outcome(file(text))
         if isinstance(cut, TraceError):
             assert cut.line == 1
             assert name in BARE or cut.column == column
         else:
-            assert cut.format == name
+            assert cut.format == form_of(name)
             assert name == "colane" or said(cut) == whole
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_doubled_column_is_refused(file: File, name: str) -> None:
-    delimiter, cells = rows(FILES[name])
+    delimiter, cells = rows(TEXTS[name])
     for at, column in enumerate(cells[0]):
         error = refused(file(table(delimiter, [[*row[: at + 1], row[at], *row[at + 1 :]] for row in cells])))
         assert name in BARE or column in str(error)
@@ -91,7 +96,7 @@ def test_a_doubled_column_is_refused(file: File, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in BARE])
 def test_a_renamed_column_is_named_with_what_stands_there(file: File, name: str) -> None:
-    delimiter, cells = rows(FILES[name])
+    delimiter, cells = rows(TEXTS[name])
     for at, column in enumerate(cells[0]):
         header = [*cells[0][:at], f"{column}_ms", *cells[0][at + 1 :]]
         if column.startswith("label:"):
@@ -103,7 +108,7 @@ def test_a_renamed_column_is_named_with_what_stands_there(file: File, name: str)
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_missing_or_renamed_key_is_named(file: File, name: str) -> None:
-    document = json.loads(FILES[name])
+    document = json.loads(TEXTS[name])
     jobs = document if isinstance(document, list) else list(document.values())
     for key in list(jobs[0]):
         kept = [job.pop(key) for job in jobs]
@@ -115,9 +120,9 @@ def test_a_missing_or_renamed_key_is_named(file: File, name: str) -> None:
             job[key] = job.pop(f"{key}_ms")
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_file_cut_anywhere_is_refused_or_said_to_be(file: File, name: str) -> None:
-    text = FILES[name]
+    text = TEXTS[name]
     whole = {job.spec.name: job for job in said(read(file(text), keep_cpu_only=True))}
     chosen = random.Random(0).sample(range(1, len(text)), min(CUTS, len(text) - 1))
     for at in [*chosen, len(text) - 1]:
@@ -125,7 +130,7 @@ def test_a_file_cut_anywhere_is_refused_or_said_to_be(file: File, name: str) -> 
         if isinstance(cut, TraceError):
             assert len(str(cut).splitlines()) == 1
             continue
-        assert cut.format == name
+        assert cut.format == form_of(name)
         if CUT not in cut.notes:
             assert text[at - 1] == "\n"
             for job in said(cut):  # dates count from the first
@@ -153,3 +158,47 @@ def test_a_format_that_is_named_takes_a_file_with_more_columns_and_tells_them(fi
 
 def test_a_table_without_a_header_and_of_no_known_width_is_counted(file: File) -> None:
     assert "it has no header, and 4 columns; known formats: colane (" in str(refused(file("1,2,3,4\n")))
+
+
+def test_milliseconds_are_told_from_seconds(file: File) -> None:
+    """Muri's times are milliseconds, Tiresias' seconds; both were once read as Salus' seconds, on one GPU each."""
+    muri, tiresias = read(file(FILES["muri"])), read(file(FILES["tiresias"]))
+    assert [(job.submit_s, job.duration_s, job.spec.gpus) for job in muri.jobs] == [(0, 478, 8), (15.34, 28.1, 16)]
+    assert [(job.submit_s, job.duration_s, job.spec.gpus) for job in tiresias.jobs] == [(0, 164, 1), (30, 147, 8)]
+    assert muri.unused == ("interval", "resource_time_0", "resource_time_1", "resource_time_2", "priority")
+    in_seconds = FILES["muri"].replace(",28100,", ",28.1,")
+    with pytest.raises(TraceError, match=r":3: column 'duration': 0\.0281 s for iterations of 31\.244 s in all"):
+        read(file(in_seconds))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "gpus", "submit_s", "duration_s"),
+    [
+        ("gavel", [25832, 900], [1, 2], [129, 131], None),
+        ("gavel, seven columns", [5061, 17420], [4, 1], [0, 352.5], None),
+        ("gavel, six columns", [5061, 17420], [2, 1], [0, 352], None),
+        ("shockwave", [13458, 14345], [1, 2], [0, 55], [141, 333]),
+        ("synergy", [3349, 26435], [4, 1], [0.123, 0.286], None),
+    ],
+)
+def test_files_without_a_header_are_read_by_place(
+    file: File, name: str, steps: list[int], gpus: list[int], submit_s: list[float], duration_s: list[float] | None
+) -> None:
+    jobs = read(file(TEXTS[name])).jobs
+    assert [job.steps for job in jobs] == steps
+    assert [job.spec.gpus for job in jobs] == gpus
+    assert [job.submit_s for job in jobs] == submit_s
+    assert [job.duration_s for job in jobs if job.duration_s is not None] == (duration_s or [])
+
+
+def test_what_is_not_played_of_gavel_and_shockwave_is_told(file: File) -> None:
+    shockwave = read(file(FILES["shockwave"]))
+    assert [job.spec.labels.get("mode") for job in shockwave.jobs] == ["gns", None]
+    assert shockwave.said[0].startswith("1 job of a mode that changes the batch as it runs, which is not played")
+    assert "1 job of no step left out" in read(file(VARIANTS["gavel, six columns"])).said
+
+
+def test_a_missing_column_of_steps_is_seen_by_its_values(file: File) -> None:
+    """Without it, seven columns are six, with the flag of the data in the place of the steps."""
+    without_steps = dict(without("gavel, seven columns"))["5061"]
+    assert "is 0 or 1 for every job: is a column missing?" in str(refused(file(without_steps)))

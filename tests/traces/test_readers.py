@@ -223,7 +223,7 @@ def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("gavel", "A3C\tp\trl\tx\t0\tmany\t1\t1\t-1\t0\n", "column 'total_steps': expected a number"),
+        ("gavel", "A3C\tp\trl\t--x\t0\tmany\t1\t1\t-1\t0\n", "column 'total_steps': expected a number"),
         ("salus", SALUS_HEADER + "0,a_1,0,1,2\n", "'iterations': must be at least 1"),
         ("salus", "job_id,model,iterations,submit_time,duration\n0,a_1,1,1,2\n", "no column 'model_name'"),
         ("topology", '{"0": {"id": 0, "arrival": "NaN"}}', "column 'arrival': expected a finite number"),

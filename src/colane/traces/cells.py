@@ -38,6 +38,11 @@ def seconds(text: str) -> float:
     return value
 
 
+def milliseconds(text: str) -> float:
+    """A finite number of milliseconds, not negative, as seconds."""
+    return seconds(text) / 1000
+
+
 def count(text: str) -> int:
     """A whole number, not negative; `2.0` counts as 2."""
     try:
@@ -89,6 +94,26 @@ def stamp(text: str) -> float:
         return (datetime.fromisoformat(text) - EPOCH).total_seconds()
     except (ValueError, TypeError):
         raise ValueError(f"expected a date and time like 2017-10-09 07:01:55, got {text!r}") from None
+
+
+def zoned_stamp(text: str) -> float:
+    """A date and time with its offset from UTC, as seconds since 1970-01-01 00:00 UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"expected a date and time with its offset like 2023-03-01 00:18:22+08:00, got {text!r}")
+    return moment.timestamp()
+
+
+def name(text: str) -> str:
+    """Text that is not empty and no number."""
+    try:
+        float(text)
+    except ValueError:
+        return word(text)
+    raise ValueError(f"expected a name, got {text!r}")
 
 
 def word(text: str) -> str:

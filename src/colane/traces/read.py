@@ -8,14 +8,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.traces.errors import TraceError, did_you_mean
-from colane.traces.layout import Document, FileLayout, Misfit, first_row, is_header
-from colane.traces.readers import colane_csv, gavel, helios, openb, pai, philly, pollux, salus, topo
+from colane.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
+from colane.traces.readers import (
+    colane_csv,
+    gavel,
+    helios,
+    muri,
+    openb,
+    pai,
+    philly,
+    pollux,
+    salus,
+    synergy,
+    tiresias,
+    topo,
+)
 from colane.traces.readers.assemble import Options
 from colane.traces.sheet import read_text
 from colane.traces.workload import Note, Workload, collector_held
-
-HEAD_CHARS = 1 << 16
-"""A format is told from this much of a file."""
 
 
 class Format(NamedTuple):
@@ -53,6 +63,10 @@ FORMATS = {
         Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.LAYOUTS, openb.read),
         Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read),
         Format(gavel.NAME, "Gavel, tab separated", gavel.LAYOUTS, gavel.read),
+        Format(gavel.SHOCKWAVE_NAME, "Shockwave, tab separated", gavel.SHOCKWAVE_LAYOUTS, gavel.read_shockwave),
+        Format(muri.NAME, "Muri, job list", muri.LAYOUTS, muri.read),
+        Format(tiresias.NAME, "Tiresias, job list", tiresias.LAYOUTS, tiresias.read),
+        Format(synergy.NAME, "Synergy, deploy trace", synergy.LAYOUTS, synergy.read),
         Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
         Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
         Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
