@@ -53,6 +53,18 @@ HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time
 13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
 """
 
+ACME = """job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time
+577,u59,1,8,128,Other,FAILED,2023-03-01 00:18:22+08:00,2023-03-01 00:18:54+08:00,2023-03-01 00:20:51+08:00,117,32,936.0
+578,u60,2,16,256,Pretrain,COMPLETED,2023-03-01 00:23:58+08:00,2023-03-01 00:24:11+08:00,\
+2023-03-01 01:09:04+08:00,2693,13,43088.0
+"""
+KALOS = """job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,\
+end_time,fail_time,stop_time,duration,queue,gpu_time
+dlct,uf7,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,\
+2023-05-17 11:01:16+00:00,2023-05-17 11:01:16+00:00,,18,10.0,1152.0
+dlcu,uf7,1,8,96,1000,100.0,Other,CANCELLED,2023-05-17 11:28:42+00:00,,,,2023-05-17 11:30:04+00:00,82,12.0,656.0
+"""
+
 GAVEL = (
     "A3C\tpython3 main.py --workers 4\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n"
     "LM (batch size 10)\tpython3 main.py --cuda\tlanguage_modeling\t--steps\t1\t900\t2\t1\t-1.000000\t131\n"
@@ -98,6 +110,7 @@ FILES = {
     "alibaba-2020": TASKS,
     "alibaba-2023": OPENB,
     "helios": HELIOS,
+    "acme": ACME,
     "gavel": GAVEL,
     "shockwave": SHOCKWAVE,
     "muri": MURI,
@@ -110,6 +123,7 @@ FILES = {
 """By the name of the format."""
 
 VARIANTS = {
+    "acme, kalos": KALOS,
     "gavel, seven columns": GAVEL_SEVEN,
     "gavel, six columns": GAVEL_SIX,
 }

@@ -17,7 +17,7 @@ from colane.traces.errors import TraceError
 from colane.traces.read import FORMATS, read, sample
 from colane.traces.readers import colane_csv
 from colane.traces.workload import Workload
-from tests.traces.formats import FILES, HELIOS, OPENB, OWN, PHILLY, TASKS, attempt
+from tests.traces.formats import FILES, HELIOS, OPENB, OWN, PHILLY, TASKS, VARIANTS, attempt, philly_job
 
 File = Callable[..., Path]
 
@@ -78,6 +78,80 @@ def test_helios(file: File) -> None:
     assert (second.spec.labels, second.spec.pool, second.outcome, second.line) == ({"nodes": "2"}, "vcB", "FAILED", 2)
     assert notes(workload) == ["1 CPU-only job left out (--cpu-jobs keeps them)"]
     assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
+
+
+HELIOS_HEADER = HELIOS.partition("\n")[0] + "\n"
+HELIOS_ODD = (
+    HELIOS_HEADER
+    + """1,u1,vcA,1,1,1,RUNNING,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0
+2,u1,vcA,1,4,1,SUSPENDED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0
+3,u1,vcA,1,4,1,RUNNING,2020-06-09 18:41:27,2020-06-09 18:41:27,None,-5,0
+4,u1,vcA,8,1,1,CANCELLED,2020-06-09 18:41:28,,,0,0
+6,u1,vcA,2,2,1,COMPLETED,2020-06-09 18:51:28,2020-06-09 18:52:28,2020-06-09 18:53:28,999,60
+7,u1,vcA,2,2,1,COMPLETED,2020-06-09 18:51:28,2020-06-09 18:50:28,2020-06-09 18:53:28,180,-60
+"""
+)
+
+
+def test_helios_rows_that_contradict_themselves_are_told(file: File) -> None:
+    workload = read(file(HELIOS_ODD))
+    assert [(job.spec.name, job.duration_s) for job in workload.jobs] == [("6", 60), ("7", 180)]
+    assert notes(workload) == [
+        "3 jobs not ended when the log was taken, left out (the first in line 2)",
+        "1 job never started, left out (the first in line 5)",
+        "1 job whose duration is not end - start, which is taken (the first in line 6)",
+        "1 job started before submitted, taken as submitted (the first in line 7)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,,60,0",
+            "'end_time': is empty, though the job is COMPLETED",
+        ),
+        ("FAILED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:40:01,60,0", "'end_time': ends 60 s before it"),
+        ("FAILED,2020-06-09 18:41:01,2020-06-09 18:41:01,soon,60,0", "'end_time': expected a date and time"),
+    ],
+)
+def test_a_helios_row_that_cannot_be_is_named_or_skipped(file: File, row: str, message: str) -> None:
+    path = file(HELIOS + f"14,ua,vcB,1,1,1,{row}\n")
+    with pytest.raises(TraceError, match=f":5: column {message}"):
+        read(path)
+    assert len(read(path, skip_bad_rows=True).jobs) == 2
+
+
+def test_acme_counts_from_utc_and_its_durations_from_the_start(file: File) -> None:
+    seren, kalos = read(file(FILES["acme"])), read(file(VARIANTS["acme, kalos"]))
+    assert [(job.submit_s, job.duration_s, job.spec.gpus) for job in seren.jobs] == [(0, 117, 8), (336, 2693, 16)]
+    assert seren.jobs[1].spec.labels == {"type": "Pretrain", "nodes": "2"}
+    assert seren.origin_s == 1677601102  # 2023-02-28 16:18:22 UTC
+    assert seren.unused == ("queue", "gpu_time")
+    assert [job.duration_s for job in kalos.jobs] == [8]
+    assert notes(kalos) == [
+        "1 job never started, left out (the first in line 3)",
+        "1 job whose duration is not end - start, which is taken (the first in line 2)",
+    ]
+    bare = FILES["acme"].replace("+08:00", "")
+    with pytest.raises(TraceError, match=":2: column 'submit_time': expected a date and time with its offset"):
+        read(file(bare))
+
+
+def test_a_philly_attempt_without_servers_does_not_make_a_job_cpu_only(file: File) -> None:
+    first, second = attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00"), PHILLY[0]["attempts"][1]
+    workload = read(file(json.dumps([philly_job("x", "2017-10-07 01:11:39", first, second)])))
+    assert [(job.spec.gpus, job.duration_s) for job in workload.jobs] == [(16, 3660)]
+
+
+def test_openb_types_are_required_where_one_is_named_and_told_where_several_are(file: File) -> None:
+    row = OPENB.splitlines()[1]
+    several = row.replace("p,", "q,").replace("460,,", "460,V100M16|V100M32,")
+    workload = read(file(OPENB.replace("460,,", "460,T4,") + several + "\n"))
+    assert [(job.spec.gpu_type, job.spec.labels.get("gpu_types")) for job in workload.jobs] == [
+        ("T4", None), (None, "V100M16|V100M32"),
+    ]  # fmt: skip
+    assert "1 pod that may have one of several GPU types (label gpu_types), which is not enforced" in notes(workload)
 
 
 JOBS = """j1,i1,alice,Terminated,100.0,210.0

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
 from colane.traces.readers import (
+    acme,
     colane_csv,
     gavel,
     helios,
@@ -62,6 +63,7 @@ FORMATS = {
         Format(pai.NAME, "Alibaba PAI 2020, pai_task_table and pai_job_table", pai.LAYOUTS, pai.read),
         Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.LAYOUTS, openb.read),
         Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read),
+        Format(acme.NAME, "Shanghai AI Laboratory's Acme, trace_seren.csv or trace_kalos.csv", acme.LAYOUTS, acme.read),
         Format(gavel.NAME, "Gavel, tab separated", gavel.LAYOUTS, gavel.read),
         Format(gavel.SHOCKWAVE_NAME, "Shockwave, tab separated", gavel.SHOCKWAVE_LAYOUTS, gavel.read_shockwave),
         Format(muri.NAME, "Muri, job list", muri.LAYOUTS, muri.read),

@@ -1,13 +1,19 @@
-"""SenseTime's Helios trace, `cluster_log.csv` (Hu et al., SC 2021), CC-BY-4.0. Virtual clusters become pools."""
+"""SenseTime's Helios trace, `cluster_log.csv` of each of its four clusters (Hu et al., SC 2021), CC-BY-4.0.
+
+Published at github.com/S-Lab-System-Group/HeliosData. Moments are local times without a zone, durations are seconds.
+Virtual clusters become pools.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
 from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
+from colane.traces.readers.recorded import moments, run_times
 from colane.traces.sheet import read_sheet
 from colane.traces.workload import TraceJob, Workload
 
@@ -17,14 +23,19 @@ FAMILY = "helios"
 
 LAYOUTS = (
     Header(
-        read=("job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "duration"),
-        unread=("start_time", "end_time", "queue"),
+        read=(
+            "job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "start_time", "end_time",
+            "duration",
+        ),
+        unread=("queue",),
     ),
-)
+)  # fmt: skip
 
 
 def read(path: Path, text: str, options: Options) -> Workload:
-    """Read `cluster_log.csv`: duration is end - start as recorded; jobs of several nodes carry the label `nodes`.
+    """Read `cluster_log.csv`: duration is end - start; jobs of several nodes carry the label `nodes`.
+
+    Jobs that were running or suspended when the log was taken, and those that never started, are left out and counted.
 
     Raises:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
@@ -34,8 +45,8 @@ def read(path: Path, text: str, options: Options) -> Workload:
     sheet.unique(names, "job_id")
     users, pools = sheet.column("user", cells.word), sheet.column("vc", cells.word)
     gpus, cores = sheet.column("gpu_num", cells.count), sheet.column("cpu_num", cells.count)
-    nodes, states = sheet.column("node_num", cells.count), sheet.column("state", cells.word)
-    submit_s, duration_s = sheet.column("submit_time", cells.stamp), sheet.column("duration", cells.seconds)
+    nodes, log = sheet.column("node_num", cells.count), moments(sheet, cells.stamp)
+    duration_s, notes = run_times(sheet, log)
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         spec = JobSpec(
@@ -43,7 +54,10 @@ def read(path: Path, text: str, options: Options) -> Workload:
             labels={"nodes": str(nodes[row])} if nodes[row] > 1 else {},
         )  # fmt: skip
         return TraceJob(
-            id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], outcome=states[row], line=sheet.lines[row]
-        )
+            id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], outcome=log.states[row],
+            line=sheet.lines[row],
+        )  # fmt: skip
 
-    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, dated=True)
+    columns = Columns(names, log.submit_s, gpus)
+    workload = assemble(sheet, NAME, columns, make, options, dated=True, rows=duration_s)
+    return replace(workload, notes=workload.notes + notes)

@@ -20,6 +20,8 @@ FAMILY = "openb"
 """The trace does not say what a pod runs."""
 
 MILLI = 1000
+SEVERAL = "|"
+"""Between the GPU types a pod may have."""
 
 LAYOUTS = (
     Header(
@@ -33,6 +35,8 @@ LAYOUTS = (
 
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read a pod list: duration is deletion - scheduling; pods never scheduled are left out and counted.
+
+    A `gpu_spec` of one type is the type the job needs; one of several cannot be said of a job, and is counted.
 
     Raises:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
@@ -54,7 +58,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
     ran = [row for row in good if duration_s[row] is not None]
     workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
     parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
+    several = sum("gpu_types" in job.spec.labels for job in workload.jobs)
     notes = (
+        Note(several, "pod", "that may have one of several GPU types (label gpu_types), which is not enforced"),
         Note(len(good) - len(ran), "pod", "never scheduled, left out"),
         Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
     )
@@ -70,15 +76,21 @@ def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
     return [
         JobSpec(
             name=names[row], family=FAMILY, gpus=gpus[row], cores=-(-cpu_milli[row] // MILLI),
-            host_memory_bytes=memory_mib[row] * MIB, labels={"qos": qos[row]} | _types(types[row]),
+            host_memory_bytes=memory_mib[row] * MIB, gpu_type=_type(types[row]),
+            labels={"qos": qos[row]} | _types(types[row]),
         ) if row in good else JobSpec(name="", family="")
         for row in range(len(sheet))
     ]  # fmt: skip
 
 
+def _type(spec: str) -> str | None:
+    """The GPU type a pod needs, where it names one."""
+    return spec if spec and SEVERAL not in spec else None
+
+
 def _types(spec: str) -> dict[str, str]:
-    """GPU types a pod allows, separated by `|`; a spec of ours holds one type, so they are kept as a label."""
-    return {"gpu_types": spec} if spec else {}
+    """GPU types a pod may have, where there are several: a job of ours has one, so they are kept as a label."""
+    return {"gpu_types": spec} if SEVERAL in spec else {}
 
 
 def _ratios(sheet: Sheet) -> list[float]:

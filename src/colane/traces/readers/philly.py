@@ -57,7 +57,7 @@ def read_csv(path: Path, text: str, options: Options) -> Workload:
 
 
 def read_json(path: Path, text: str, options: Options) -> Workload:
-    """Read `cluster_job_log`: GPUs of the first attempt, run time summed over attempts with both times.
+    """Read `cluster_job_log`: GPUs of the first attempt that lists any, run time over attempts with both times.
 
     Jobs without such an attempt, or still running when the trace was taken, have no run time: left out and counted.
 
@@ -108,12 +108,15 @@ def _cells(path: Path, line: int, entry: Mapping[str, Any]) -> list[str] | None:
 
 
 def _run_time(attempts: list[dict[str, Any]]) -> tuple[int, float] | None:
-    """GPUs of the first attempt and seconds over all whole attempts; None when the last one has no end."""
+    """GPUs of the first attempt that lists any, and seconds over all whole attempts; None when the last has no end.
+
+    An attempt may list no servers though it ran, so that one without them says nothing of what the job asks for.
+    """
     whole = [a for a in attempts if _has(a, "start_time") and _has(a, "end_time")]
     if not whole or not _has(attempts[-1], "end_time"):
         return None
-    gpus = sum(len(server["gpus"]) for server in attempts[0]["detail"])
-    return gpus, sum(cells.stamp(a["end_time"]) - cells.stamp(a["start_time"]) for a in whole)
+    asked = (sum(len(server["gpus"]) for server in attempt["detail"]) for attempt in attempts)
+    return next(filter(None, asked), 0), sum(cells.stamp(a["end_time"]) - cells.stamp(a["start_time"]) for a in whole)
 
 
 def _has(attempt: Mapping[str, Any], key: str) -> bool:
