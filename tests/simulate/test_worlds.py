@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 
 import pytest
 
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory
+from colane.scheduling.registry import create
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.factors import (
@@ -21,6 +22,7 @@ from colane.simulate.factors import (
     slowdown_of_several,
 )
 from colane.simulate.fitting import V100_BYTES, fitting_memory
+from colane.simulate.run import Inputs, simulate
 from colane.simulate.table_files import GAVEL_PAIRS, gavel_models, read_sources
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import canonical
@@ -30,7 +32,7 @@ from colane.traces.errors import TraceError
 from colane.traces.tables import gavel
 from colane.traces.workload import TraceJob
 
-from .scenes import job
+from .scenes import cluster, job, workload
 
 ONE = (GpuId("n", 0),)
 
@@ -146,7 +148,7 @@ def test_geometry_of_salus_gives_memory_and_speed_on_a_p100(world: TableWorld) -
 
 def test_declared_memory_goes_before_the_tables(world: TableWorld) -> None:
     vgg = on_v100("vgg11", 25, gpu_memory_bytes=123)
-    assert world.memory(vgg.job, "P100") == Memory(0, 123)
+    assert world.memory(vgg.job, "P100") == Memory(123, 0)
 
 
 def test_cores_change_the_speed_by_synergys_curve(world: TableWorld) -> None:
@@ -229,3 +231,26 @@ def test_in_the_neutral_world_a_gang_waits_for_its_most_crowded_gpu() -> None:
     one = Running(job(2, 0, 10), "x", (GpuId("n", 1),))
     assert world.steps_per_s(gang, [one, one]) == pytest.approx(1 / 3)
     assert world.steps_per_s(one, [gang]) == 0.5
+
+
+@pytest.mark.parametrize("policy", ["fair", "salus-srtf", "salus-code"])
+@pytest.mark.parametrize("belief", Belief)
+@pytest.mark.parametrize("world", [NeutralWorld(), FactorsWorld()], ids=["neutral", "factors"])
+def test_of_a_peak_alone_nothing_is_taken_as_given_back_between_steps(
+    world: NeutralWorld | FactorsWorld, belief: Belief, policy: str
+) -> None:
+    """Jobs whose peaks do not fit a GPU together share it only where the trace says that they hold less than those."""
+    jobs = [job(number, number, 40, steps=100, gpu_memory_bytes=9 * 10**9) for number in (1, 2, 3)]
+
+    def overlap(jobs: list[TraceJob]) -> bool:
+        known = make_beliefs(belief, world, jobs, cluster(1), noise=0.0, seed=1)
+        given = Inputs(cluster=cluster(1), workload=workload(*jobs), world=world, policy=create(policy), beliefs=known)
+        rows = simulate(given).ledger.rows
+        stays = sorted(zip(rows.first_start_s, rows.end_s, strict=True))
+        return any(start_s < end_s for (_, end_s), (start_s, _) in pairwise(stays))
+
+    assert not overlap(jobs)
+    if (
+        world.counts_steps and policy != "salus-code"
+    ):  # which opens no lane that the first job's does not leave room for
+        assert overlap([replace(one, persistent_bytes=10**9) for one in jobs])

@@ -34,6 +34,15 @@ class Memory(NamedTuple):
     ephemeral_bytes: int
 
 
+def memory_of_peak(peak_bytes: int, persistent_bytes: int | None = None) -> Memory:
+    """P and E of a peak of which P is known, or nothing but the peak: then all of it is taken as held between steps.
+
+    Less than that would let jobs share a lane whose peaks do not fit the GPU together, on no more than a guess.
+    """
+    held = peak_bytes if persistent_bytes is None else persistent_bytes
+    return Memory(held, peak_bytes - held)
+
+
 class MemoryWindow(NamedTuple):
     """The most that was seen of a kind's memory lately, in whatever attempt.
 

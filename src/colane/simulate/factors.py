@@ -93,8 +93,7 @@ class FactorsWorld:
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """As declared."""
-        declared = job.spec.gpu_memory_bytes
-        return None if declared is None else Memory(0, declared)
+        return job.memory
 
     def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
         """Its demand."""

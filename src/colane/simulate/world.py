@@ -172,8 +172,7 @@ class NeutralWorld:
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """As declared."""
-        declared = job.spec.gpu_memory_bytes
-        return None if declared is None else Memory(declared, 0)
+        return job.memory
 
     def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
         """Not known."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
+from colane.model.profile import Memory, memory_of_peak
 from colane.model.words import count
 
 
@@ -27,6 +28,7 @@ class TraceJob:
         line: Line of the file it was read from; 0 where there is none.
         held_s: For so long after its submission it may not start: its owner held it, or gave it a time to begin.
         after: What other jobs, by their names, must have done before it starts; see `traces.conditions`.
+        persistent_bytes: P: what of its peak, `spec.gpu_memory_bytes`, it holds between steps; None is unknown.
     """
 
     id: JobId
@@ -38,11 +40,18 @@ class TraceJob:
     line: int = 0
     held_s: float = 0.0
     after: str = ""
+    persistent_bytes: int | None = None
 
     @property
     def is_cpu_only(self) -> bool:
         """Whether it asks for no GPU."""
         return self.spec.gpus == 0
+
+    @property
+    def memory(self) -> Memory | None:
+        """P and E on each of its GPUs, as far as the trace tells; None where it tells none."""
+        peak = self.spec.gpu_memory_bytes
+        return None if peak is None else memory_of_peak(peak, self.persistent_bytes)
 
     @property
     def model(self) -> str:

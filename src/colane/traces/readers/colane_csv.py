@@ -96,6 +96,8 @@ OF_TRACES: Final = (
     Column("sizes", "GPUs", "sizes it can run on, as 1..4 or 1,2,4, with `gpus` among them; empty is one", (),
            parse_sizes, lambda job: describe_sizes(job.spec.sizes)),
     Column("gpu_ratio", "0..1", "part of each GPU it asks for", 1.0, cells.ratio, lambda job: job.gpu_ratio),
+    Column("persistent_bytes", "bytes", "what of `gpu_memory_bytes` it holds between steps; empty is unknown, and then "
+           "all of it", None, cells.count, lambda job: job.persistent_bytes),
     Column("model", "text", "what it trains: jobs of one model behave alike", DEFAULT_MODEL, cells.word,
            lambda job: job.spec.family),
     Column("held_s", "seconds", "how long after its submission it may not start, held by its owner", 0.0,
@@ -142,6 +144,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
     for row in sheet.good():
         if table["sizes"][row] and table["gpus"][row] not in table["sizes"][row]:
             sheet.fail(row, f"gpus {table['gpus'][row]} is not among them", "sizes")
+        held = table["persistent_bytes"][row]
+        if held is not None and held > (table["gpu_memory_bytes"][row] or 0):
+            sheet.fail(row, "is more than gpu_memory_bytes, the peak that it is part of", "persistent_bytes")
         values = {name: column[row] for name, column in ruled.items()}
         for field, message in senseless(values, has_gpus=table["gpus"][row] > 0):
             sheet.fail(row, message, field.column)
@@ -235,5 +240,5 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
         outcome=values["outcome"], line=line, held_s=values["held_s"],
-        after=values["after"],
+        after=values["after"], persistent_bytes=values["persistent_bytes"],
     )  # fmt: skip
