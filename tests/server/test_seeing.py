@@ -357,6 +357,8 @@ async def test_rows_of_the_page_are_of_jobs_that_the_caller_is_told_of() -> None
         assert [one["is_own"] for one in rows["rows"]] == [True] * 4
         assert (rows["count"], rows["rows"][0]["gpus"], rows["rows"][0]["reason"]) == (4, ["n1/0"], "")
         assert rows["rows"][1]["reason"] == (await w.good("GET", "/job/2/why"))["sentence"]
+        assert (rows["rows"][0]["nodes"], rows["rows"][1]["nodes"], rows["rows"][1]["run"]) == (["n1"], [], None)
+        assert set(rows["rows"][0]["run"].values()) - {1.0} == {None}  # of speed 1 alone; no step was made yet
         status, own = await bob.ask("GET", "/page_rows?job=1&job=2")
         assert (status, own["count"], [one["id"] for one in own["rows"]]) == (200, 1, [2])
         assert await w.good("GET", f"/page_rows?seen={rows['event']}") == {"event": rows["event"]}
@@ -378,3 +380,19 @@ async def test_many_screens_share_an_overview_and_the_next_asks_for_what_has_hap
         status, own = await bob.ask("GET", "/page_rows?overview=true")
         assert (status, own["overview"]["waiting"], own["count"]) == (200, 0, 0)
         assert (await overview(w))["waiting"] == 1
+
+
+async def test_a_row_tells_how_far_a_job_is_and_how_fast() -> None:
+    async with world(policy="fair") as w:
+        await w.good("POST", "/node", node())
+        for _ in range(2):
+            await w.submit(gpu_memory="300MB", weight=1)
+        sample = {"at_s": 20.0, "first_step_s": 1.0, "steps": 150, "steps_total": 600, "step_mean_s": 0.1}
+        turn = {"turn": "running", "turn_share_ratio": 0.5}
+        await w.good("POST", "/node/n1/report", report(launched(1, progress={**sample, **turn}), launched(2)))
+        first, second = (one["run"] for one in (await w.good("GET", "/page_rows"))["rows"])
+        assert (first["done_ratio"], first["steps_per_s"], first["turn_share_ratio"]) == (0.25, 10, 0.5)
+        assert first["left_s"] == pytest.approx(450 / 10 / 0.5)  # it has its turn half of the time
+        assert first["share_asked_ratio"] == 0.5
+        assert first["speed_ratio"] == pytest.approx((await w.good("GET", "/job/1"))["rate"]["ratio"])
+        assert (second["done_ratio"], second["left_s"], second["steps_per_s"]) == (None, None, None)

@@ -178,3 +178,26 @@ def test_the_end_of_its_protection_is_no_step(states: tuple[JobState, ...], no_s
     job = Job(JobId(1), JobSpec(name="train", family="train"), 90.0, states[-1], 1, since_s=140.0, story=story)
     found = stalled(job, Progress(**STEPS, last_step_s=111.0, at_s=142.0))
     assert (None if found is None else found.no_step_s) == no_step_s
+
+
+async def test_an_elastic_job_tells_its_speed_at_its_other_sizes() -> None:
+    known = {"family": "vit", "gpu_type": "cpu"}
+    async with world(policy="fifo") as w:
+        await w.good("POST", "/node", node(gpus=2))
+        await w.submit(family="vit", gpus="1,2,4", name="elastic")
+        await w.submit(family="vit", gpus=1)
+        before = await w.good("GET", "/job/1/why")
+        assert [(one["gpus"], one["speedup"]) for one in before["sizes"]] == [(1, None), (2, None), (4, None)]
+        assert "times as fast" not in "".join(before["now"])  # nothing is known, so nothing is said
+        for gpus, step_s in ((1, 0.2), (2, 0.125)):
+            await w.good("PUT", "/profiles", {"key": {**known, "gpus": gpus}, "step_s": step_s})
+        await run(w, {"steps": 5})
+        told = await w.good("GET", "/job/1/why")
+        speeds = {one["gpus"]: (one["steps_per_s"], one["speedup"], one["source"]) for one in told["sizes"]}
+        held = len((await w.good("GET", "/job/1"))["gpus"])
+        assert held == 2
+        assert speeds[1] == (pytest.approx(5), pytest.approx(0.125 / 0.2), "declared")
+        assert speeds[2][:2] == (pytest.approx(8), 1)
+        assert speeds[4][1] > 1
+        assert told["now"][-1].startswith("alone it would be 0.62 times as fast with 1 GPU, ")
+        assert (await w.good("GET", "/job/2/why"))["sizes"] == []

@@ -38,10 +38,26 @@ class ReasonObject(TypedDict):
     sentence: str
 
 
+class SizeSpeedObject(TypedDict):
+    """How fast an elastic job is believed to go alone with so many GPUs; see `core.SizedSpeed`.
+
+    `speedup` is against the GPUs that it has, or asked for while it has none; null is unknown.
+    """
+
+    gpus: int
+    steps_per_s: float | None
+    speedup: float | None
+    source: str
+
+
 class WhyAnswer(ReasonObject):
-    """The answer of `/job/{id}/why`; `now` has sentences about how a running job stands."""
+    """The answer of `/job/{id}/why`; `now` has sentences about how a running job stands.
+
+    `sizes` is empty of a job of one size, and of one that has ended.
+    """
 
     now: list[str]
+    sizes: list[SizeSpeedObject]
 
 
 class StoryLineObject(ReasonObject):

@@ -305,8 +305,30 @@ class CellsObject(TypedDict):
     own: list[str]
 
 
+class RowRunObject(TypedDict):
+    """How a job of a row runs; null is unknown.
+
+    `done_ratio` is of its steps, `speed_ratio` of its speed alone; `turn_share_ratio` is the part of the time it wanted
+    its lanes in which it had them, `share_asked_ratio` that which it may ask for (null without turns); slowdowns are
+    step time over step time alone.
+    """
+
+    done_ratio: float | None
+    left_s: float | None
+    steps_per_s: float | None
+    speed_ratio: float | None
+    turn_share_ratio: float | None
+    share_asked_ratio: float | None
+    slowdown_predicted: float | None
+    slowdown_measured: float | None
+
+
 class RowObject(TypedDict):
-    """A row; `is_own` says whether the caller may change the job, `reason` is empty of a job that runs."""
+    """A row; `is_own` says whether the caller may change the job, `reason` is empty of a job that runs.
+
+    `asks` is its number of GPUs, as `2` or `1,2,4`; `nodes` are those of a job that runs; `since_s` is when it was
+    submitted, or was given its place; `run` is null of one that waits, and of an array.
+    """
 
     id: int
     name: str
@@ -314,6 +336,10 @@ class RowObject(TypedDict):
     state: str
     suspended: bool
     gpus: list[str]
+    nodes: list[str]
+    asks: str
+    since_s: float
+    run: RowRunObject | None
     reason: str
     is_own: bool
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
-from colane.core.cluster.co_runners import CoRunners, Pacing
+from colane.core.cluster.co_runners import CoRunners, Pacing, SizedSpeed
 from colane.core.cluster.limits import LimitBook
-from colane.core.cluster.situations import rate_of
+from colane.core.cluster.situations import rate_of, speeds_at_sizes
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
 from colane.core.cluster.view import NONE_CAME, ClusterView
@@ -282,6 +282,10 @@ class Core:
         rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.effective, ALONE)
         co_runners = self.co_runners(job) if asked.placement is not None else None
         return Pacing(rate, co_runners, useful_cores_of(self.state, asked))
+
+    def speeds_at_sizes(self, job: JobId) -> list[SizedSpeed]:
+        """How fast a live job of several sizes is believed to go alone at each of them; nothing of one of one size."""
+        return speeds_at_sizes(self.state, self.state.jobs[job])
 
     def _decide(self, step: Step) -> None:
         """Ask until carrying out the plan taught nothing (a job that joins another ends its time alone, which teaches).

@@ -71,14 +71,22 @@ from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
 from colane.server.views.efficiency import efficiency
-from colane.server.views.jobs_and_nodes import bandwidth_view, closed, finished_view, job_view, node_view, unmade_view
+from colane.server.views.jobs_and_nodes import (
+    bandwidth_view,
+    closed,
+    finished_view,
+    job_view,
+    node_view,
+    sizes_view,
+    unmade_view,
+)
 from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.look import span
 from colane.server.views.mechanisms import mechanisms_view
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, waiting_by_user
 from colane.server.views.sampled import Times, window_of
-from colane.server.views.standing import standing, steps_total
+from colane.server.views.standing import at_other_sizes, standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
 from colane.server.writer.driver import LiveDriver, ReadBack
@@ -536,8 +544,10 @@ class Service:
         sight = self.sight(caller)
         sight.demand_sight(job_id, job.spec.user)
         if is_live and job_id in self.driver.core.state.jobs:
-            return {**why_live(self.driver, job), "now": self._standing(job, sight)}
-        return {**(explain(job.reason) if job.reason else NO_REASON), "now": []}
+            sizes = self.driver.core.speeds_at_sizes(job_id)
+            now = [*self._standing(job, sight), *at_other_sizes(job, sizes)]
+            return {**why_live(self.driver, job), "now": now, "sizes": sizes_view(sizes)}
+        return {**(explain(job.reason) if job.reason else NO_REASON), "now": [], "sizes": []}
 
     def _standing(self, job: Job, sight: Sight) -> list[str]:
         pacing, driver = self.driver.pacing(job.id), self.driver

@@ -22,6 +22,7 @@ from colane.api.jobs import (
     RateObject,
     ReasonObject,
     SharingObject,
+    SizeSpeedObject,
     StoryLineObject,
     ThrottleObject,
     TimeSpentObject,
@@ -34,7 +35,7 @@ from colane.api.nodes import (
     SaveObject,
     ShownNodeObject,
 )
-from colane.core.cluster.co_runners import CoRunners, Pacing
+from colane.core.cluster.co_runners import CoRunners, Pacing, SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import BandwidthSample, Throttle
@@ -233,6 +234,14 @@ def rate_view(rate: Rate) -> RateObject:
         "spread_ratio": rate.spread_ratio,
         "factors": {"size": size, "cores": cores, "turns": turns, "bus": bus, "gpu": gpu},
     }
+
+
+def sizes_view(speeds: Sequence[SizedSpeed]) -> list[SizeSpeedObject]:
+    """Return how fast an elastic job is believed to go at each of its sizes."""
+    return [
+        {"gpus": one.gpus, "steps_per_s": one.steps_per_s, "speedup": one.speedup, "source": one.source.value}
+        for one in speeds
+    ]
 
 
 def _factor(factor: Factor) -> FactorObject:

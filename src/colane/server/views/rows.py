@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from colane.api.seeing import RowObject, RowsAnswer
+from colane.api.seeing import RowObject, RowRunObject, RowsAnswer
 from colane.core.core import QueueReasons
 from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason
-from colane.server.views.overview import reason_of
+from colane.server.views.overview import SERVES, reason_of
+from colane.server.views.standing import stalled, steps_total
 
 if TYPE_CHECKING:
     from colane.server.http.sight import Sight
@@ -50,7 +51,7 @@ def page_rows(service: Service, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
         "is_operator": sight.caller.may_all,
         "first": wanted.first,
         "count": len(chosen),
-        "rows": [_row(job, sight, reasons) for job in part],
+        "rows": [_row(service, job, sight, reasons) for job in part],
     }
 
 
@@ -102,15 +103,43 @@ def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
     return reasons.waits(job) and text in reasons.of(job).sentence().casefold()
 
 
-def _row(job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
-    waits = reasons.waits(job)
+def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
+    waits, place = reasons.waits(job), job.placement
     return {
         "id": JobId(job.id),
         "name": job.spec.name,
         "user": job.spec.user,
         "state": job.state.value if waits or job.array is None else JobState.RUNNING.value,
         "suspended": job.suspended or job.is_held(HoldKind.USER),
-        "gpus": [] if job.placement is None else [str(gpu) for gpu in job.placement.gpus],
+        "gpus": [] if place is None else [str(gpu) for gpu in place.gpus],
+        "nodes": [] if place is None else [*place.nodes],
+        "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
+        "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,
+        "run": None if place is None else _run(service, job),
         "reason": reasons.of(job).sentence() if waits else "",
         "is_own": sight.caller.owns(job.spec.user),
+    }
+
+
+def _run(service: Service, job: Job) -> RowRunObject:
+    """How it goes; the time left is at its present speed, its waiting for turns included."""
+    driver = service.driver
+    progress, pacing = driver.progress.get(job.id), service.overviews.pacing(driver, job.id)
+    co_runners = None if pacing is None else pacing.co_runners
+    total, steps = steps_total(job, progress), 0 if progress is None else progress.steps
+    share = progress.turn_share_ratio if progress is not None and co_runners is not None and co_runners.mates else None
+    if stalled(job, progress) is not None:
+        steps_per_s: float | None = 0.0
+    else:
+        steps_per_s = 1 / progress.step_mean_s if progress is not None and progress.step_mean_s else None
+    speed = (steps_per_s or 0.0) * (share or 1.0)
+    return {
+        "done_ratio": min(1.0, steps / total) if total else None,
+        "left_s": max(0, total - steps) / speed if total and speed and job.spec.kind is not SERVES else None,
+        "steps_per_s": steps_per_s,
+        "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
+        "turn_share_ratio": share,
+        "share_asked_ratio": None if co_runners is None or not co_runners.mates else co_runners.share_ratio,
+        "slowdown_predicted": None if co_runners is None else co_runners.predicted,
+        "slowdown_measured": None if co_runners is None else co_runners.measured,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from colane.core.cluster.co_runners import CoRunners
+from colane.core.cluster.co_runners import CoRunners, SizedSpeed
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
@@ -13,7 +13,7 @@ from colane.model.kinds import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.progress import Progress, Stall, stall
 from colane.model.story import STEPPING
-from colane.model.words import percent, plural
+from colane.model.words import count, percent, plural
 
 Samples = Mapping[JobId, Progress]
 
@@ -74,6 +74,18 @@ def _steps_since_s(job: Job) -> float:
             break
         since_s = move.at_s
     return since_s
+
+
+def at_other_sizes(job: Job, speeds: Sequence[SizedSpeed]) -> list[str]:
+    """How fast a job that runs would be alone with other numbers of GPUs, where that is known; one sentence at most."""
+    if job.placement is None or job.state not in STEPPING:
+        return []
+    others = [(one, one.speedup) for one in speeds if one.gpus != job.gpu_count and one.speedup is not None]
+    if not others:
+        return []
+    said = ", ".join(f"{speedup:.2f} times as fast with {count(one.gpus, 'GPU')}" for one, speedup in others)
+    by = dict.fromkeys(one.source.sentence for one, _ in others)
+    return [f"alone it would be {said} ({'; '.join(by)})"]
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:
