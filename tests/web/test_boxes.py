@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -41,4 +42,33 @@ def test_a_lane_is_as_high_as_its_part_of_the_memory(running: Scheduler, watched
     assert "3 / 8" in side.inner_text()
     assert "25 / 100 GB" in side.inner_text()
     assert side.get_by_text("no devices").count() == 1
+    fits(page)
+
+
+def test_a_gang_is_one_block_and_what_is_the_same_of_a_node_is_one_row(running: Scheduler, watched: Watched) -> None:
+    http = running.http
+    busy = [{**gpu(at, type="A100", uuid=f"g{at}", memory_bytes=80 * GB), "others_ratio": 0.5} for at in range(4)]
+    http.post("/node", json={**node("n2", agent_id="a2", pool="gang"), "gpus": busy}).raise_for_status()
+    gang = {**SLEEP, "gpus": 3, "gpu_memory_bytes": 40 * GB, "pool": "gang", "name": "gang"}
+    number = http.post("/job", json=gang).raise_for_status().json()["id"]
+    held = {int(one.split("/")[1]) for one in http.get(f"/job/{number}").json()["gpus"]}
+    assert held == {0, 1, 2}
+    now_s = time.time()
+    use = [{"index": at, "busy_ratio": 0.25, "used_bytes": 2 * GB} for at in range(4)]
+    told = report(launched(number, start_s=now_s), agent_id="a2", at_s=now_s, devices=use)
+    http.post("/node/n2/report", json=told).raise_for_status()
+    page = watched.page
+    page.goto(link(running))
+    parts = page.locator(f"a.s[href='#/job/{number}']")
+    parts.first.wait_for()
+    for width, rows in ((1280, (0, 3)), (390, (0, 3))):
+        page.set_viewport_size({"width": width, "height": 800})
+        boxes = [parts.nth(at).bounding_box() for at in range(*rows)]
+        assert [round(one["y"]) for one in boxes] == [round(boxes[0]["y"])] * 3
+        assert all(left["x"] + left["width"] >= right["x"] for left, right in pairwise(boxes))
+    assert [parts.nth(at).locator("b").is_visible() for at in range(3)] == [True, False, False]
+    assert "25 %" in page.locator(".node", has_text="n2").locator(".dh").first.inner_text()
+    rows = page.locator(".look li", has_text="of n2/")
+    assert rows.count() == 1
+    assert "and 3 like it" in rows.inner_text()
     fits(page)

@@ -305,6 +305,14 @@ class CellsObject(TypedDict):
     own: list[str]
 
 
+class DeviceNowObject(TypedDict):
+    """How a device was used last; null is unknown."""
+
+    index: int
+    busy_ratio: float | None
+    used_bytes: float | None
+
+
 class RowRunObject(TypedDict):
     """How a job of a row runs; null is unknown.
 
@@ -355,6 +363,7 @@ class RowsAnswer(TypedDict):
     rows: list[RowObject]
     overview: NotRequired[OverviewAnswer]
     cells: NotRequired[CellsObject]
+    uses: NotRequired[dict[str, list[DeviceNowObject]]]
 
 
 class UnchangedAnswer(TypedDict):

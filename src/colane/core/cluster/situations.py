@@ -203,7 +203,9 @@ def speeds_at_sizes(state: ClusterState, job: Job) -> list[SizedSpeed]:
     gpu_type = held[0] if held else job.spec.gpu_type or ""
     present = job.gpu_count if held else job.effective.gpus
     rates = {gpus: state.beliefs.rate(job.effective, Situation(gpu_type, gpus)) for gpus in {*sizes, present}}
-    batches = {gpus: (rate.steps_per_s or 0.0) * (gpus if job.spec.batch_per_gpu else 1) for gpus, rate in rates.items()}
+    batches = {
+        gpus: (rate.steps_per_s or 0.0) * (gpus if job.spec.batch_per_gpu else 1) for gpus, rate in rates.items()
+    }
     found = list[SizedSpeed]()
     for gpus in sizes:
         source = weakest((rates[present].factors.size, rates[gpus].factors.size)).source

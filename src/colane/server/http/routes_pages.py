@@ -16,6 +16,7 @@ from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import TheCaller, TheService
 from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
 from colane.server.views.cells import cells as cells_of
+from colane.server.views.cells import uses as uses_of
 from colane.server.views.rows import RowsWanted, page_rows
 
 router = APIRouter(responses=REFUSALS)
@@ -90,7 +91,9 @@ async def rows(  # noqa: PLR0913, PLR0917 - what may be asked for
     why: Annotated[str, Query(max_length=100, description="Only those that wait for this reason")] = "",
     job: Annotated[list[int] | None, Query(max_length=ROWS_MAX, description="Only these jobs")] = None,
     overview: Annotated[bool, Query(description="Also the overview, as of some seconds ago at most")] = False,
-    cells: Annotated[bool, Query(description="Also a letter for each device, of more than 12 nodes")] = False,
+    cells: Annotated[
+        bool, Query(description="Also a letter for each device of more than 12 nodes, else its use")
+    ] = False,
     seen: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number of the last event then")] = None,
 ) -> JSONResponse:
     """Return the rows of live jobs that a screen shows; none where nothing has happened since `seen`."""
@@ -104,4 +107,6 @@ async def rows(  # noqa: PLR0913, PLR0917 - what may be asked for
         found["event"] = min(found["event"], event)  # so that what has happened since is asked for next time
     if cells and (drawn := cells_of(service, sight)) is not None:
         found["cells"] = drawn
+    elif cells:
+        found["uses"] = uses_of(service)
     return JSONResponse(found)

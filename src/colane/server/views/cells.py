@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from colane.api.seeing import CellsObject
+from colane.api.seeing import CellsObject, DeviceNowObject
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
 
@@ -47,3 +47,16 @@ def cells(service: Service, sight: Sight) -> CellsObject | None:
             "".join([on.get(GpuId(name, gpu.index), empty) if gpu.healthy else BROKEN for gpu in record.node.gpus])
         )
     return {"nodes": names, "devices": letters, "own": sorted(set(own))}
+
+
+def uses(service: Service) -> dict[str, list[DeviceNowObject]]:
+    """Return how the devices of each node were used last; of those of which that is known."""
+    now_s = service.driver.now()
+    return {
+        name: [
+            {"index": one.index, "busy_ratio": one.busy_ratio, "used_bytes": one.used_bytes}
+            for one in service.samples.devices_now(name, now_s)
+        ]
+        for name, record in service.read_model.nodes.items()
+        if not record.lost
+    }

@@ -13,6 +13,7 @@ from colane.core.core import QueueReasons
 from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason
+from colane.model.story import STEPPING
 from colane.server.views.overview import SERVES, reason_of
 from colane.server.views.standing import stalled, steps_total
 
@@ -128,10 +129,11 @@ def _run(service: Service, job: Job) -> RowRunObject:
     co_runners = None if pacing is None else pacing.co_runners
     total, steps = steps_total(job, progress), 0 if progress is None else progress.steps
     share = progress.turn_share_ratio if progress is not None and co_runners is not None and co_runners.mates else None
+    steps_per_s: float | None = None
     if stalled(job, progress) is not None:
-        steps_per_s: float | None = 0.0
-    else:
-        steps_per_s = 1 / progress.step_mean_s if progress is not None and progress.step_mean_s else None
+        steps_per_s = 0.0
+    elif job.state in STEPPING and progress is not None and progress.step_mean_s:
+        steps_per_s = 1 / progress.step_mean_s
     speed = (steps_per_s or 0.0) * (share or 1.0)
     return {
         "done_ratio": min(1.0, steps / total) if total else None,

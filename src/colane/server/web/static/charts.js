@@ -14,9 +14,9 @@ function dots(values, most) {  // points between two gaps, which a line does not
   return values.map((value, at) => has(value) && !has(values[at - 1]) && !has(values[at + 1]) ? `M${xy(value, at, values, most)}h0.01` : "").join("");
 }
 
-function Chart({ label, unit, values, marks, now }) {
+function Chart({ label, unit, word, values, marks, now }) {
   const known = values.filter(value => value !== null), most = Math.max(...known) * 1.1 || 1;
-  return html`<figure><figcaption><b>${label}</b> ${unit}<em>${now === null ? "" : `${short(now)} ${unit}`}</em></figcaption>
+  return html`<figure><figcaption><b>${label}</b> ${word || unit}<em>${now === null ? "" : `${short(now)} ${unit}`}</em></figcaption>
     <div class="plot"><span>${short(most)}</span><span>0</span>
     <svg viewBox=${`0 0 ${WIDE} ${HIGH}`} preserveAspectRatio="none" role="img" aria-label=${`${label}, ${unit}: from ${
       short(Math.min(...known))} to ${short(Math.max(...known))}`}>
@@ -24,9 +24,13 @@ function Chart({ label, unit, values, marks, now }) {
       <path d=${line(values, most)} /><path class="dot" d=${dots(values, most)} /></svg></div></figure>`;
 }
 
-const SERIES = [["steps_per_s", "Steps", "per s", 1], ["busy_ratio", "GPU busy", "of the time", 1],
+const SERIES = [["steps_per_s", "Steps", "per s", 1], ["busy_ratio", "GPU busy", "%", 0.01, "% of the time"],
   ["device_bytes", "GPU memory", "GB", 1e9], ["cpu_cores", "Cores", "busy", 1],
-  ["host_bytes", "Host memory", "GB", 1e9], ["share_ratio", "Share of its lanes", "of the time it wants", 1]];
+  ["host_bytes", "Host memory", "GB", 1e9], ["share_ratio", "Share of its lanes", "%", 0.01, "% of the time it wants them"]];
+
+function unitOf(size, unit, values) {  // what is small is told in megabytes
+  return size === 1e9 && Math.max(...values.filter(has)) < 5e8 ? [1e6, "MB"] : [size, unit];
+}
 
 export function Charts({ samples, story }) {
   const points = samples.steps_per_s.length, until_s = samples.start_s + (points - 1) * samples.step_s;
@@ -36,8 +40,11 @@ export function Charts({ samples, story }) {
   if (points < 2 || !seen.length) return html`<p class="lead">No samples of it yet: they come every 10 s while it runs.</p>`;
   return html`<div class="charts"><div class="numbers">${marks.map(({ ratio, number }) =>
       html`<i key=${number} style=${{ left: `${ratio * 100}%` }}>${number}</i>`)}</div>
-    ${seen.map(([key, label, unit, size]) => html`<${Chart} key=${key} label=${label} unit=${unit} marks=${marks}
-      now=${has(samples.now?.[key]) ? samples.now[key] / size : null} values=${samples[key].map(value => has(value) ? value / size : null)} />`)}
+    ${seen.map(([key, label, whole, most, word]) => {
+      const [size, unit] = unitOf(most, whole, samples[key]);
+      return html`<${Chart} key=${key} label=${label} unit=${unit} word=${word} marks=${marks}
+      now=${has(samples.now?.[key]) ? samples.now[key] / size : null} values=${samples[key].map(value => has(value) ? value / size : null)} />`;
+    })}
     <div class="axis"><span>${moment(samples.start_s)}</span><span>${moment(until_s)}</span></div></div>`;
 }
 

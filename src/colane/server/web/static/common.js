@@ -8,9 +8,9 @@ const ANSWER_MS = 8000;
 export const known = { overview: null, nodes: [], names: new Map(), user: "", isOperator: false, at: 0, signedOut: false, error: "" };
 
 const NAMES_AT_ONCE = 100, NAMES_MAX = 5000;
-export async function loadNames(ids) {  // rows of jobs whose names are not known yet
+export async function loadNames(ids, anew = false) {  // rows of jobs whose names are not known yet, or of all of them
   if (known.names.size > NAMES_MAX) known.names.clear();
-  const unknown = [...new Set(ids)].filter(id => !known.names.has(id));
+  const unknown = [...new Set(ids)].filter(id => anew || !known.names.has(id));
   for (let at = 0; at < unknown.length; at += NAMES_AT_ONCE) {
     const asked = unknown.slice(at, at + NAMES_AT_ONCE).map(id => `job=${id}`).join("&");
     for (const row of (await get(`/page_rows?limit=${NAMES_AT_ONCE}&${asked}`)).rows) known.names.set(row.id, row);
@@ -64,6 +64,7 @@ export function lasting(seconds) {
   const [size, unit] = parts[at], rest = parts[at + 1] ? Math.floor(s % size / parts[at + 1][0]) : 0;
   return `${Math.floor(s / size)} ${unit}${rest ? ` ${rest} ${parts[at + 1][1]}` : ""}`;
 }
+export const percent = ratio => ratio > 0 && ratio < 0.01 ? "under 1 %" : `${Math.round(ratio * 100)} %`;
 export const short = value => value >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
-export const bytes = size => size >= 999.5e6 ? `${short(size / 1e9)} GB` : `${short(size / 1e6)} MB`;
+export const bytes = size => size >= 999.5e6 ? `${short(size / 1e9)} GB` : size ? `${short(size / 1e6)} MB` : "0 GB";
 export const jobLink = (id, word = "") => html`<a class="lk" key=${id} href=${`#/job/${id}`}>${word ? `${word} ${id}` : id}</a>`;

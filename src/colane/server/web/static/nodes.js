@@ -127,7 +127,7 @@ function One() {
   const age_s = node.last_seen_s === null ? null : Math.max(0, known.overview.at_s - node.last_seen_s), use = node.bandwidth_use;
   const facts = [[count(node.gpus.length, "device"), types(node)].filter(Boolean).join(", "), count(node.cores.length, "core"), `${bytes(node.host_memory_bytes)} of host memory`];
   const words = [`${facts.join(", ")}.`, `${count(node.jobs.length, "job")} on ${held(node)} of its devices${kept ? `, ${kept} kept` : ""}.`,
-    use ? `${Math.round(use.used_ratio * 100)} % of its memory bandwidth is used (by ${use.by}).` : "", age_s === null ? "" : `Heard ${lasting(age_s)} before${node.leased && node.lease_s ? `; its lease is ${lasting(node.lease_s)}` : ""}.`];
+    use ? `${Math.round(use.used_ratio * 100)} % of its memory bandwidth is used (by ${use.by}).` : "", age_s === null ? "" : `Heard ${lasting(age_s)} ago${node.leased && node.lease_s ? `; its lease is ${lasting(node.lease_s)}` : ""}.`];
   return html`<p class="said"><a class="lk" href="#/nodes">All nodes</a></p><div class="top"><h1><${Name} of=${name} most=${60} /> <span class="pill">${node.state}</span></h1><${NodeButton} node=${node} /></div>
     <p class="lead">${words.filter(Boolean).join(" ")}</p>
     <${Look} items=${look} />

@@ -1,6 +1,6 @@
 // The queue: why jobs wait, and the rows of all jobs, of which only those that are seen are asked for and drawn.
 import { Buttons } from "/page/acts.js";
-import { WHOLE_MS, Name, count, get, here, html, jobLink, known } from "/page/common.js";
+import { WHOLE_MS, Name, count, get, here, html, jobLink, known, lasting, short } from "/page/common.js";
 
 const ROW = 29, ROW_NARROW = 90, SPARE = 80;
 const narrow = matchMedia("(max-width:760px)");
@@ -45,14 +45,50 @@ export async function load() {
 
 const choose = row => { if (!chosen.delete(row.id)) chosen.set(row.id, row); };
 
+const Part = ({ word, children }) => html`<span><small class="nw">${word} </small>${children}</span>`;  // its word where the head of its column is not shown
+
+function Going({ job: { gpus, nodes, run } }) {  // place and pace of a job that runs
+  const where = gpus.length ? shortened(gpus) : nodes.join(", "), share = run?.turn_share_ratio ?? null, asked = run?.share_asked_ratio ?? null;
+  if (!run) return html`<span title=${where}>${where}</span>`;
+  const told = run.slowdown_predicted, seen = run.slowdown_measured;
+  return html`<span class="rn"><span title=${gpus.join(", ") || where}>${where}</span>
+    <span>${run.done_ratio === null ? html`<span class="q">no end known</span>` : html`<span class="pb"><i style=${{ width: `${run.done_ratio * 100}%` }}></i></span> ${(run.done_ratio * 100).toFixed(run.done_ratio < 0.1 ? 1 : 0)} %`}</span>
+    <${Part} word="left">${run.left_s === null ? html`<span class="q">–</span>` : lasting(run.left_s)}<//>
+    <${Part} word="">${run.steps_per_s === null ? html`<span class="q">no steps</span>` : `${short(run.steps_per_s)} /s`}<//>
+    <${Part} word="speed">${run.speed_ratio === null ? html`<span class="q">–</span>` : html`<b>${run.speed_ratio.toFixed(2)}</b>`}<//>
+    <${Part} word="turns">${share === null ? html`<span class="q">all</span>` : `${share.toFixed(2)}${asked === null ? "" : ` of ${asked.toFixed(2)}`}`}<//>
+    <${Part} word="slowdown">${told === null && seen === null ? html`<span class="q">alone</span>` : `${orDash(told)} / ${orDash(seen)} ×`}<//></span>`;
+}
+const orDash = value => value === null ? "–" : value.toFixed(2);
+
+function shortened(gpus) {  // n1/0, n1/1, n1/2 -> n1/0–2
+  const by = new Map();
+  for (const gpu of gpus) {
+    const at = gpu.lastIndexOf("/"), node = gpu.slice(0, at), index = Number(gpu.slice(at + 1)), parts = by.get(node) || [];
+    if (parts.at(-1)?.[1] === index - 1) parts.at(-1)[1] = index; else parts.push([index, index]);
+    by.set(node, parts);
+  }
+  return [...by].map(([node, parts]) => `${node}/${parts.map(([from, to]) => from === to ? from : `${from}–${to}`).join(",")}`).join(", ");
+}
+
+const Waiting = ({ job }) => html`<span class="wn"><span><small class="nw">asks for </small>${job.asks === "0" ? "no device" : `${job.asks.replaceAll(",", ", ")} ${job.asks === "1" ? "device" : "devices"}`}</span>
+  <span><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span title=${job.reason}>${job.reason}</span></span>`;
+
 function Rows({ redraw }) {
   const { height, first, many } = wanted(), from = Math.max(first, part.first);
   return html`<div id="rows" class="rows" style=${{ height: `${part.count * height}px` }}>${
     part.rows.slice(from - part.first, first + many - part.first).map((job, at) => html`
-    <div class=${chosen.has(job.id) ? "row own" : "row"} key=${job.id} style=${{ top: `${(from + at) * height}px` }}><span>${job.is_own ? html`<input type="checkbox"
+    <div class=${`row${chosen.has(job.id) ? " own" : ""}${job.user && job.user === known.user ? " my" : ""}`} key=${job.id} style=${{ top: `${(from + at) * height}px` }}><span>${job.is_own ? html`<input type="checkbox"
       aria-label=${`Job ${job.id}`} checked=${chosen.has(job.id)} onChange=${() => { choose(job); redraw(); }} />` : ""}</span><span>${jobLink(job.id)}</span><span><a href=${`#/job/${job.id}`}><${Name} of=${job.name} /></a></span>
     <span><${Name} of=${job.user} most=${14} /></span><span>${job.suspended ? "suspended" : job.state}</span>
-    <span title=${job.reason}>${job.reason || job.gpus.join(", ")}</span></div>`)}</div>`;
+    ${job.state === "queued" ? html`<${Waiting} job=${job} />` : html`<${Going} job=${job} />`}</div>`)}</div>`;
+}
+
+function Head() {  // of the kind of rows that is seen first
+  const { height } = wanted(), box = document.getElementById("rows"), at = box ? Math.max(0, Math.floor(-box.getBoundingClientRect().top / height)) : 0;
+  const waits = (part.rows[at - part.first] || part.rows[0])?.state === "queued";
+  return html`<div class="hd"><span></span><span>Job</span><span>Name</span><span>User</span><span>State</span>${waits ? html`<span class="wn"><span>Asks for</span><span>Waits</span><span>Why it waits</span></span>`
+    : html`<span class="rn"><span>Place</span><span>Done</span><span>Left</span><span>Steps</span><span>Speed</span><span>Turns got of asked</span><span title="step time now over step time alone, as told before and as seen">Slowdown told / seen</span></span>`}</div>`;
 }
 
 function go(changes) {
@@ -73,12 +109,12 @@ export function View({ redraw }) {
   const { overview: o } = known, query = filter();
   return html`<h1>${count(o.waiting, "job")} ${o.waiting === 1 ? "waits" : "wait"}, ${o.running} ${o.running === 1 ? "runs" : "run"}.</h1>
     ${o.why_waiting.length ? html`<h2>Why they wait</h2><ul class="look">${o.why_waiting.map(one =>
-      html`<li key=${one.why}><b>${one.count}</b><span><a class="lk" href=${go({ why: one.why })}>${one.why}</a>: <bdi>${one.sentence}</bdi></span>
+      html`<li key=${one.why}><b class="n2">${one.count}</b><span class="pb rb"><i style=${{ width: `${one.count / o.why_waiting[0].count * 100}%` }}></i></span><span><a class="lk" href=${go({ why: one.why })}>${one.why}</a>: <bdi>${one.sentence}</bdi></span>
       <span class="to">${one.jobs[0] ? jobLink(one.jobs[0], one.count > 1 ? "first: job" : "job") : ""}</span></li>`)}</ul>` : ""}
-    <h2>Jobs <small>${`${query}` ? html`${part.count} by this filter · <a class="lk" href="#/queue">all</a>` : part.count}</small></h2>
+    <h2>Jobs <small>${`${query}` ? html`${part.count} by this filter · <a class="lk" href="#/queue">all</a>` : part.count} · speed: 1.00 is alone with what was asked · blue edge: yours</small></h2>
     <input type="search" aria-label="Id, name, user or reason" placeholder="Id, name, user or reason" value=${query.get("text") || ""}
       onInput=${event => location.replace(go({ text: event.target.value }))} />
-    ${part.count ? html`<div class="hd"><span></span><span>Job</span><span>Name</span><span>User</span><span>State</span><span>Place, or why it waits</span></div><${Rows} redraw=${redraw} />`
+    ${part.count ? html`<${Head} /><${Rows} redraw=${redraw} />`
       : html`<p class="lead">${`${query}` ? "No job is like this." : html`No job: <code>colane submit -- python train.py</code>`}</p>`}
     <${Bulk} redraw=${redraw} />
     <footer>As JSON: <a class="lk" href="/listing">listing</a></footer>`;
