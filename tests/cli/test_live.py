@@ -167,7 +167,8 @@ def test_what_can_never_run_is_refused_by_field(live: Colane, words: list[str], 
 
 
 def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, gate: Gate) -> None:
-    first = submitted(live("submit", "--name", "holder", "--gpus", "2", "-l", "t=ps", "--", *gate.job))
+    words = ("--name", "holder", "--gpus", "2", "--time-limit", "5h", "-l", "t=ps")
+    first = submitted(live("submit", *words, "--", *gate.job))
     shared_up.wait_for(first, "launching")
     second = submitted(live("submit", "--name", "waiter", "--no-share", "-l", "t=ps", "--", "true"))
     try:
@@ -186,7 +187,10 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
         why = live("why", str(second))
         assert f"job {second} is queued: Resources: needs 1 GPU on one node" in why.out
         assert f"job {first} (holder, {_user()}): launching on here/0, here/1" in why.out
-        assert live("why", str(second), "--json").json["jobs"] == [first]
+        assert "\n  it would start in about 5 h, as far as is known\n" in why.out
+        said = live("why", str(second), "--json").json
+        assert (said["jobs"], 4 * 3600 < said["starts_in_s"] <= 5 * 3600) == ([first], True)
+        assert live("why", str(first), "--format", "{starts_in_s}").out == "-\n"
         shown = live("show", str(first)).out
         for expected in ("holder", "launching", "2 GPUs", "here/0, here/1", "t=ps", "process", "queued"):
             assert expected in shown

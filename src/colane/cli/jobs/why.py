@@ -15,6 +15,7 @@ from colane.client.errors import Refused, SchedulerError
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, WhyAnswer
+    from colane.api.plans import StartAnswer
     from colane.client.client import Client
 
 FAILED: Final = frozenset({"failed", "out-of-memory"})
@@ -39,8 +40,8 @@ def register(app: typer.Typer) -> None:
 def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Format = None) -> None:
     """Say why a job waits, runs or has ended, and list the jobs in its way or its co-runners.
 
-    Of a running one: its co-runners, its share of the lane, which jobs go before it and why. Of one that failed:
-    the last lines it printed.
+    Of one that waits: in about how long it would start, where that is known. Of a running one: its co-runners, its
+    share of the lane, which jobs go before it and why. Of one that failed: the last lines it printed.
     """
     with jobs.client() as scheduler:
         job_id = jobs.id_of(scheduler, job)
@@ -50,7 +51,9 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Forma
         named = reason["jobs"][:NAMED_MAX]
         others = {other: _live(scheduler, other) for other in named}
         last = _last_lines(scheduler, job_id) if state in FAILED else []
-    whole = {"id": job_id, "state": state, **reason, "last_lines": last}
+        start = _start(scheduler, job_id) if state == "queued" else None
+    starts_in_s = None if start is None else start["starts_in_s"]
+    whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, "last_lines": last}
     if template is not None:
         print_formatted(template, [whole])
         return
@@ -59,6 +62,8 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Forma
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)
+    if start is not None and starts_in_s:
+        output.say(f"  {start['sentence']}")
     if asked.get("constraints", {}).get("steps_total_doubted"):
         output.say(f"  {DOUBTED}")
     live = [other for other in others.values() if other is not None]
@@ -78,6 +83,14 @@ def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
     yield from (f"  {sentence}" for sentence in now[1:])
     if now:
         yield f"  last change: {reason['sentence']}"
+
+
+def _start(scheduler: Client, job: int) -> StartAnswer | None:
+    """Return when a job that waits would start; None where there is no answer, as of an older scheduler."""
+    try:
+        return scheduler.start_of(job)
+    except SchedulerError:
+        return None
 
 
 def _live(scheduler: Client, job: int) -> JobObject | None:
