@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,14 @@ def test_bad_times_are_found_and_errors_come_first() -> None:
     )  # fmt: skip
     assert codes(work) == {
         "bad-submit": 2, "bad-duration": 2, "no-length": 1, "no-time": 1, "duplicate-name": 1, "steps-only": 1,
-        "cpu-only": 1, "span": 0,
+        "cpu-only": 1, "span": 0, "gpus": 0, "durations": 0, "steps": 0, "kinds": 0,
     }  # fmt: skip
     levels = [finding.level for finding in check_trace(work)]
     assert levels == sorted(levels, key=list(Level).index)
 
 
 def test_findings_name_a_few_jobs() -> None:
-    (finding, _) = check_trace(workload(*(job(n, n, 0) for n in range(1, 6))))
+    finding, *_ = check_trace(workload(*(job(n, n, 0) for n in range(1, 6))))
     assert finding.message == "5 jobs run for 0 s (j1, j2, j3 and 2 more)"
 
 
@@ -58,6 +59,32 @@ def test_bad_rows_of_a_file_are_findings(tmp_path: Path) -> None:
     assert (findings[0].level, findings[0].code, findings[0].count) == (Level.ERROR, "bad-rows", 2)
     assert "t.csv:3: column 'submit_s': expected a number" in findings[0].message
     assert "t.csv:4: column 'duration_s'" in findings[0].message
+
+
+def messages(work: Workload) -> dict[str, str]:
+    return {finding.code: finding.message for finding in check_trace(work)}
+
+
+def test_what_a_trace_holds_is_said_in_numbers() -> None:
+    done = [replace(job(n, n, 60.0 * n, gpus=n % 2 + 1, steps_total=n), outcome="COMPLETED") for n in (1, 2, 3)]
+    work = replace(workload(*done, replace(job(4, 4, 86_400 * 30, gpus=4), outcome="FAILED")), times="milliseconds")
+    said = messages(work)
+    assert said["times"] == "times are read as milliseconds"
+    assert said["gpus"] == "GPUs asked for (by so many jobs): 1 (1), 2 (2), 4 (1)"
+    assert said["durations"] == "4 jobs run for 60 s to 30 days, half of them 2.5 min or less; 2.88e+03 GPU-hours"
+    assert said["steps"] == "3 jobs of 1 to 3 steps, half of them 2 or less"
+    assert said["outcomes"] == "ended as COMPLETED 75 % (3), FAILED 25 % (1)"
+    assert said["kinds"] == "1 pool, 1 user, 1 pair of model and batch"
+    assert "odd-unit" not in said
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(1e5, "347 days or longer: is their duration in a smaller"), (1e-3, "0.3 s or less")]
+)
+def test_a_duration_of_another_unit_is_seen(factor: float, said: str) -> None:
+    work = workload(*(job(n, n, 300 * factor) for n in range(3)))
+    assert said in messages(work)["odd-unit"]
+    assert check_trace(work)[0].level is Level.WARNING
 
 
 @pytest.mark.parametrize(

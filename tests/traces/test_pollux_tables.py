@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from colane.cli import app
 from colane.model.hardware import GpuId
 from colane.simulate.pollux_speeds import PolluxSpeeds, with_lengths
 from colane.simulate.request import Request, inputs, load
@@ -61,6 +62,19 @@ def test_jobs_get_the_length_of_their_curves_unless_they_say_one(folder: Path, t
     assert [str(note) for note in given.notes] == [
         "1 job without a length given that of their application's validation curves"
     ]
+
+
+def test_a_check_takes_lengths_from_tables_as_a_simulation_does(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLANE_DATA", raising=False)
+    path = tmp_path / "workload.csv"
+    path.write_text(f"{HEAD}\na,0,net,2,20\n")
+    assert app.run(["trace", "check", str(path)]) == 1
+    assert "no-length" in capsys.readouterr().out
+    assert app.run(["trace", "check", str(path), "--tables", str(folder)]) == 0
+    assert "1 job of 140 to 140 steps" in capsys.readouterr().out
+    assert app.run(["trace", "check", str(path), "--tables", str(tmp_path / "none")]) == 2
 
 
 def test_a_resized_job_keeps_its_batch(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,15 @@ def test_the_sample_is_clean_and_keeps_one_machine_busy() -> None:
     workload = sample()
     assert len(workload.jobs) == 60
     findings = check_trace(workload, load("dgx1"))
-    assert {finding.code for finding in findings} == {"span", "offered-load"}
+    assert {finding.code for finding in findings} == {
+        "span",
+        "offered-load",
+        "times",
+        "gpus",
+        "durations",
+        "steps",
+        "kinds",
+    }
     load_there = offered_load(workload.jobs, 8, workload.span_s)
     assert load_there is not None
     assert 0.8 < load_there < 1

@@ -16,16 +16,15 @@ from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig, described
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
-from colane.simulate.pollux_speeds import with_lengths
 from colane.simulate.run import Inputs
-from colane.simulate.table_files import has_sources, need_tables, pollux_table, read_sources
+from colane.simulate.table_files import has_sources, need_tables, pollux_table, read_sources, with_known_lengths
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import MeasuredSpeeds, Sources
 from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
 from colane.traces.clusters import Cluster
 from colane.traces.tables import measured
-from colane.traces.workload import TraceJob, Workload, collector_held, compress, merge_pools, only_pools, spread_large
+from colane.traces.workload import Workload, collector_held, compress, merge_pools, only_pools, spread_large
 
 SAMPLE = "sample"
 """Name of the made-up trace that ships with Colane."""
@@ -207,11 +206,5 @@ def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
         workload = only_pools(workload, cluster.pools)
     if request.multi_node:
         workload = spread_large(workload, cluster.gpus_max)
-    table = pollux_table(request.tables) if any(_has_no_length(job) for job in workload.jobs) else None
-    if table is not None:
-        workload = with_lengths(workload, table)
+    workload = with_known_lengths(workload, request.tables)
     return workload if request.time_scale == 1 else compress(workload, request.time_scale)
-
-
-def _has_no_length(job: TraceJob) -> bool:
-    return job.steps is None and job.duration_s is None

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from colane.simulate.fitting import fitting_memory, measured_type
 from colane.simulate.gavel_speeds import GavelSpeeds
-from colane.simulate.pollux_speeds import PolluxSpeeds
+from colane.simulate.pollux_speeds import PolluxSpeeds, with_lengths
 from colane.simulate.tables import SalusSpeeds, ScalingSpeeds, Sources, SpeedTable, SynergyCores, TopologySpeeds
 from colane.traces.errors import TraceError
 from colane.traces.generate import JobModel
 from colane.traces.tables import gavel, pollux, salus, scaling, synergy, topology
 from colane.traces.tables.gavel import GavelTable
+from colane.traces.workload import Workload
 
 DATA_VARIABLE = "COLANE_DATA"
 """Directory of measured tables, where none is named."""
@@ -83,6 +84,13 @@ def pollux_table(named: Path | None = None) -> pollux.PolluxTable | None:
     places = () if folder is None else (folder / POLLUX, folder / "traces", folder)
     found = next((place for place in places if pollux.is_there(place)), None)
     return None if found is None else pollux.read(found)
+
+
+def with_known_lengths(workload: Workload, named: Path | None = None) -> Workload:
+    """Give jobs without a length the one that Pollux's measurements have for them, where there are any."""
+    has_all = all(job.steps is not None or job.duration_s is not None for job in workload.jobs)
+    table = None if has_all else pollux_table(named)
+    return workload if table is None else with_lengths(workload, table)
 
 
 def read_sources(named: Path | None = None) -> Sources:

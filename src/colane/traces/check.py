@@ -12,6 +12,7 @@ from colane.model.job import JobSpec, NeedClass
 from colane.model.resources import Inventory, Lack, Shortfall
 from colane.model.words import count
 from colane.traces.clusters import Cluster
+from colane.traces.contents import contents, odd_unit
 from colane.traces.workload import TraceJob, Workload
 
 EXAMPLES_MAX = 3
@@ -59,7 +60,7 @@ def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Find
     findings = [*_bad_rows(workload), *_notes(workload)]
     if not workload.jobs:
         return [Finding(Level.ERROR, "empty", "holds no jobs"), *findings]
-    findings += _times(workload) + _names(workload) + [_span(workload)]
+    findings += _times(workload) + _names(workload) + [_span(workload)] + _contents(workload)
     if cluster is not None:
         findings += _fit(workload, cluster) + _load(workload, cluster)
     levels = list(Level)
@@ -115,7 +116,7 @@ def _bad_rows(workload: Workload) -> list[Finding]:
         return []
     more = len(rows) - EXAMPLES_MAX
     named = "; ".join(rows[:EXAMPLES_MAX]) + (f"; and {more} more" if more > 0 else "")
-    return [Finding(Level.ERROR, "bad-rows", f"{len(rows)} bad rows: {named}", len(rows))]
+    return [Finding(Level.ERROR, "bad-rows", f"{count(len(rows), 'bad row')}: {named}", len(rows))]
 
 
 def _notes(workload: Workload) -> list[Finding]:
@@ -124,6 +125,12 @@ def _notes(workload: Workload) -> list[Finding]:
         unused = f"not used: {', '.join(workload.unused)}"
         notes.append(Finding(Level.INFO, "unused-columns", unused, len(workload.unused)))
     return notes
+
+
+def _contents(workload: Workload) -> list[Finding]:
+    found = [Finding(Level.INFO, content.code, content.message) for content in contents(workload)]
+    odd = odd_unit(workload)
+    return found if odd is None else [Finding(Level.WARNING, "odd-unit", odd), *found]
 
 
 class _Test(NamedTuple):

@@ -30,12 +30,13 @@ from colane.traces.workload import Note, Workload, collector_held
 
 
 class Format(NamedTuple):
-    """A format of traces: its name, what it is, how its files are laid out and how they are read."""
+    """A format of traces: its name, what it is, how its files are laid out and read, and the unit of its times."""
 
     name: str
     title: str
     layouts: Sequence[FileLayout]
     read: Callable[[Path, str, Options], Workload]
+    times: str = "seconds"
 
     def layout(self, head: str) -> FileLayout | None:
         """The layout of a file that begins like this; None where it has none of them."""
@@ -54,19 +55,30 @@ def _likeness(misfit: Misfit | None) -> float:
     return misfit.likeness if misfit else 0.0
 
 
+LOCAL = "dates without a zone, and seconds"
+ZONED = "dates with their offset from UTC, and seconds"
+
 FORMATS = {
     form.name: form
     for form in (
         Format(colane_csv.NAME, "Colane's own CSV", colane_csv.LAYOUTS, colane_csv.read),
-        Format(philly.CSV_NAME, "Microsoft Philly, filtered CSV", philly.CSV_LAYOUTS, philly.read_csv),
-        Format(philly.JSON_NAME, "Microsoft Philly, original cluster_job_log", philly.JSON_LAYOUTS, philly.read_json),
+        Format(philly.CSV_NAME, "Microsoft Philly, filtered CSV", philly.CSV_LAYOUTS, philly.read_csv, LOCAL),
+        Format(
+            philly.JSON_NAME, "Microsoft Philly, original cluster_job_log", philly.JSON_LAYOUTS, philly.read_json, LOCAL
+        ),
         Format(pai.NAME, "Alibaba PAI 2020, pai_task_table and pai_job_table", pai.LAYOUTS, pai.read),
         Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.LAYOUTS, openb.read),
-        Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read),
-        Format(acme.NAME, "Shanghai AI Laboratory's Acme, trace_seren.csv or trace_kalos.csv", acme.LAYOUTS, acme.read),
+        Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read, LOCAL),
+        Format(
+            acme.NAME,
+            "Shanghai AI Laboratory's Acme, trace_seren.csv or trace_kalos.csv",
+            acme.LAYOUTS,
+            acme.read,
+            ZONED,
+        ),
         Format(gavel.NAME, "Gavel, tab separated", gavel.LAYOUTS, gavel.read),
         Format(gavel.SHOCKWAVE_NAME, "Shockwave, tab separated", gavel.SHOCKWAVE_LAYOUTS, gavel.read_shockwave),
-        Format(muri.NAME, "Muri, job list", muri.LAYOUTS, muri.read),
+        Format(muri.NAME, "Muri, job list", muri.LAYOUTS, muri.read, "milliseconds"),
         Format(tiresias.NAME, "Tiresias, job list", tiresias.LAYOUTS, tiresias.read),
         Format(synergy.NAME, "Synergy, deploy trace", synergy.LAYOUTS, synergy.read),
         Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
@@ -109,7 +121,7 @@ def read(
     layout = form.nearest(head)
     is_cut = not isinstance(layout, Document) and not text.endswith(("\n", "\r"))
     notes = (*workload.notes, CUT) if is_cut else workload.notes
-    return replace(workload, guessed=format_name is None, notes=notes, unused=layout.unused(head))
+    return replace(workload, guessed=format_name is None, notes=notes, times=form.times, unused=layout.unused(head))
 
 
 def sample() -> Workload:

@@ -93,6 +93,7 @@ class Workload:
         guessed: Whether the format was guessed from the content.
         origin_s: Unix seconds of `submit_s` = 0 where the file has dates (its zone taken as UTC), else 0.
         notes: What was left out or changed, with counts.
+        times: In what unit the file has its times; empty for a generator's.
         unused: Columns of the file that its reader does not look at.
         bad_rows: Messages of the rows that were skipped as bad, in order of the file.
     """
@@ -104,6 +105,7 @@ class Workload:
     guessed: bool = False
     origin_s: float = 0.0
     notes: tuple[Note, ...] = ()
+    times: str = ""
     unused: tuple[str, ...] = ()
     bad_rows: tuple[str, ...] = ()
 

@@ -21,6 +21,16 @@ Trace = Annotated[str, typer.Argument(metavar="FILE|GENERATOR", help="A trace, o
 Format = Annotated[
     str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
 ]
+Tables = Annotated[
+    Path | None,
+    typer.Option(
+        "--tables",
+        metavar="DIR|FILE",
+        envvar="COLANE_DATA",
+        show_default="none",
+        help="Measured tables, by which Pollux's jobs have lengths and generators their models.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a generator.")]
 
 
@@ -42,17 +52,19 @@ def check(
         bool, typer.Option("--multi-node", help="Let jobs larger than any node of their pool lie on several.")
     ] = False,
     trace_format: Format = None,
+    tables: Tables = None,
     seed: Seed = 0,
     as_json: output.Json = False,
 ) -> None:
-    """Judge a trace before a run: bad rows, times, ids, jobs no node can hold, offered load.
+    """Judge a trace before a run, and say what it holds.
 
-    Exit code 1 when something is wrong with the trace itself.
+    Told: bad rows, columns not used, units, GPUs, durations, outcomes, jobs that no node can hold, offered load. Exit
+    code 1 when something is wrong with the trace itself.
     """
     machines = _cluster(cluster)
     if multi_node and machines is None:
         raise MisuseError("--multi-node: which jobs are larger than a node? name the machines with --cluster")
-    workload = _workload(trace, trace_format, seed, machines, skip_bad_rows=True)
+    workload = _workload(trace, trace_format, seed, machines, tables, skip_bad_rows=True)
     from colane.traces.check import check_trace  # noqa: PLC0415 - imported late
     from colane.traces.workload import spread_large  # noqa: PLC0415
 
@@ -69,12 +81,13 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.")],
     trace_format: Format = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out.")] = False,
+    tables: Tables = None,
     seed: Seed = 0,
 ) -> None:
     """Write a trace as Colane's own CSV, every column with its unit."""
     from colane.traces.readers import colane_csv  # noqa: PLC0415 - imported late
 
-    workload = _workload(trace, trace_format, seed, None, skip_bad_rows=skip_bad_rows)
+    workload = _workload(trace, trace_format, seed, None, tables, skip_bad_rows=skip_bad_rows)
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise MisuseError(f"{out}: is the trace itself; name another file to write")
     try:
@@ -98,18 +111,28 @@ def _cluster(name: str | None) -> Cluster | None:
 
 
 def _workload(
-    trace: str, trace_format: str | None, seed: int, cluster: Cluster | None, *, skip_bad_rows: bool
+    trace: str,
+    trace_format: str | None,
+    seed: int,
+    cluster: Cluster | None,
+    tables: Path | None,
+    *,
+    skip_bad_rows: bool,
 ) -> Workload:
     from colane.simulate.generators import is_generator, make_workload  # noqa: PLC0415 - imported late
     from colane.simulate.request import SAMPLE  # noqa: PLC0415
+    from colane.simulate.table_files import need_tables, with_known_lengths  # noqa: PLC0415
     from colane.traces import read  # noqa: PLC0415
 
     try:
+        if tables is not None:
+            need_tables(tables)
         if is_generator(trace):
-            return make_workload(trace, seed=seed, gpus=cluster.gpus if cluster else 1)
+            return make_workload(trace, seed=seed, gpus=cluster.gpus if cluster else 1, tables=tables)
         if trace == SAMPLE:
             return read.sample()
-        return read.read(trace, trace_format, skip_bad_rows=skip_bad_rows, keep_cpu_only=True)
+        workload = read.read(trace, trace_format, skip_bad_rows=skip_bad_rows, keep_cpu_only=True)
+        return with_known_lengths(workload, tables)
     except ValueError as error:
         raise MisuseError(str(error)) from error
 

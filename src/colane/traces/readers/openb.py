@@ -1,6 +1,7 @@
 """Alibaba's `openb` pods of 2023 (Weng et al., ATC 2023), CC-BY-4.0: `openb_pod_list_*.csv`.
 
-Times are seconds from the trace's start. A pod asks for `gpu_milli` thousandths of each of its GPUs.
+Of github.com/alibaba/clusterdata, `cluster-trace-gpu-v2023`. Times are seconds from the trace's start. A pod asks for
+`gpu_milli` thousandths of each of its GPUs.
 """
 
 from __future__ import annotations

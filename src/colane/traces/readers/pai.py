@@ -1,8 +1,9 @@
 """Alibaba's PAI trace of 2020 (Weng et al., NSDI 2022): `pai_task_table.csv` with `pai_job_table.csv` beside it.
 
-The published files have no header (theirs lie in `.header` files); one with a header is read as well. A job is the
-sum of its tasks: instances x what one instance asks for. The two tables are joined by job name; without the job
-table, submission is taken as the start of the job's first task and the owner is unknown.
+Of github.com/alibaba/clusterdata, `cluster-trace-gpu-v2020`; times are seconds. The published files have no header
+(theirs lie in `.header` files); one with a header is read as well. A job is the sum of its tasks: instances x what one
+instance asks for. The two tables are joined by job name; without the job table, submission is taken as the start of the
+job's first task and the owner is unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Microsoft's Philly trace (Jeon et al., ATC 2019), CC-BY-4.0.
 
-Two forms: the filtered CSV that AdaptDL and Sia use (`timestamp,duration,num_gpus,gpu_time,cluster`), and the original
-`cluster_job_log`, a JSON list of jobs with their scheduling attempts. Virtual clusters become pools. Stamps are local
-times without a zone: the hour repeated when summer time ended is read as it stands.
+Of github.com/msr-fiddle/philly-traces. Two forms: the filtered CSV that AdaptDL and Sia use
+(`timestamp,duration,num_gpus,gpu_time,cluster`), and the original `cluster_job_log`, a JSON list of jobs with their
+scheduling attempts. Virtual clusters become pools. Stamps are local times without a zone: the hour repeated when summer
+time ended is read as it stands. Durations are seconds.
 """
 
 from __future__ import annotations

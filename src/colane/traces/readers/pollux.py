@@ -1,8 +1,9 @@
 """Workloads of Pollux's simulator (Qiao et al., OSDI 2021): `name,time,application,num_replicas,batch_size`.
 
-The batch size is that of the whole job. Its length follows from the application's validation curves, which are not in
-this file (`traces.tables.pollux` reads them), so jobs have neither duration nor steps unless columns of these names
-declare them.
+Of github.com/petuum/adaptdl (branch osdi21-artifact); Sia's (Jayaram Subramanya et al., SOSP 2023), of
+github.com/siasosp23/artifacts, have the same form. `time` is in seconds, the batch size is that of the whole job. Its
+length follows from the application's validation curves, which are not in this file (`traces.tables.pollux` reads them),
+so jobs have neither duration nor steps unless columns of these names declare them.
 """
 
 from __future__ import annotations

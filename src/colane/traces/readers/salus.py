@@ -1,4 +1,7 @@
-"""Job lists of Salus's driver (Yu and Chowdhury, MLSys 2020): `job_id,model_name,iterations,submit_time,duration`."""
+"""Job lists of Salus's driver (Yu and Chowdhury, MLSys 2020): `job_id,model_name,iterations,submit_time,duration`.
+
+Of github.com/SymbioticLab/Salus. Times are seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Job lists of the topology-aware scheduler (Amaral et al., SC 2017): `workloads-*.json`, an object of jobs by id."""
+"""Job lists of the topology-aware scheduler (Amaral et al., SC 2017): `workloads-*.json`, an object of jobs by id.
+
+Of its authors' simulator. `arrival` is in seconds.
+"""
 
 from __future__ import annotations
 
