@@ -61,6 +61,7 @@ NOUNS: Final = {
     "report": "studies.report",
     "export": "studies.export",
     "simulate": "studies.simulate",
+    "study": "studies.study",
     "trace": "studies.trace",
     "paper": "studies.paper",
     "manifest": "service.manifest",

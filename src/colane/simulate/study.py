@@ -80,7 +80,7 @@ def run_policies(
     Raises:
         ValueError: Something named is not there or not right.
     """
-    _judge(policies)
+    names_of(policies)
     loaded = load(request, seed)
     interrupts, runs = Interrupts(), []
 
@@ -96,14 +96,19 @@ def run_policies(
     return loaded, runs
 
 
-def _judge(policies: Sequence[str]) -> None:
-    """Refuse what cannot be run, and policies that reports could not tell apart."""
+def names_of(policies: Sequence[str]) -> dict[str, str]:
+    """What is asked for, by the name that reports use.
+
+    Raises:
+        ValueError: One cannot be run, or reports could not tell two apart.
+    """
     named: dict[str, str] = {}
     for text in policies:
         name = create(text).name
         if name in named:
             raise ValueError(f"policy: {named[name]} and {text} are both named {name!r}; name one of them otherwise")
         named[name] = text
+    return named
 
 
 def run_seeds(
@@ -126,7 +131,7 @@ def run_seeds(
     Raises:
         ValueError: Something named is not there or not right.
     """
-    _judge(policies)
+    names_of(policies)
     interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
     workers = min(len(tasks), os.cpu_count() or 1)
     with interrupts.caught(), executor or ProcessPoolExecutor(workers, get_context("spawn")) as pool:
@@ -144,11 +149,11 @@ def comparable(runs: Sequence[SeededRun], policies: Sequence[str]) -> list[Seede
     return [one for one in finished if one.seed in whole] if whole else list(runs)
 
 
-def run_one(request: Request, policy: str, seed: int) -> Run:
-    """One run in a process of its own."""
-    interrupts = Interrupts()
+def run_one(request: Request, policy: str, seed: int, interrupts: Interrupts | None = None) -> Run:
+    """One run in a process of its own, or in that of the interrupts that are given."""
+    interrupts = interrupts or Interrupts()
     with interrupts.caught():
-        loaded = _loaded(request, seed)
+        loaded = loaded_once(request, seed)
 
         def ready(driver: Driver, _policy: str) -> None:
             interrupts.driver = driver
@@ -158,7 +163,8 @@ def run_one(request: Request, policy: str, seed: int) -> Run:
         return _run(request, loaded, policy, seed, lambda _policy, _core, _loaded: (), ready)
 
 
-_loaded = lru_cache(maxsize=1)(load)
+loaded_once = lru_cache(maxsize=1)(load)
+"""Policies that run one after another in one process have one workload."""
 
 
 def _run(

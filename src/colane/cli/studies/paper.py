@@ -175,8 +175,9 @@ def _draw(found: Evaluation, out: Path) -> None:
 
 
 def _study(experiment: Experiment) -> Study:
-    from colane.cli.studies.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
+    from colane.cli.studies.simulation import inputs_object  # noqa: PLC0415 - imported late
     from colane.report import simulated_study  # noqa: PLC0415
+    from colane.study.reported import simulated_run  # noqa: PLC0415
 
     first = experiment.loaded[experiment.runs[0][0]]
     return simulated_study.Study(

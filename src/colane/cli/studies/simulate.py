@@ -402,9 +402,9 @@ def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: li
         inputs_object,
         notes,
         seed_notes,
-        simulated_run,
     )
     from colane.report.simulated_study import Study  # noqa: PLC0415
+    from colane.study.reported import simulated_run  # noqa: PLC0415
 
     if not runs:
         raise FailureError("simulate: stopped before anything was simulated")

@@ -1,0 +1,1 @@
+"""Studies: policies x loads x seeds from one file, cell by cell, resumable, compared seed by seed."""

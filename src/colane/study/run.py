@@ -1,0 +1,174 @@
+"""A study from its file to its results: what was kept is kept, what is missing is simulated, all of it is measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colane.model.words import count
+from colane.report.windowed import Value, measure_window
+from colane.simulate.ledger import INTERVALS_MAX
+from colane.simulate.request import load
+from colane.study.cells import CellResult, inputs_kept, read_cell, whole
+from colane.study.compare import Compared, as_object, compare, notes, sentences
+from colane.study.file import CellKey, Extra, StudyError, StudyPlan
+from colane.study.inputs import changed, inputs_of
+from colane.study.tables import write_cells, write_comparisons, write_jobs, write_stays, write_timeline
+from colane.study.work import CellEnd, Worked, tasks_of, work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCells:
+    """A directory of kept simulations, held against a study.
+
+    Attributes:
+        inputs: What each simulation of the study is a function of.
+        missing: Simulations that are not kept.
+        stale: Those that are kept of other inputs, with the names of what differs.
+    """
+
+    inputs: Mapping[CellKey, Mapping[str, Any]]
+    missing: tuple[CellKey, ...]
+    stale: Mapping[CellKey, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """What a study found so far.
+
+    Attributes:
+        plan: The study.
+        out: Its directory.
+        cells: Metrics by simulation, in order of policy, load and seed.
+        compared: Every policy against the baseline.
+        without_stays: Simulations whose times on GPUs were too many to be kept.
+    """
+
+    plan: StudyPlan
+    out: Path
+    cells: Mapping[CellKey, Mapping[str, Value]]
+    compared: tuple[Compared, ...]
+    without_stays: tuple[CellKey, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One for each significant difference."""
+        return sentences(self.plan, self.compared)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        said = list(notes(self.plan, self.cells, self.compared))
+        if self.without_stays and Extra.STAYS in self.plan.extras:
+            lacking = f"{count(len(self.without_stays), 'simulation')}, the first is {self.without_stays[0]}"
+            said.append(f"stays.csv has nothing of {lacking}: there were more than {INTERVALS_MAX:,} in each.")
+        return tuple(said)
+
+
+def look(plan: StudyPlan, out: Path) -> KeptCells:
+    """Hold what is kept against the study, after judging that what the study names can be read.
+
+    Raises:
+        ValueError: Something that the study names is not there or not right.
+    """
+    jobs = len(load(plan.request_of(plan.loads[0]), plan.seeds[0]).workload.jobs)
+    if plan.window is not None and plan.window[1] > jobs:
+        first, behind = plan.window
+        raise StudyError(
+            f"{plan.path}: jobs: [{first}, {behind}] ends behind the trace, which has {count(f'{jobs:,}', 'job')}"
+        )
+    try:
+        inputs = inputs_of(plan)
+    except OSError as error:
+        raise StudyError(f"{plan.path}: {error.filename}: cannot be read: {error.strerror}") from error
+    kept = {key: inputs_kept(out, key) for key in plan.cells}
+    differing = {key: tuple(changed(was, inputs[key])) for key, was in kept.items() if was is not None}
+    return KeptCells(
+        inputs=inputs,
+        missing=tuple(key for key, was in kept.items() if was is None),
+        stale={key: names for key, names in differing.items() if names},
+    )
+
+
+def simulate_missing(
+    plan: StudyPlan, out: Path, found: KeptCells, processes: int, on_end: Callable[[CellEnd], None] = lambda _: None
+) -> Worked:
+    """Simulate what is missing, and anew what was kept of other inputs."""
+    todo = [key for key in plan.cells if key in found.missing or key in found.stale]
+    if not todo:
+        return Worked(problems=(), was_interrupted=False)
+    return work(tasks_of(plan, todo, found.inputs, out), processes, on_end)
+
+
+def results(plan: StudyPlan, out: Path, inputs: Mapping[CellKey, Mapping[str, Any]]) -> Results:
+    """Measure what is kept of a study's inputs."""
+    order = [CellKey(p, x, s) for p in plan.policies for x in plan.loads for s in plan.seeds]
+    cells, without_stays = dict[CellKey, Mapping[str, Value]](), list[CellKey]()
+    for key in order:
+        if inputs_kept(out, key) == inputs[key]:
+            cell = read_cell(out, key)
+            cells[key] = _measured(plan, cell)
+            without_stays += [key] if cell.stays is None else []
+    compared = tuple(compare(plan, cells))
+    return Results(plan=plan, out=out, cells=cells, compared=compared, without_stays=tuple(without_stays))
+
+
+def _measured(plan: StudyPlan, cell: CellResult) -> dict[str, Value]:
+    found = measure_window(cell.measured, plan.window)
+    return {
+        "offered_load_ratio": cell.offered_load,
+        "jobs": found.pop("jobs"),
+        "refused": len(cell.refused),
+        **found,
+        "refused_plans": cell.flaws,
+    }
+
+
+def write_results(found: Results) -> list[Path]:
+    """Write the tables that the study asks for, and the sentences for programs.
+
+    Raises:
+        OSError: One cannot be written.
+    """
+    plan, out = found.plan, found.out
+    rows = [as_object(one, plan) for one in found.compared]
+    paths = [write_cells(out / "cells.csv", found.cells)]
+    if rows:
+        paths.append(write_comparisons(out / "comparisons.csv", rows))
+    paths += [_WRITERS[extra](out / f"{extra}.csv", _each(found)) for extra in plan.extras]
+    with whole(out / "summary.json") as draft:
+        draft.write_text(json.dumps(summary_object(found), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return [*paths, out / "summary.json"]
+
+
+_WRITERS: Mapping[Extra, Callable[[Path, Iterator[CellResult]], Path]] = {
+    Extra.JOBS: write_jobs,
+    Extra.STAYS: write_stays,
+    Extra.TIMELINE: write_timeline,
+}
+
+
+def _each(found: Results) -> Iterator[CellResult]:
+    """One at a time: each may have a million jobs."""
+    return (read_cell(found.out, key) for key in found.cells)
+
+
+def summary_object(found: Results) -> dict[str, Any]:
+    """The study for programs."""
+    plan = found.plan
+    return {
+        "title": plan.title,
+        "baseline": plan.baseline,
+        "policies": list(plan.policies),
+        "loads": list(plan.loads),
+        "seeds": list(plan.seeds),
+        "jobs": None if plan.window is None else list(plan.window),
+        "cells": [{**key._asdict(), **values} for key, values in found.cells.items()],
+        "cells_asked": len(plan.cells),
+        "comparisons": [as_object(one, plan) for one in found.compared],
+        "sentences": list(found.sentences),
+        "notes": list(found.notes),
+    }

@@ -1,0 +1,157 @@
+"""Runs what is missing of a study, each simulation in a process, and keeps each as soon as it has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from colane.policyfiles.guard import PolicyFaultError
+from colane.simulate.driver import StandstillError
+from colane.simulate.request import Request
+from colane.simulate.study import Interrupts, loaded_once, run_one
+from colane.study.cells import result_of, write_cell
+from colane.study.file import CellKey, StudyPlan
+from colane.study.reported import simulated_run
+from colane.traces.workload import collector_held
+
+LOOK_S: Final = 0.5
+"""How often an interruption is looked for while simulations run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellTask:
+    """One simulation. Every value is plain, so that it can be sent to another process."""
+
+    key: CellKey
+    policy: str
+    request: Request
+    inputs: Mapping[str, Any]
+    folder: Path
+
+
+class CellEnd(NamedTuple):
+    """A simulation that has ended: how long it took, or what went wrong; neither where it was interrupted."""
+
+    key: CellKey
+    wall_s: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """What came of the missing simulations.
+
+    Attributes:
+        problems: What went wrong, one line each.
+        was_interrupted: Whether Ctrl-C ended it before all had run.
+    """
+
+    problems: tuple[str, ...]
+    was_interrupted: bool
+
+
+def tasks_of(
+    plan: StudyPlan, keys: Sequence[CellKey], inputs: Mapping[CellKey, Mapping[str, Any]], out: Path
+) -> list[CellTask]:
+    """What is to be done for these simulations."""
+    return [
+        CellTask(
+            key=key, policy=plan.policies[key.policy], request=plan.request_of(key.load), inputs=inputs[key], folder=out
+        )
+        for key in keys
+    ]
+
+
+def work(tasks: Sequence[CellTask], processes: int, on_end: Callable[[CellEnd], None] = lambda _: None) -> Worked:
+    """Run simulations, as many at a time as there are processes; with one, in this process.
+
+    Ctrl-C stops those that run, which keep nothing, and no other begins.
+    """
+    interrupts, problems = Interrupts(), list[str]()
+    with interrupts.caught():
+        ends = _alone(tasks, interrupts) if processes == 1 else _in_pool(tasks, min(processes, len(tasks)), interrupts)
+        for end in ends:
+            if end.problem:
+                problems.append(f"{end.key}: {end.problem}")
+            on_end(end)
+    return Worked(problems=tuple(problems), was_interrupted=interrupts.came)
+
+
+def make_cell(task: CellTask, interrupts: Interrupts | None = None) -> CellEnd:
+    """Run one simulation and keep it, unless it is interrupted."""
+    try:
+        with collector_held():
+            run = run_one(task.request, task.policy, task.key.seed, interrupts)
+            if run.ledger.interrupted:
+                return CellEnd(task.key)
+            loaded = loaded_once(task.request, task.key.seed)
+            reported = simulated_run(run, task.key.seed, loaded)
+            dropped = bool(run.ledger.stays_dropped)
+            result = result_of(task.key, task.inputs, reported, loaded.workload, stays_dropped=dropped)
+            write_cell(task.folder, result)
+    except OSError as error:
+        return CellEnd(task.key, problem=f"cannot be kept: {error.strerror}")
+    except (ValueError, PolicyFaultError, StandstillError) as error:
+        return CellEnd(task.key, problem=str(error))
+    return CellEnd(task.key, run.wall_s)
+
+
+def _alone(tasks: Sequence[CellTask], interrupts: Interrupts) -> Iterator[CellEnd]:
+    loaded_once.cache_clear()  # files may have changed since this process read them
+    for task in tasks:
+        if interrupts.came:
+            return
+        yield make_cell(task, interrupts)
+
+
+def _in_pool(tasks: Sequence[CellTask], workers: int, interrupts: Interrupts) -> Iterator[CellEnd]:
+    """No more are handed over than run, so that none begins after an interruption."""
+    left, running = deque(tasks), dict[Future[CellEnd], CellTask]()
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin) as pool:
+        while running or (left and not interrupts.came):
+            while left and len(running) < workers and not interrupts.came:
+                task = left.popleft()
+                with _interrupts_held():
+                    running[pool.submit(make_cell, task)] = task
+            done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                task = running.pop(future)
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    yield CellEnd(task.key, problem="its process was killed; with fewer --processes it has more memory")
+                    left.clear()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process that is started meanwhile does not die of Ctrl-C before it can take it; ours comes after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin() -> None:
+    """Take Ctrl-C only while simulating, and end with our parent, for whose work we would wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
+
+
+def _end_after(join: Callable[[], None]) -> None:
+    join()
+    os._exit(1)

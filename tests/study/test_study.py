@@ -1,0 +1,256 @@
+"""`colane study`: every cell is the simulation it says it is, and none is lost or mixed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from colane.cli import app
+from colane.simulate.request import Request
+from colane.simulate.study import Interrupts, run_one
+from colane.study import work as workroom
+from colane.study.cells import inputs_kept, path_of, read_cell
+from colane.study.file import CellKey, read_plan
+from colane.study.run import look, results, simulate_missing, write_results
+from colane.study.work import CellEnd
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "study.md"
+
+STUDY = """
+cluster = "dgx1"
+trace = "heavy-load:jobs=30,load=1.5"
+policies = ["fifo", "srtf"]
+seeds = 3
+jobs = [5, 25]
+files = ["jobs", "stays", "timeline"]
+world = "neutral"
+"""
+KEYS = [CellKey(policy, 1.0, seed) for policy in ("fifo", "srtf") for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "study.toml").write_text(STUDY)
+    assert app.run(["study", str(folder / "study.toml"), "--out", str(folder / "out"), "--processes", "1"]) == 0
+    return folder
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def tables(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.glob("*.*"))}
+
+
+def test_each_row_is_the_simulation_it_names(whole: Path) -> None:
+    found = rows(whole / "out" / "cells.csv")
+    assert [CellKey(row["policy"], float(row["load"]), int(row["seed"])) for row in found] == KEYS
+    request = Request(cluster="dgx1", trace="heavy-load:jobs=30,load=1.5")
+    for row in found:
+        ran = run_one(request, row["policy"], int(row["seed"])).ledger.rows
+        jct_s = {job: end_s - submit_s for job, submit_s, end_s in zip(ran.id, ran.submit_s, ran.end_s, strict=True)}
+        window_s = [jct_s[job] for job in range(6, 26)]  # ids are from 1, places from 0
+        assert float(row["jct_mean_s"]) == pytest.approx(np.mean(window_s))
+        assert (row["jobs"], row["finished"], row["unfinished"]) == ("20", "20", "0")
+
+
+def test_the_tables_hold_every_job_and_add_up(whole: Path) -> None:
+    jobs = rows(whole / "out" / "jobs.csv")
+    assert len(jobs) == len(KEYS) * 30
+    spent_s: dict[tuple[str, ...], float] = {}
+    for stay in rows(whole / "out" / "stays.csv"):
+        at = (stay["policy"], stay["seed"], stay["job"])
+        spent_s[at] = spent_s.get(at, 0.0) + float(stay["end_s"]) - float(stay["start_s"])
+    for job in jobs:
+        assert float(job["queue_s"]) + float(job["run_span_s"]) == pytest.approx(float(job["jct_s"]))
+        assert spent_s[job["policy"], job["seed"], job["job"]] == pytest.approx(float(job["run_span_s"]))
+    timeline = rows(whole / "out" / "timeline.csv")
+    assert max(float(row["active_gpus"]) for row in timeline) <= 8
+    assert {row["waiting"] for row in timeline} > {"0.0", "1.0"}
+
+
+def test_an_interrupted_study_goes_on_and_ends_with_the_same_bytes(
+    whole: Path, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["study", str(study), "--out", str(study.parent / "out"), "--processes", "1"]
+    make, begun = workroom.make_cell, list[CellKey]()
+
+    def interrupted(task: workroom.CellTask, interrupts: object) -> CellEnd:
+        begun.append(task.key)
+        if len(begun) == 3:
+            signal.raise_signal(signal.SIGINT)  # as the third begins
+        return make(task, interrupts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(workroom, "make_cell", interrupted)
+    assert app.run(words) == 130
+    assert "3 of 6 simulations are kept" in capsys.readouterr().err  # so short a one ends before it looks
+    assert len(rows(study.parent / "out" / "cells.csv")) == 3
+    begun += begun  # no third any more
+    assert app.run(words) == 0
+    assert "3 of 6 simulations were kept before" in capsys.readouterr().err
+    assert tables(study.parent / "out") == tables(whole / "out")
+
+
+def test_of_a_simulation_that_is_interrupted_nothing_is_kept(study: Path) -> None:
+    study.write_text(STUDY.replace("jobs=30", "jobs=2000"))
+    plan, out = read_plan(study), study.parent / "out"
+    (task,) = workroom.tasks_of(plan, KEYS[:1], look(plan, out).inputs, out)
+    interrupts = Interrupts()
+    interrupts.came = True
+    assert workroom.make_cell(task, interrupts) == CellEnd(KEYS[0])
+    assert not out.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import psutil
+from colane.study.file import read_plan
+from colane.study.run import look, simulate_missing
+
+def killed(end):
+    print(*(child.pid for child in psutil.Process().children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    plan, out = read_plan(Path(sys.argv[1])), Path(sys.argv[2])
+    simulate_missing(plan, out, look(plan, out), 2, killed)
+"""
+
+
+def test_a_killed_study_leaves_no_process_and_no_part_of_a_file(whole: Path, study: Path) -> None:
+    script, out = study.parent / "killed.py", study.parent / "out"
+    script.write_text(KILLED)
+    killed = subprocess.run([sys.executable, script, study, out], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for pid in map(int, killed.stdout.split()):
+        try:
+            psutil.Process(pid).wait(timeout=120)
+        except psutil.NoSuchProcess:
+            continue
+    plan = read_plan(study)
+    found = look(plan, out)
+    kept = [key for key in plan.cells if key not in found.missing]
+    assert kept
+    assert found.missing
+    assert not found.stale
+    ended = list[CellKey]()
+    simulate_missing(plan, out, found, 1, lambda end: ended.append(end.key))
+    assert sorted(ended) == sorted(found.missing)
+    write_results(results(plan, out, found.inputs))
+    assert tables(out) == tables(whole / "out")
+
+
+def test_what_has_changed_is_told_and_never_mixed(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, out = study.parent / "jobs.csv", study.parent / "out"
+    assert app.run(["trace", "convert", "heavy-load:jobs=6,load=1", str(trace)]) == 0
+    study.write_text('cluster = "dgx1"\ntrace = "jobs.csv"\npolicies = ["fifo"]\n')
+    words = ["study", str(study), "--out", str(out), "--processes", "1"]
+    assert app.run(words) == 0
+    assert app.run(["trace", "convert", "heavy-load:jobs=7,load=1", str(trace)]) == 0
+    capsys.readouterr()
+    assert app.run(words) == 2
+    assert "1 simulation kept in" in (said := capsys.readouterr().err)
+    assert "had other inputs (trace)" in said
+    assert rows(out / "cells.csv")[0]["jobs"] == "6"
+    assert app.run([*words, "--again"]) == 0
+    assert rows(out / "cells.csv")[0]["jobs"] == "7"
+
+
+def test_a_damaged_cell_is_simulated_anew(whole: Path, study: Path) -> None:
+    plan, out = read_plan(study), study.parent / "out"
+    path_of(out, KEYS[0]).parent.mkdir(parents=True)
+    for key in KEYS:
+        path_of(out, key).write_bytes(path_of(whole / "out", key).read_bytes())
+    kept = path_of(out, KEYS[1]).read_bytes()
+    path_of(out, KEYS[1]).write_bytes(kept[: len(kept) // 2])
+    assert inputs_kept(out, KEYS[1]) is None
+    assert look(plan, out).missing == (KEYS[1],)
+
+
+def test_a_policy_that_fails_is_told_and_the_others_go_on(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (study.parent / "mine.py").write_text(
+        "class Mine:\n    name = 'mine'\n    def plan(self, view):\n        return 1 / 0\n"
+    )
+    study.write_text(STUDY.replace('"srtf"', '"mine.py:Mine"').replace("seeds = 3", "seeds = 1"))
+    assert app.run(["study", str(study), "--out", str(study.parent / "out"), "--processes", "1"]) == 1
+    said = capsys.readouterr()
+    assert "mine, load 1, seed 0: " in said.err
+    assert "ZeroDivisionError" in said.err
+    assert [row["policy"] for row in rows(study.parent / "out" / "cells.csv")] == ["fifo"]
+
+
+def test_a_kept_simulation_is_read_as_it_was_written(whole: Path) -> None:
+    cell = read_cell(whole / "out", KEYS[0])
+    assert cell.names[0]
+    assert cell.measured.place.tolist() == list(range(30))
+    assert json.loads((whole / "out" / "summary.json").read_text())["cells_asked"] == 6
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("policies", "polices", "polices: there is no such key; did you mean policies?"),
+        ("seeds", "sedes", "sedes: there is no such key; did you mean seeds?"),
+        ('"srtf"', '"srtff"', "policies: unknown policy 'srtff'; did you mean s"),
+        ('"srtf"', '"fifo"', "policies: names 'fifo' twice"),
+        ("seeds = 3", "seeds = 0", "seeds: must be a whole number from 1, got 0"),
+        ("seeds = 3", "loads = [0]", "loads: must be above 0, got 0"),
+        ("seeds = 3", "loads = []", "loads: must be a list of at least one, got []"),
+        ("seeds = 3", "seeds = [1, 1]", "seeds: names 1 twice"),
+        ("[5, 25]", "[25, 5]", "jobs: must be two places, the first before the second"),
+        ("[5, 25]", "[5, 31]", "jobs: [5, 31] ends behind the trace, which has 30 jobs"),
+        ("seeds = 3", 'baseline = "las"', "baseline: must be one of the policies, fifo, srtf; got 'las'"),
+        ("seeds = 3", 'metrics = ["jct_mean"]', "did you mean jct_mean_s?"),
+        ('"timeline"', '"timelines"', "files: must be one of jobs, stays, timeline; did you mean timeline?"),
+        ('"neutral"', '"netural"', "world: must be one of auto, neutral, factors, table; did you mean neutral?"),
+        ("seeds = 3", "noise = -1", "noise: must be a number from 0 up"),
+        ('"heavy-load:jobs=30,load=1.5"', '"sample"', "seeds: all would be alike"),
+        ('"heavy-load:jobs=30,load=1.5"', '"nowhere.csv"\nbelief = "profiled"', "nowhere.csv: "),
+        ('cluster = "dgx1"', "", "cluster: is missing"),
+        ('"dgx1"', '"dgx7"', "dgx7: no such cluster"),
+        ('cluster = "dgx1"', "cluster =", "is not TOML"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_key(
+    study: Path, capsys: pytest.CaptureFixture[str], was: str, now: str, expected: str
+) -> None:
+    assert was in STUDY
+    study.write_text(STUDY.replace(was, now))
+    assert app.run(["study", str(study), "--out", str(study.parent / "out"), "--processes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.count("\n") == 1
+    assert not (study.parent / "out").exists()
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert example is not None
+    (tmp_path / "study.toml").write_text(example[1])
+    out = tmp_path / "results"
+    assert app.run(["study", str(tmp_path / "study.toml"), "--out", str(out), "--processes", "1"]) == 0
+    plan = read_plan(tmp_path / "study.toml")
+    assert len(rows(out / "cells.csv")) == len(plan.cells) == 18
+    files = re.findall(r"^\| `([a-z.]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(files) == sorted(path.name for path in out.iterdir() if path.is_file())
