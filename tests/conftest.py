@@ -39,3 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Processes that have nothing left to do take tests from the end of what others have.
     """
     items.sort(key=lambda item: "web" not in item.path.parts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell `scripts/test` what failed, a line each; of the page the file, as its tests are one visit."""
+    told = os.environ.get("COLANE_TESTS_FAILED")
+    if told:
+        reports = (report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ()))
+        failed = dict.fromkeys(getattr(report, "nodeid", "") for report in reports)
+        places = dict.fromkeys(one.partition("::")[0] if one.startswith("tests/web/") else one for one in failed)
+        Path(told).write_text("".join(f"{place}\n" for place in places), encoding="utf-8")
