@@ -69,6 +69,13 @@ class TestFormat:
         assert live("show", job, "--format", text).out == f"{job}\todd {{name}}|1|a=b|-|-|true|{{}}\n"
         assert f"{job} queued" in live("ps", "--format", "{id} {state}").out.splitlines()
         assert live("nodes", "--format", "{state}").out == "up\n"
+        node = live("nodes", "--format", "{name}").out
+        assert live("node", "list", "--format", "{name} {differs}").out == f"{node.strip()} false\n"
+        assert live("topo", "--format", "{name}").out == node
+        assert live("topo", "--import", "dgx-1", "--format", "{kind}").code == 2
+        assert live("token", "list", "--format", "{id}").code == 0
+        assert "server.port -\n" in live("config", "show", "--format", "{setting} {from}").out
+        assert "fifo -\n" in live("policies", "--format", "{policy} {stands_for}").out
         assert live("cancel", job).code == 0
 
     @pytest.mark.parametrize(

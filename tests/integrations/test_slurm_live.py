@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
+from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 
@@ -89,6 +91,11 @@ def test_jobs_are_held_released_and_not_there(shell: Shell) -> None:
     job = submitted(shell, "--hold", "-o", "/dev/null", "--wrap", "true")
     assert shell("squeue", "-h", "-j", str(job), "-o", "%t %r").out == "PD JobHeldUser\n"
     assert str(job) in shell("squeue", "--me", "--start").out
+    later = submitted(shell, "--begin=now+2hours", "-o", "/dev/null", "--wrap", "true")
+    told = shell("squeue", "-h", "--start", "-j", f"{job},{later}", "-o", "%i %S").out.split()
+    assert told[:3] == [str(job), "N/A", str(later)]
+    assert datetime.fromisoformat(told[3]).timestamp() == pytest.approx(time.time() + 7200, abs=600)
+    shell("scancel", str(later))
     assert shell("scontrol", "release", str(job)).code == 0
     other = submitted(shell, "-d", f"afterok:{job}", "-W", "-o", "/dev/null", "--wrap", "true")
     assert other > job

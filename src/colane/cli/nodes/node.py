@@ -12,6 +12,7 @@ import typer
 from colane.cli import output
 from colane.cli.completing import complete_nodes
 from colane.cli.errors import FAILURE, FailureError, MisuseError, from_scheduler, one_line
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.command import differs
 from colane.cli.nodes.drain import Deadline, seconds
@@ -124,7 +125,7 @@ def add(
     _for_each(one, places)
 
 
-def list_added(as_json: output.Json = False) -> None:
+def list_added(as_json: output.Json = False, template: Format = None) -> None:
     """List nodes with the version of each, and how those that were added from here are reached.
 
     A version that is not the scheduler's has a !.
@@ -135,17 +136,19 @@ def list_added(as_json: output.Json = False) -> None:
         nodes = scheduler.nodes()
         noted = SshNodes.of(scheduler).all()
     known = {node["name"] for node in nodes}
+    objects = [
+        *(_listed(node, noted.get(node["name"])) for node in nodes),
+        *(
+            {"name": place.name, "state": "unknown", "version": None, "differs": False, "at": place.at}
+            for place in noted.values()
+            if place.name not in known
+        ),
+    ]
+    if template is not None:
+        print_formatted(template, objects)
+        return
     if as_json:
-        output.print_json(
-            [
-                *(_listed(node, noted.get(node["name"])) for node in nodes),
-                *(
-                    {"name": place.name, "state": "unknown", "version": None, "differs": False, "at": place.at}
-                    for place in noted.values()
-                    if place.name not in known
-                ),
-            ]
-        )
+        output.print_json(objects)
         return
     rows = [
         [

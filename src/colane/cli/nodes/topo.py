@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from colane.cli import output
 from colane.cli.completing import complete_nodes
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.topo_screen import Machine, render
 
@@ -54,6 +55,7 @@ def topo(
         ),
     ] = None,
     as_json: output.Json = False,
+    template: Format = None,
 ) -> None:
     """Show how the GPUs of a machine are connected: sockets, switches, links and their bandwidth, and which are free.
 
@@ -66,8 +68,12 @@ def topo(
     machines = _live(node) if source is None else [imported(source)]
     if out is not None:
         _write(out, machines)
+    objects = [_object(machine, live=source is None) for machine in machines]
+    if template is not None:
+        print_formatted(template, objects)
+        return
     if as_json:
-        output.print_json(_as_json(machines, alone=source is not None or node is not None, live=source is None))
+        output.print_json(objects if node is None and source is None else objects[0])
         return
     for machine in machines:
         render(machine)
@@ -139,23 +145,18 @@ def _state(node: NodeObject, gpu: GpuObject, on: tuple[int, ...]) -> str:
     return "used" if on else "free"
 
 
-def _as_json(machines: list[Machine], *, alone: bool, live: bool) -> object:
+def _object(machine: Machine, *, live: bool) -> dict[str, Any]:
+    """Return a machine for programs; of one that is not of the scheduler's, how it is wired alone."""
     from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
 
+    topology = dict(encode_topology(machine.topology))
     if not live:
-        return encode_topology(machines[0].topology)
-    found = [
-        {
-            "name": machine.name,
-            "gpus": [
-                {"index": gpu, "type": kind, "state": machine.states[gpu], "jobs": list(machine.jobs[gpu])}
-                for gpu, kind in zip(machine.states, machine.types, strict=True)
-            ],
-            "topology": encode_topology(machine.topology),
-        }
-        for machine in machines
+        return topology
+    gpus = [
+        {"index": gpu, "type": kind, "state": machine.states[gpu], "jobs": list(machine.jobs[gpu])}
+        for gpu, kind in zip(machine.states, machine.types, strict=True)
     ]
-    return found[0] if alone else found
+    return {"name": machine.name, "gpus": gpus, "topology": topology}
 
 
 def _write(out: Path, machines: list[Machine]) -> None:

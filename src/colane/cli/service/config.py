@@ -9,6 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import ConfigOption
 from colane.model.words import count
@@ -30,7 +31,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="config")
 
 
-def show(config: ConfigOption = None, as_json: output.Json = False) -> None:
+def show(config: ConfigOption = None, as_json: output.Json = False, template: Format = None) -> None:
     """Show each setting of colane server, agent and up as it would count here without flags, and where it is said.
 
     A flag of the command itself counts before all of these; then come variables, the file, and the default.
@@ -43,8 +44,12 @@ def show(config: ConfigOption = None, as_json: output.Json = False) -> None:
         except SettingError as error:
             raise MisuseError(str(error)) from error
         rows += [(f"{section.name}.{name}", given.raw, given.origin) for name, given in values.given.items()]
+    objects = [{"setting": name, "value": value, "from": origin or None} for name, value, origin in rows]
+    if template is not None:
+        print_formatted(template, objects)
+        return
     if as_json:
-        output.print_json([{"setting": name, "value": value, "from": origin or None} for name, value, origin in rows])
+        output.print_json(objects)
         return
     columns = [ScreenColumn(heading) for heading in ("SETTING", "VALUE", "FROM")]
     output.print_table(columns, [(name, _told(value), origin or "default") for name, value, origin in rows])

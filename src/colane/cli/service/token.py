@@ -13,6 +13,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 
@@ -78,10 +79,13 @@ def _new_file(path: Path) -> int:
         raise FailureError(f"--out {path}: {error.strerror}") from error
 
 
-def list_tokens(as_json: output.Json = False) -> None:
+def list_tokens(as_json: output.Json = False, template: Format = None) -> None:
     """List tokens, yours or (for an operator) all: which users or nodes they stand for, and when they were made."""
     with jobs.client() as scheduler:
         known = scheduler.tokens()
+    if template is not None:
+        print_formatted(template, known)
+        return
     if as_json:
         output.print_json(known)
         return

@@ -7,6 +7,7 @@ from typing import Final
 import typer
 
 from colane.cli import output
+from colane.cli.formatting import Format, print_formatted
 
 COLUMNS: Final = (
     output.ScreenColumn("policy"),
@@ -20,18 +21,22 @@ def register(app: typer.Typer) -> None:
     app.command("policies", epilog="Example: [bold]colane policies[/bold]")(policies)
 
 
-def policies(as_json: output.Json = False) -> None:
+def policies(as_json: output.Json = False, template: Format = None) -> None:
     """List the policies that come with Colane, each followed by the short names of it with options.
 
     Every name goes where a policy is named, alone or with options: `--policy srsf:quantum_s=30`.
     """
     from colane.scheduling.registry import ALIASES, POLICIES, SUMMARIES  # noqa: PLC0415 - imported late
 
+    objects = [
+        *({"policy": name, "stands_for": None, "summary": SUMMARIES[name]} for name in POLICIES),
+        *({"policy": name, "stands_for": meant, "summary": None} for name, meant in ALIASES.items()),
+    ]
+    if template is not None:
+        print_formatted(template, objects)
+        return
     if as_json:
-        output.print_json(
-            [{"policy": name, "stands_for": None, "summary": SUMMARIES[name]} for name in POLICIES]
-            + [{"policy": name, "stands_for": meant, "summary": None} for name, meant in ALIASES.items()]
-        )
+        output.print_json(objects)
         return
     rows = []
     for name in POLICIES:

@@ -51,11 +51,13 @@ class SlurmRow:
     Attributes:
         job: The job, or the array.
         waiting: Indexes of those elements with their limit, as `4-7%2`; empty of a job.
+        expected_s: When it would start, Unix time; None where that was not asked, or is not known.
     """
 
     def __init__(self, job: JobObject, waiting: str = "") -> None:
         self.job = job
         self.waiting = waiting
+        self.expected_s: float | None = None
 
     @property
     def array(self) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from getpass import getuser
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from colane.client.errors import SchedulerError
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.rows import (
@@ -21,6 +23,9 @@ from colane.integrations.slurm.rows import (
     names,
     rows_of,
 )
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
 
 Column = tuple[str, Callable[[SlurmRow], object]]
 
@@ -51,9 +56,10 @@ def _expected_end(row: SlurmRow) -> str:
 
 
 def _begin_s(row: SlurmRow) -> float | None:
-    """When it started, or may start."""
+    """When it started, would start or may start."""
     held = [hold["until_s"] for hold in row.job.get("holds") or [] if hold["until_s"] is not None]
-    return row.start_s if row.start_s is not None else max(held, default=None)
+    known = row.start_s if row.start_s is not None else row.expected_s
+    return max(held, default=None) if known is None else known
 
 
 def _memory(row: SlurmRow) -> str:
@@ -114,6 +120,9 @@ NAMES: Final = {
 USUAL: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %R"
+EXPECTED_MAX: Final = 10
+"""Of jobs that are named it is asked when they would start: the scheduler plays each queue on, up to half a second."""
+
 _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
 
 VALUED: Final = (
@@ -157,10 +166,20 @@ def run(words: Sequence[str], shims: str) -> int:
             )["jobs"]
         if missing and len(missing) == len(wanted):
             raise SlurmError("Invalid job id specified")
-    rows = [row for row in rows_of(found, expand=asked.has("array")) if _is_wanted(row, asked, states)]
+        rows = [row for row in rows_of(found, expand=asked.has("array")) if _is_wanted(row, asked, states)]
+        if wanted and asked.has("start"):
+            _expect(scheduler, rows[:EXPECTED_MAX])
     rows.sort(key=lambda row: (row.state == "PENDING", row.job["id"], not row.waiting))
     contact.print_lines(*_lines(rows, asked))
     return 0
+
+
+def _expect(scheduler: Client, rows: Sequence[SlurmRow]) -> None:
+    """Ask when jobs that wait would start."""
+    for row in rows:
+        with suppress(SchedulerError):  # one that has ended meanwhile, or a scheduler that does not say in time
+            start = scheduler.start_of(row.job["id"])
+            row.expected_s = None if start["starts_in_s"] is None else start["now_s"] + start["starts_in_s"]
 
 
 def wanted_states(said: Sequence[str]) -> set[str]:
