@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from colane.model.topology import Link, LinkKind
+from colane.traces.check import split
 from colane.traces.clusters import load, preset_names
 from colane.traces.errors import TraceError
+from colane.traces.read import read
 
 File = Callable[..., Path]
 
@@ -179,3 +181,53 @@ def test_an_unknown_preset_names_the_near_ones() -> None:
         load("phily")
     with pytest.raises(TraceError, match=r"absent\.yaml: cannot be read"):
         load("absent.yaml")
+
+
+NODE_LIST = """sn,cpu_milli,memory_mib,gpu,model
+n0,64000,262144,2,P100
+n1,32000,262144,0,
+n2,96000,393216,8,V100M32
+"""
+
+
+def test_a_node_list_is_a_cluster(file: File) -> None:
+    cluster = load(file(NODE_LIST, "openb_node_list.csv"))
+    assert (cluster.name, cluster.gpus) == ("openb_node_list", 10)
+    assert [(len(node.gpus), len(node.cores), node.host_memory_bytes >> 30) for node in cluster.nodes] == [
+        (2, 64, 256), (0, 32, 256), (8, 96, 384),
+    ]  # fmt: skip
+    assert {(gpu.type, gpu.memory_bytes) for node in cluster.nodes for gpu in node.gpus} == {
+        ("P100", 16 * 10**9), ("V100M32", 32 * 10**9),
+    }  # fmt: skip
+    assert [cluster.extras[node.name].group for node in cluster.nodes] == ["P100", "cpu", "V100M32"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "memory_mib",
+            "memory_gib",
+            r":1: column 'memory_mib': is missing \(is it memory_gib\?\): a node list has",
+        ),
+        (",model", ",model,model", ":1: column 'model': is there twice"),
+        ("n1,", "n0,", ":3: column 'sn': id 'n0' stands in line 2 already"),
+        ("V100M32", "V100M64", ":4: column 'model': unknown GPU type 'V100M64' \\(did you mean V100M"),
+        ("2,P100", "2,", ":2: column 'model': is missing, though the node has 2 GPUs"),
+        ("64000", "many", ":2: column 'cpu_milli': expected a number"),
+        ("8,V100M32\n", "", ":4: has 4 cells, expected 5"),
+        (NODE_LIST, "a,b\n1,2\n", "is no cluster: expected a .yaml file, or a node list"),
+        (NODE_LIST, "sn,cpu_milli,memory_mib,gpu,model\n", "holds no nodes"),
+    ],
+)
+def test_a_bad_node_list_is_refused_with_its_row(file: File, before: str, after: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        load(file(NODE_LIST.replace(before, after), "nodes.csv"))
+
+
+def test_the_published_node_list_holds_its_pods(data: Path) -> None:
+    cluster = load(data / "traces" / "openb_node_list_gpu_node.csv.gz")
+    types = Counter(gpu.type for node in cluster.nodes for gpu in node.gpus)
+    assert (len(cluster.nodes), cluster.gpus, types["G2"]) == (1213, 6212, 549 * 8)
+    held, rejected = split(read(data / "traces" / "openb_pod_list_default.csv.gz"), cluster)
+    assert (len(held), len(rejected)) == (6203, 0)

@@ -1,4 +1,4 @@
-"""Clusters to simulate: a YAML file of node groups, or a preset that ships with Colane."""
+"""Clusters to simulate: a YAML file of node groups, a node list of Alibaba's, or a preset that ships with Colane."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from colane.model.hardware import DEFAULT_POOL, Gpu, Node
+from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
 from colane.model.topology import Topology
 from colane.model.words import count
-from colane.traces import costs, node_events, topologies
+from colane.traces import costs, node_events, node_list, topologies
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.node_events import NodeEvent
 from colane.traces.sheet import read_text
@@ -85,7 +85,7 @@ class Cluster:
 
 
 def load(name: str | Path) -> Cluster:
-    """Return a preset by name, or the cluster of a YAML file.
+    """Return a preset by name, or the cluster of a YAML file or of a node list (`.csv`, `.csv.gz`).
 
     Raises:
         TraceError: No such preset or file, or the file is not right: the message names the key and the fix.
@@ -93,12 +93,22 @@ def load(name: str | Path) -> Cluster:
     path = Path(name)
     if str(name) in preset_names():
         return read(PRESETS_DIR / f"{name}.yaml")
+    if path.name.endswith((".csv", ".csv.gz")):
+        return _listed(path)
     if path.suffix in {".yaml", ".yml"} or path.exists():
         return read(path)
     known = ", ".join(preset_names())
     raise TraceError(
-        path, f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file"
+        path,
+        f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file or node list",
     )
+
+
+def _listed(path: Path) -> Cluster:
+    """The cluster of a node list; its groups are the types of GPU."""
+    nodes = node_list.read(path)
+    extras = {node.name: NodeExtras(node.gpus[0].type if node.gpus else CPU_DEVICE_TYPE) for node in nodes}
+    return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
 
 
 def preset_names() -> tuple[str, ...]:

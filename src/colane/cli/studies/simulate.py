@@ -48,7 +48,8 @@ def register(app: typer.Typer) -> None:
 
 def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cluster: Annotated[
-        str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Machines: a YAML file or a preset.")
+        str,
+        typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Machines: a YAML file, node list or preset."),
     ] = "dgx1",
     trace: Annotated[
         str,
