@@ -30,12 +30,14 @@ class Proxy:
         mark: Requests that hold these bytes are commits.
         cut: What becomes of the next commit; None passes it on.
         met: How many commits were cut.
+        is_parted: Whether nothing gets through.
     """
 
     def __init__(self, path: Path, server: Path, mark: bytes) -> None:
         self.mark = mark
         self.cut: Cut | None = None
         self.met = 0
+        self.is_parted = False
         self._server = server
         self._held: list[tuple[socket.socket, bytes]] = []
         self._open: list[socket.socket] = []
@@ -52,6 +54,12 @@ class Proxy:
             assert server.recv(CHUNK_BYTES), "the server has made it"
             server.close()
 
+    def part(self) -> None:
+        """Let nothing through until `is_parted` is unset."""
+        self.is_parted = True
+        for each in self._open:
+            _end(each)
+
     def close(self) -> None:
         """End all connections."""
         for each in [self._listener, *self._open]:
@@ -61,6 +69,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self.is_parted:
+                    client.close()
+                    continue
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(str(self._server))
                 self._open += [client, server]

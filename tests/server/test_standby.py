@@ -33,6 +33,7 @@ from tests.faults.cluster import AGENT, TOKEN
 from tests.server.harness import DEADLINE_S, SLEEP
 from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.processes import Scheduler, scheduler
+from tests.server.proxy import proxy
 from tests.server.redis_server import RedisServer, redis_server
 
 LEASE_S = 3.0
@@ -265,9 +266,9 @@ def test_without_a_leader_a_standby_leads_and_ends_where_another_is_started(redi
 
 
 @contextmanager
-def agent(urls: str, folder: Path) -> Iterator[None]:
-    """An agent that knows both schedulers, in a process of its own."""
-    words = [sys.executable, "-c", AGENT, str(folder), urls, "cpu:1:1GB", "node-1", "{}"]
+def agent(urls: str, folder: Path, devices: int = 1) -> Iterator[None]:
+    """An agent that knows all schedulers, in a process of its own."""
+    words = [sys.executable, "-c", AGENT, str(folder), urls, f"cpu:{devices}:1GB", "node-1", "{}"]
     with subprocess.Popen(words) as process:
         try:
             yield
@@ -293,6 +294,35 @@ def test_jobs_go_on_and_others_start_under_the_standby(redis: RedisServer, tmp_p
         until(lambda: client.job(queued)["state"] == "succeeded")
         shown = client.job(first)
         assert (shown["state"], len(shown["attempts"])) == ("succeeded", 1)
+
+
+@pytest.mark.live
+def test_a_leader_cut_off_from_its_store_is_silent_before_another_leads(redis: RedisServer, tmp_path: Path) -> None:
+    """Its clients and its agents reach it all the while."""
+    go, way = tmp_path / "go", redis.folder / "cut"
+    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    with ExitStack() as stack:
+        between = stack.enter_context(proxy(way, redis.socket, b"colane_1_commit"))
+        cut = before(f"unix://{way}?name=cut", LEASE_S, standby=False)
+        waiting = before(redis.url("cut"), LEASE_S, standby=True)
+        first = stack.enter_context(scheduler(tmp_path / "a", before=cut, token=TOKEN))
+        both = Pair(first, stack.enter_context(scheduler(tmp_path / "b", before=waiting, token=TOKEN)))
+        stack.enter_context(agent(both.urls, tmp_path / "agent"))
+        client = stack.enter_context(Client(both.urls, TOKEN))
+        until(client.nodes)
+        job = client.submit({"command": [sys.executable, "-c", waits]})
+        until(lambda: client.job(job)["state"] == "launching")
+        between.part()
+        assert first.http.post("/job", json=SLEEP).status_code == 503
+        both.led_by_second()
+        for path in ("/jobs", "/nodes", f"/job/{job}"):
+            assert first.http.get(path).status_code == 503, path
+        go.touch()
+        until(lambda: client.job(job)["state"] == "succeeded")
+        assert len(client.job(job)["attempts"]) == 1
+        between.is_parted = False
+        assert first.process.wait(DEADLINE_S) != 0
+        assert "another scheduler has started on this store (epoch 2, this one has 1)" in first.errors()
 
 
 class TestLead:
