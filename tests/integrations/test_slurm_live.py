@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
@@ -123,6 +124,19 @@ def test_limits_are_updated(shell: Shell) -> None:
         assert (told.code, said in told.err) == (1, True), told
     assert shell("scontrol", "update", "NodeName=here", "State=drain").code == 1
     assert shell("scancel", str(array)).code == 0
+
+
+def test_a_script_is_only_tested(shell: Shell) -> None:
+    said = shell("sbatch", "--test-only", "-G1", "--wrap", "true")
+    assert (said.code, said.out) == (0, "")
+    told = re.fullmatch(r"sbatch: Job (\d+) to start at (\S+): it would start at once on here/\d.*\n", said.err)
+    assert told is not None, said
+    assert datetime.fromisoformat(told[2]).timestamp() == pytest.approx(time.time(), abs=600)
+    assert shell("squeue", "-j", told[1]).code == 1
+    said = shell("sbatch", "--test-only", "--hold", "--wrap", "true")
+    assert "would not start yet: JobHeldUser" in said.err
+    said = shell("sbatch", "--test-only", "-G", "99", "--wrap", "true")
+    assert (said.code, "gpus: asks for 99" in said.err) == (1, True), said
 
 
 def test_srun_starts_tasks_and_submits_where_there_is_no_job(shell: Shell) -> None:

@@ -82,9 +82,8 @@ TABLE: Final = (
 OF_SBATCH: Final = (
     *TABLE,
     OptionRow("-a,--array --signal --wrap --kill-on-invalid-dep", V, DONE),
-    OptionRow("--parsable -W,--wait", N, DONE),
+    OptionRow("--parsable --test-only -W,--wait", N, DONE),
     OptionRow("--export-file", V, REFUSED, "name the variables: --export"),
-    OptionRow("--test-only", N, REFUSED, "leave it out; 'colane why JOB' says why a submitted job waits"),
 )
 """What `sbatch` knows."""
 

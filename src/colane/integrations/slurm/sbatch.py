@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from colane.client.client import Client
 from colane.client.errors import Refused
@@ -16,7 +16,13 @@ from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import SCRIPT_BYTES_MAX, BatchFiles, command
 from colane.integrations.slurm.options import SaidValue, SlurmOptions, merged, parse
 from colane.integrations.slurm.request import build
+from colane.integrations.slurm.rows import moment
 from colane.integrations.slurm.scripts import BatchScript, read_script
+
+if TYPE_CHECKING:
+    from colane.api.plans import PlanAnswer
+
+T = TypeVar("T")
 
 VARIABLES: Final = {
     "SBATCH_ACCOUNT": "account",
@@ -62,6 +68,9 @@ def run(words: Sequence[str], shims: str) -> int:
         tell([*script.notes, *([passed] if passed else [])], options)
     with contact.client() as scheduler:
         check_partition(scheduler, options)
+        if options.get("test-only") is not None:
+            contact.note("sbatch", _planned(_taken(request, lambda asked: scheduler.plan([asked]))))
+            return 0
         job_id = hand_in(scheduler, request)
         contact.print_lines(str(job_id) if options.get("parsable") is not None else f"Submitted batch job {job_id}")
         sys.stdout.flush()
@@ -83,6 +92,23 @@ def tell(notes: Sequence[str], options: SlurmOptions, verb: str = "sbatch") -> N
 def hand_in(scheduler: Client, request: dict[str, Any], verb: str = "sbatch") -> int:
     """Submit a job and return its id.
 
+    Raises:
+        SlurmError: The scheduler refuses.
+    """
+    return _taken(request, scheduler.submit, verb)
+
+
+def _planned(plan: PlanAnswer) -> str:
+    """Return what would become of a job, as Slurm begins to say it where a time is known."""
+    (job,), starts_in_s = plan["jobs"], plan["starts_in_s"]
+    if starts_in_s is None:
+        return f"Job {job['id']} {job['sentence']}"
+    return f"Job {job['id']} to start at {moment(plan['now_s'] + starts_in_s)}: it {job['sentence']}"
+
+
+def _taken(request: dict[str, Any], take: Callable[[dict[str, Any]], T], verb: str = "sbatch") -> T:
+    """Have a request taken.
+
     One without a GPU that asks for cores where no machine has any to book shares all cores: scripts ask for cores as a
     matter of course.
 
@@ -90,14 +116,14 @@ def hand_in(scheduler: Client, request: dict[str, Any], verb: str = "sbatch") ->
         SlurmError: The scheduler refuses.
     """
     try:
-        return scheduler.submit(request)
+        return take(request)
     except Refused as refused:
         is_of_cores = {problem.field for problem in refused.problems} == {"cores"}
         if not is_of_cores or request["gpus"] or not request.get("cores"):
             raise contact.refusal(refused) from refused
     contact.note(verb, "no machine has cores to book for jobs without a GPU: it shares them")
     try:
-        return scheduler.submit({**request, "cores": 0})
+        return take({**request, "cores": 0})
     except Refused as refused:
         raise contact.refusal(refused) from refused
 
