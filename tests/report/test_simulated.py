@@ -22,9 +22,10 @@ from colane.report.simulated import (
     measure_run,
     slo_violations,
 )
+from colane.report.simulated_compared import sentences
 from colane.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
 from colane.report.simulated_study import Study
-from colane.report.simulated_writer import notes, sentences, summary_object, write
+from colane.report.simulated_writer import notes, summary_object, write
 from colane.traces.workload import TraceJob
 
 NAN = float("nan")
@@ -140,6 +141,34 @@ def test_policies_are_compared_by_their_means_over_seeds() -> None:
     assert found.seeds == (0, 1)
     assert sentences(found)[0].startswith("quick against FIFO: all jobs are done in 62 % less time; a job takes")
     assert [one["seeds"] for one in summary_object(found)["policies"]] == [2, 2]
+    assert summary_object(found)["differences"] == [], "seeds that are all alike are one workload"
+
+
+def of_seed(seed: int, policy: str, longer_s: float) -> SimulatedRun:
+    ended = [(OK, 0.0, 0.0, 10.0 + longer_s, 1, 10.0), (OK, 2.0, 3.0, 20.0, 1, 10.0)]
+    return replace(RUN, seed=seed, policy=policy, columns=columns(ended))
+
+
+def test_over_seeds_only_what_they_agree_on_is_said() -> None:
+    base = [of_seed(seed, "fifo", 3.0 * seed) for seed in range(4)]
+    quick = [of_seed(seed, "quick", 3.0 * seed - 4 - 0.01 * seed) for seed in range(4)]
+    other = [of_seed(seed, "other", 3.0 * seed + (-1.0) ** seed) for seed in range(4)]
+    found = study(*base, *quick, *other)
+    first, second, last = sentences(found)
+    assert first == "quick against FIFO, paired over 4 seeds: mean JCT 2.01 s lower (+- 10.3 ms, 12.4 %)."
+    assert second == "other against FIFO, paired over 4 seeds: no difference is significant at 95 %."
+    assert last.startswith("FIFO finished 8 of 16 jobs of 4 seeds, those of a seed in 20 s")
+    flags = {(one["policy"], one["metric"]): one["significant"] for one in summary_object(found)["differences"]}
+    assert flags["quick", "mean_jct_s"] is True
+    assert flags["other", "mean_jct_s"] is False
+    assert flags["quick", "mean_queueing_s"] is False, "no difference at all"
+
+
+def test_two_seeds_claim_nothing() -> None:
+    runs = [of_seed(seed, policy, seed + 5.0 * (policy == "slow")) for policy in ("fifo", "slow") for seed in range(2)]
+    found = study(*runs)
+    assert sentences(found)[0] == "slow against FIFO: 2 seeds tell no difference from chance; that takes 3."
+    assert {one["ci95"] for one in summary_object(found)["differences"]} == {None}
 
 
 def test_a_partial_run_says_so_first() -> None:

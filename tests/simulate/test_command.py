@@ -140,6 +140,11 @@ def test_seeds_run_in_processes_and_give_intervals(tmp_path: Path, capsys: pytes
     fifo, sjf = printed["policies"]
     assert fifo["mean_jct_s"]["ci95"] > 0
     assert sjf["mean_jct_s"]["mean"] < fifo["mean_jct_s"]["mean"]
+    jct_s = {(run["policy"], run["seed"]): run["jct_s"]["mean"] for run in printed["runs"]}
+    means = {one["metric"]: one["mean"] for one in printed["differences"]}
+    assert means["mean_jct_s"] == pytest.approx(sum(jct_s["sjf", s] - jct_s["fifo", s] for s in (5, 6, 7)) / 3)
+    assert printed["sentences"][0].startswith("sjf against FIFO, paired over 3 seeds: ")
+    assert "Seed 5 of 3." in (tmp_path / "report.html").read_text()
     assert printed["oracle"] is True
     assert "ORACLE" in " ".join(printed["notes"])
 

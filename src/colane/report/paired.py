@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from colane.report.metrics import percent_change
+from colane.report.prose import duration
 from colane.report.simulated import confidence
 
 SEEDS_MIN = 3
@@ -62,6 +63,15 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
         difference_mean=interval.mean,
         half_width=interval.half_width if len(known) >= SEEDS_MIN else None,
     )
+
+
+def shown(metric: str, value: float | None) -> str:
+    """A value of a metric, or a difference of two, for people: times in the unit that suits them."""
+    if value is None:
+        return "-"
+    if metric.endswith("_s"):
+        return f"-{duration(-value)}" if value < 0 else duration(value)
+    return f"{value:.3g}"
 
 
 def _known(value: float | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from colane.report.metrics import Summary
+from colane.report.paired import Paired, shown
 from colane.report.prose import duration
 from colane.report.simulated import Interval, SimulatedMetrics, SimulatedRun
 from colane.report.simulated_plots import METRIC_NAMES
@@ -52,6 +53,26 @@ def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) ->
     return Table(
         "comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval over seeds."
     )
+
+
+def differences_table(base: str, rows: Sequence[tuple[str, str, Paired]]) -> Table:
+    """One row for each policy with its mean differences from the first one, seed by seed."""
+    found: dict[str, dict[str, Paired]] = {}
+    for policy, metric, one in rows:
+        found.setdefault(policy, {})[metric] = one
+    names = list(dict.fromkeys(metric for _, metric, _ in rows))
+    heads = (TableColumn(name, METRIC_NAMES.get(name, name), _text) for name in names)
+    columns = (TableColumn("policy", "Policy", _text, is_number=False), *heads)
+    cells = tuple((policy, *(_difference(name, ones.get(name)) for name in names)) for policy, ones in found.items())
+    note = f"Policy less {base}, seed by seed; +- is half of a 95 % interval (Student's t), * where that leaves out 0."
+    return Table("differences", f"Differences from {base}", columns, cells, note)
+
+
+def _difference(name: str, found: Paired | None) -> str | None:
+    if found is None:
+        return None
+    width = "" if found.half_width is None else f" +- {shown(name, found.half_width)}"
+    return f"{shown(name, found.difference_mean)}{width}{' *' if found.is_significant else ''}"
 
 
 def refused_table(lines: Sequence[str]) -> Table:

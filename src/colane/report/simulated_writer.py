@@ -8,35 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from colane.model.words import count
 from colane.report import html, plots, simulated_plots, style, time_plots, timeline
-from colane.report.metrics import Summary, percent_change, summarise
-from colane.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, percent, spoken
+from colane.report.metrics import Summary, summarise
 from colane.report.records import JobTime
-from colane.report.simulated import (
-    BeliefError,
-    Interval,
-    SimulatedMetrics,
-    SimulatedRun,
-    confidence,
-)
+from colane.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun
+from colane.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
 from colane.report.simulated_csv import write_jobs, write_refused
 from colane.report.simulated_study import Study
-from colane.report.simulated_tables import compared_table, refused_table, runs_table
+from colane.report.simulated_tables import compared_table, differences_table, refused_table, runs_table
 from colane.report.tables import Table, times_table
 from colane.traces.workload import TraceJob
-
-COMPARED: Mapping[str, str] = {
-    "makespan_s": "makespan_s",
-    "mean_jct_s": "jct_s",
-    "p95_jct_s": "jct_s",
-    "mean_queueing_s": "queue_s",
-    "gpu_active_ratio": "gpu_active_ratio",
-    "gpu_utilization_ratio": "gpu_utilization_ratio",
-}
-"""Metrics of the comparison figure, and the field each comes from."""
 
 REFUSED_NAMED_MAX = 20
 """The summary names at most this many refused jobs; `refused.csv` has them all."""
@@ -89,6 +74,7 @@ def summary_object(study: Study) -> dict[str, Any]:
         **study.inputs,
         "runs": [run_object(run, found) for run, found in zip(study.runs, study.metrics, strict=True)],
         "policies": [_policy_object(study, policy) for policy in study.policies],
+        "differences": [difference_object(study, one) for one in differences(study)],
         "refused": list(study.runs[0].refused[:REFUSED_NAMED_MAX]) if study.runs else [],
         "sentences": list(sentences(study)),
         "notes": list(notes(study)),
@@ -141,14 +127,6 @@ def _pauses_object(run: SimulatedRun) -> dict[str, Any]:
     if not run.pause_s:
         return {}
     return {"pause_s": _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))}
-
-
-def sentences(study: Study) -> tuple[str, ...]:
-    """What came out: every policy against the first, or the only one by itself."""
-    if not study.runs:
-        return ("Nothing was simulated.",)
-    base = study.policies[0]
-    return (*(_against(study, base, other) for other in study.policies[1:]), _alone(study, base))
 
 
 def notes(study: Study) -> tuple[str, ...]:
@@ -226,67 +204,16 @@ def _error_text(what: str, found: Summary | None, unknown: int) -> str:
     return f"{what}: median {found.p50 * 100:.1f} %, p95 {found.p95 * 100:.1f} % over {starts}{more}"
 
 
-def _alone(study: Study, policy: str) -> str:
-    runs = study.of(policy)
-    run, found = runs[0]
-    of = "" if len(runs) == 1 else f" (seed {run.seed} of {len(runs)})"
-    said = f"{spoken(policy)} finished {found.finished:,} of {count(f'{found.jobs:,}', 'job')}"
-    said += of if found.makespan_s is None else f" in {duration(found.makespan_s)}{of}"
-    if found.jct_s and found.queue_s:
-        said += (
-            f"; a job took {duration(found.jct_s.mean)} on average, of which it waited {duration(found.queue_s.mean)}"
-        )
-    return said + "."
-
-
-def _against(study: Study, base: str, other: str) -> str:
-    means = {name: (_interval(study, base, name), _interval(study, other, name)) for name in COMPARED}
-    changes = {name: percent_change(a.mean if a else None, b.mean if b else None) for name, (a, b) in means.items()}
-    said = f"{spoken(other)} against {spoken(base)}: all jobs are done {_earlier(changes['makespan_s'])}"
-    known = (("takes", changes["mean_jct_s"]), ("waits", changes["mean_queueing_s"]))
-    does = " and ".join(f"{verb} {_less_or_more(change)}" for verb, change in known if change is not None)
-    said += f"; a job {does} on average" if does else ""
-    both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
-    return said + (
-        f"; {100 * both[1]:.0f} % of the GPUs' worth is used instead of {100 * both[0]:.0f} %."
-        if len(both) == 2
-        else "."
-    )
-
-
-def _earlier(change: float | None) -> str:
-    if change is None or abs(change) < NEGLIGIBLE_PERCENT:
-        return "in the same time"
-    return f"in {_less_or_more(change)} time"
-
-
-def _less_or_more(change: float) -> str:
-    if abs(change) < NEGLIGIBLE_PERCENT:
-        return "as long"
-    return percent(change) if change >= TENFOLD_PERCENT else f"{abs(change):.0f} % {'less' if change < 0 else 'more'}"
-
-
 def _run_name(study: Study, run: SimulatedRun) -> str:
     return run.policy if len(study.seeds) == 1 else f"{run.policy}, seed {run.seed}"
 
 
 def _policy_object(study: Study, policy: str) -> dict[str, Any]:
-    found = {name: _interval(study, policy, name) for name in COMPARED}
+    found = {name: interval(study, policy, name) for name in COMPARED}
     means = {
         name: None if value is None else {"mean": value.mean, "ci95": value.half_width} for name, value in found.items()
     }
     return {"policy": policy, "seeds": len(study.of(policy)), **means}
-
-
-def _interval(study: Study, policy: str, name: str) -> Interval | None:
-    return confidence([_metric(found, name) for _, found in study.of(policy)])
-
-
-def _metric(found: SimulatedMetrics, name: str) -> float | None:
-    value = getattr(found, COMPARED[name])
-    if isinstance(value, Summary):
-        return value.p95 if name.startswith("p95") else value.mean
-    return None if value is None else float(value)
 
 
 def _distribution(summary: Summary | None) -> dict[str, float | None] | None:
@@ -314,14 +241,18 @@ def _tables(study: Study) -> tuple[Table, ...]:
     rows = [(_run_name(study, run), run, found) for run, found in zip(study.runs, study.metrics, strict=True)]
     tables = [runs_table(rows)]
     if _compares(study):
-        tables.append(compared_table([(p, {n: _interval(study, p, n) for n in COMPARED}) for p in study.policies]))
+        tables.append(compared_table([(p, {n: interval(study, p, n) for n in COMPARED}) for p in study.policies]))
+    found = differences(study)
+    if found:
+        tables.append(differences_table(study.policies[0], [(one.policy, one.metric, one.found) for one in found]))
     refused = study.runs[0].refused if study.runs else ()
     return (*tables, times_table(_times(study)), refused_table(refused))
 
 
 def _times(study: Study) -> dict[str, tuple[JobTime, ...]]:
-    """Of the run of each policy that is drawn."""
-    return {policy: tuple(run.times.values()) for policy, run in study.first().items()}
+    """Of the jobs of all seeds; none where a run is too large to keep them."""
+    found = {policy: [run.times for run, _ in study.of(policy)] for policy in study.policies}
+    return {p: tuple(t for one in times for t in one.values()) if all(times) else () for p, times in found.items()}
 
 
 def _compares(study: Study) -> bool:
@@ -330,38 +261,46 @@ def _compares(study: Study) -> bool:
 
 def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
     runs = study.first()
-    done = {policy: run.columns.succeeded for policy, run in runs.items()}
-    jct_s = {p: (r.columns.end_s - r.columns.submit_s)[done[p]] for p, r in runs.items()}
+    many = len(study.seeds)
+    pooled = f" Jobs of all {many} seeds." if many > 1 else ""
+    one = f" Seed {study.seeds[0]} of {many}." if many > 1 else ""
+    jct_s = {policy: _of_seeds(study, policy, "submit_s", "end_s") for policy in runs}
     yield (
         "jct_cdf",
         plots.cdf(jct_s, title="How long jobs took", quantity="submission to end"),
-        "Submission to end (JCT).",
+        f"Submission to end (JCT).{pooled}",
         False,
     )
-    queue_s = {p: (r.columns.first_start_s - r.columns.submit_s)[done[p]] for p, r in runs.items()}
+    queue_s = {policy: _of_seeds(study, policy, "submit_s", "first_start_s") for policy in runs}
     figure = plots.cdf(queue_s, title="How long jobs waited", quantity="waiting in the queue")
-    yield "queue_cdf", figure, "Submission to first start.", False
+    yield "queue_cdf", figure, f"Submission to first start.{pooled}", False
     curves = {policy: run.curves for policy, run in runs.items() if run.curves.at_s.size}
     if curves:
         gpus = max(len(run.gpus) for run in runs.values())
         figure = simulated_plots.gpus_over_time(curves, gpus)
-        yield "gpus_over_time", figure, "GPUs with a job, and the use those jobs make of them.", False
-        yield "queue_over_time", simulated_plots.queue_over_time(curves), "Jobs waiting.", False
+        yield "gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}", False
+        yield "queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}", False
     times = _times(study)
     if any(times.values()):
-        yield "time_spent", time_plots.time_bars(times), time_plots.CAPTION, True
+        yield "time_spent", time_plots.time_bars(times), time_plots.CAPTION + pooled, True
     if _compares(study):
-        intervals = {name: {p: _interval(study, p, name) for p in study.policies} for name in COMPARED}
+        intervals = {name: {p: interval(study, p, name) for p in study.policies} for name in COMPARED}
         figure = simulated_plots.comparison(intervals, len(study.seeds))
         yield "comparison", figure, "Policies compared.", True
-    yield from _gantt(study)
+    yield from _gantt(study, one)
 
 
-def _gantt(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
+def _of_seeds(study: Study, policy: str, from_s: str, to_s: str) -> Floats:
+    """Time between two columns of the jobs that succeeded, of all seeds."""
+    every = [run.columns for run, _ in study.of(policy)]
+    return np.concatenate([(getattr(c, to_s) - getattr(c, from_s))[c.succeeded] for c in every])
+
+
+def _gantt(study: Study, of_seed: str) -> Iterator[tuple[str, Figure, str, bool]]:
     runs = [run for run in study.first().values() if simulated_plots.gantt_is_readable(run.gpus, len(run.stays))]
     if runs:
         panels = [_panel(run, study.jobs[run.seed]) for run in runs]
-        caption = "Which job ran when on which GPU; jobs that shared one are stacked within its band."
+        caption = "Which job ran when on which GPU; jobs that shared one are stacked within its band." + of_seed
         yield "gantt", timeline.timeline(panels), caption, True
 
 

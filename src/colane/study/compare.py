@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from colane.model.words import count
-from colane.report.paired import SEEDS_MIN, Paired, paired
-from colane.report.prose import duration, spoken
+from colane.report.paired import SEEDS_MIN, Paired, paired, shown
+from colane.report.prose import spoken
 from colane.report.windowed import METRICS, Value
 from colane.study.file import CellKey, StudyPlan
 
@@ -87,15 +87,6 @@ def notes(plan: StudyPlan, cells: Cells, compared: Sequence[Compared]) -> Iterat
 
 def _have(plan: StudyPlan) -> str:
     return "is 1" if len(plan.seeds) == 1 else f"are {len(plan.seeds)}"
-
-
-def shown(metric: str, value: float | None) -> str:
-    """A value of a metric for people."""
-    if value is None:
-        return "-"
-    if metric.endswith("_s"):
-        return f"-{duration(-value)}" if value < 0 else duration(value)
-    return f"{value:.3g}"
 
 
 def as_object(one: Compared, plan: StudyPlan) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _progress(plan: StudyPlan, found: KeptCells) -> Callable[[CellEnd], None]:
 
 
 def _print(made: Results, written: list[Path], *, as_json: bool) -> None:
-    from colane.study.compare import shown  # noqa: PLC0415 - imported late
+    from colane.report.paired import shown  # noqa: PLC0415 - imported late
     from colane.study.run import summary_object  # noqa: PLC0415
 
     if as_json:
