@@ -47,10 +47,26 @@ OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,cr
 p,500,1,1,460,,LS,Running,1,5,2
 """
 
+OPENB_UNTIMED = """name,cpu_milli,memory_mib,num_gpu,gpu_milli
+p,500,1,1,460
+q,500,1,2,1000
+"""
+
 HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
 12,ua,vcB,16,64,2,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:28,2020-06-09 18:45:36,248,1
 11,ub,vcA,1,4,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:42:01,60,0
 13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
+"""
+
+LUCID = """job_id,user,vc,jobname,gpu_num,cpu_num,state,submit_time,duration
+1,u1,vcA,train,1,4,COMPLETED,2020-09-01 00:01:00,120
+2,u2,vcB,probe,8,32,RUNNING,2020-09-01 00:02:00,240
+3,u2,vcB,tune,2,8,FAILED,2020-09-01 00:03:00,60
+"""
+LUCID_FULL = """job_id,user,vc,jobname,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue,\
+dataset,model,batchsize,amp,speed,gpu_util,gmem_util,gmem
+1,u1,vcA,train,1,4,1,COMPLETED,2020-09-01 00:01:00,2020-09-01 00:01:00,2020-09-01 00:03:00,120,0,CIFAR-10,\
+ResNet18,64,0,12.5,80.1,30.2,2048
 """
 
 ACME = """job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time
@@ -110,6 +126,7 @@ FILES = {
     "alibaba-2020": TASKS,
     "alibaba-2023": OPENB,
     "helios": HELIOS,
+    "lucid": LUCID,
     "acme": ACME,
     "gavel": GAVEL,
     "shockwave": SHOCKWAVE,
@@ -123,6 +140,8 @@ FILES = {
 """By the name of the format."""
 
 VARIANTS = {
+    "alibaba-2023, without times": OPENB_UNTIMED,
+    "lucid, full": LUCID_FULL,
     "acme, kalos": KALOS,
     "gavel, seven columns": GAVEL_SEVEN,
     "gavel, six columns": GAVEL_SIX,

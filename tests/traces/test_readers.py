@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from colane.traces import sheet
+from colane.traces.check import check_trace
 from colane.traces.errors import TraceError
 from colane.traces.read import FORMATS, read, sample
 from colane.traces.readers import colane_csv
@@ -136,6 +137,25 @@ def test_acme_counts_from_utc_and_its_durations_from_the_start(file: File) -> No
     bare = FILES["acme"].replace("+08:00", "")
     with pytest.raises(TraceError, match=":2: column 'submit_time': expected a date and time with its offset"):
         read(file(bare))
+
+
+def test_lucid_says_what_its_jobs_train_where_it_does(file: File) -> None:
+    short, full = read(file(FILES["lucid"])), read(file(VARIANTS["lucid, full"]))
+    assert [(job.spec.name, job.model, job.duration_s, job.spec.pool) for job in short.jobs] == [
+        ("1", "lucid", 120, "vcA"), ("3", "lucid", 60, "vcB"),
+    ]  # fmt: skip
+    assert notes(short) == ["1 job not ended when the log was taken, left out"]
+    assert [(job.model, job.batch_size) for job in full.jobs] == [("ResNet18", 64)]
+    assert {"gmem", "queue", "jobname"} <= set(full.unused)
+
+
+def test_pods_without_times_are_read_and_said_to_have_none(file: File) -> None:
+    workload = read(file(VARIANTS["alibaba-2023, without times"]))
+    assert [(job.spec.gpus, job.gpu_ratio, job.submit_s, job.duration_s) for job in workload.jobs] == [
+        (1, 0.46, 0, None), (2, 1, 0, None),
+    ]  # fmt: skip
+    assert "2 pods of a list without times: submitted at once, of unknown duration" in notes(workload)
+    assert check_trace(workload)[0].code == "no-length"
 
 
 def test_a_philly_attempt_without_servers_does_not_make_a_job_cpu_only(file: File) -> None:

@@ -64,6 +64,7 @@ class Header:
         read: Columns that are there and are read.
         unread: Columns that are there and say nothing that a job of ours has.
         optional: Columns that are read where they are there.
+        besides: Columns that may be there and are not read.
         prefix: Columns that begin so may be there, too, and are read; empty is none.
         mark: A column that no other format has: it alone claims a file; the reader judges the rest.
     """
@@ -71,6 +72,7 @@ class Header:
     read: tuple[str, ...]
     unread: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    besides: tuple[str, ...] = ()
     prefix: str = ""
     mark: str = ""
 
@@ -89,8 +91,8 @@ class Header:
     def misfit(self, head: str) -> Misfit | None:
         """Name the first column that is missing, doubled or unknown."""
         names = names_of(head)
-        known = [name for name in dict.fromkeys(names) if self._knows(name)]
-        likeness = len(known) / max(len(names), len(self.columns))
+        known = {name for name in names if self._knows(name)}
+        likeness = len(known) / len({*names, *self.columns})
         if likeness < NEAR or self.fits(head):
             return None
         twice = [name for name in names if names.count(name) > 1]
@@ -107,7 +109,7 @@ class Header:
         return tuple(name for name in names_of(head) if name not in read and not self._is_prefixed(name))
 
     def _knows(self, name: str) -> bool:
-        return name in self.columns or name in self.optional or self._is_prefixed(name)
+        return name in {*self.columns, *self.optional, *self.besides} or self._is_prefixed(name)
 
     def _is_prefixed(self, name: str) -> bool:
         return bool(self.prefix) and name.startswith(self.prefix)

@@ -31,6 +31,7 @@ LAYOUTS = (
             "creation_time", "deletion_time", "scheduled_time",
         ),
     ),
+    Header(read=("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), optional=("gpu_spec",)),
 )  # fmt: skip
 
 
@@ -39,15 +40,18 @@ def read(path: Path, text: str, options: Options) -> Workload:
 
     A `gpu_spec` of one type is the type the job needs; one of several cannot be said of a job, and is counted.
 
+    A list of the first five columns, with or without `gpu_spec`, has no times: its pods are submitted at once, and of
+    unknown duration.
+
     Raises:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     names = sheet.column("name", cells.word)
     sheet.unique(names, "name")
-    gpus, submit_s = sheet.column("num_gpu", cells.count), sheet.column("creation_time", cells.seconds)
+    gpus, submit_s = sheet.column("num_gpu", cells.count), sheet.column_or("creation_time", cells.seconds, 0.0)
     specs, ratios, duration_s = _specs(sheet, names, gpus), _ratios(sheet), _durations(sheet)
-    phases = sheet.column("pod_phase", str)
+    phases, has_times = sheet.column_or("pod_phase", str, ""), "creation_time" in sheet
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         return TraceJob(
@@ -56,13 +60,14 @@ def read(path: Path, text: str, options: Options) -> Workload:
         )  # fmt: skip
 
     good = list(sheet.good())
-    ran = [row for row in good if duration_s[row] is not None]
+    ran = [row for row in good if duration_s[row] is not None] if has_times else good
     workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
     parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
     several = sum("gpu_types" in job.spec.labels for job in workload.jobs)
     notes = (
         Note(several, "pod", "that may have one of several GPU types (label gpu_types), which is not enforced"),
         Note(len(good) - len(ran), "pod", "never scheduled, left out"),
+        Note(0 if has_times else len(ran), "pod", "of a list without times: submitted at once, of unknown duration"),
         Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
     )
     return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
@@ -71,14 +76,14 @@ def read(path: Path, text: str, options: Options) -> Workload:
 def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
     cpu_milli = sheet.column("cpu_milli", cells.count)
     memory_mib = sheet.column("memory_mib", cells.count)
-    types, qos = sheet.column("gpu_spec", str), sheet.column("qos", str)
+    types, qos = sheet.column_or("gpu_spec", str, ""), sheet.column_or("qos", str, "")
     good = set(sheet.good())
     # Cores are booked whole, so a part of one counts as one.
     return [
         JobSpec(
             name=names[row], family=FAMILY, gpus=gpus[row], cores=-(-cpu_milli[row] // MILLI),
             host_memory_bytes=memory_mib[row] * MIB, gpu_type=_type(types[row]),
-            labels={"qos": qos[row]} | _types(types[row]),
+            labels=({"qos": qos[row]} if qos[row] else {}) | _types(types[row]),
         ) if row in good else JobSpec(name="", family="")
         for row in range(len(sheet))
     ]  # fmt: skip
@@ -102,8 +107,8 @@ def _ratios(sheet: Sheet) -> list[float]:
 
 
 def _durations(sheet: Sheet) -> list[float | None]:
-    start_s = sheet.column("scheduled_time", cells.optional(cells.seconds))
-    end_s = sheet.column("deletion_time", cells.optional(cells.seconds))
+    start_s = sheet.column_or("scheduled_time", cells.optional(cells.seconds), None)
+    end_s = sheet.column_or("deletion_time", cells.optional(cells.seconds), None)
     times = zip(start_s, end_s, strict=True)
     return [
         None if start is None or end is None else span(sheet, row, start, end, "deletion_time")
