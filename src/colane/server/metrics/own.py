@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colane.api.seeing import OverviewAnswer
 from colane.model.device_use import DeviceUsage
-from colane.model.hardware import GpuId, Node
+from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.model.versions import own_version
 from colane.server.http.sight import Sight
 from colane.server.metrics.text import MetricKind, MetricText, label_value, labels_text
+from colane.server.views.holders import Holders
 
 if TYPE_CHECKING:
     from colane.server.service import Service
@@ -102,16 +103,15 @@ def _texts(node: Node) -> NodeTexts:
     return NodeTexts(node, tuple([gpu.index for gpu in gpus]), labels, formats, jobs, idle, fixed)
 
 
-def write(
-    text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer, holders: Mapping[GpuId, Sequence[Job]]
-) -> None:
-    """Write the family as a caller may see it; `holders` are all jobs on each device."""
+def write(text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer, holders: Holders) -> None:
+    """Write the family as a caller may see it; `holders` are all jobs with places."""
     _cluster(text, service, overview)
     _devices(text, service, holders)
-    live = service.read_model.jobs.values()
-    jobs = list(live) if sight.is_whole else [job for job in live if sight.has(job.spec.user)]
-    _users(text, jobs)
-    _jobs(text, service, jobs, overview)
+    placed, waiting = holders.placed, [job for job in holders.waiting if job.array is None]
+    if not sight.is_whole:
+        placed, waiting = ([job for job in jobs if sight.has(job.spec.user)] for jobs in (placed, waiting))
+    _users(text, placed, waiting)
+    _jobs(text, service, placed, overview)
     _scheduler(text, service)
 
 
@@ -165,13 +165,10 @@ DEVICE_VALUES: Final[Mapping[str, str]] = {
 }
 
 
-def _devices(text: MetricText, service: Service, holders: Mapping[GpuId, Sequence[Job]]) -> None:
+def _devices(text: MetricText, service: Service, holders: Holders) -> None:
     """Write all devices of nodes that are not lost: the bulk of all lines, so a node's at once where all is known."""
     now_s, texts_of, nodes = service.driver.now(), service.device_labels.of, service.read_model.nodes
     service.device_labels.keep(nodes, service.read_model.jobs)
-    held: dict[str, dict[int, int]] = {}
-    for gpu, jobs in holders.items():
-        held.setdefault(gpu.node, {})[gpu.number] = len(jobs)
     columns: dict[str, list[str]] = {name: [] for name in DEVICE_VALUES}
     sampled = [columns[name] for name in SAMPLED]
     for name, record in nodes.items():
@@ -182,8 +179,10 @@ def _devices(text: MetricText, service: Service, holders: Mapping[GpuId, Sequenc
             _sampled(sampled, known, uses)
         columns["memory_bytes"].append(known.fixed[0])
         columns["healthy"].append(known.fixed[1])
-        on = held.get(name)
-        columns["jobs"].append(known.jobs % tuple([on.get(at, 0) for at in known.indexes]) if on else known.idle)
+        on = holders.on.get(name)
+        columns["jobs"].append(
+            known.jobs % tuple([len(on[at]) if at in on else 0 for at in known.indexes]) if on else known.idle
+        )
     for own, about in DEVICE_VALUES.items():
         text.lines(f"colane_device_{own}", GAUGE, about, columns[own])
 
@@ -210,23 +209,20 @@ def _sampled(columns: Sequence[list[str]], known: NodeTexts, uses: Iterable[Devi
         ]
 
 
-def _users(text: MetricText, jobs: Iterable[Job]) -> None:
-    running, waiting, devices = defaultdict[str, int](int), defaultdict[str, int](int), defaultdict[str, int](int)
-    for job in jobs:
-        user = job.spec.user
-        if job.placement is not None:
-            running[user] += 1
-            devices[user] += len(job.gpus_held)
-        elif job.array is None:
-            waiting[user] += 1
-    most = sorted({*running, *waiting}, key=lambda user: (-devices[user], -waiting[user], user))[:USERS_MAX]
+def _users(text: MetricText, placed: Iterable[Job], queued: Iterable[Job]) -> None:
+    users = [job.spec.user for job in placed]
+    running, waiting = Counter(users), Counter([job.spec.user for job in queued])
+    devices = dict.fromkeys(running, 0)
+    for user, job in zip(users, placed, strict=True):
+        devices[user] += len(job.gpus_held)
+    most = sorted({*running, *waiting}, key=lambda user: (-devices.get(user, 0), -waiting[user], user))[:USERS_MAX]
     labels = {user: labels_text({"user": user}) for user in most}
     for name, about, counts in (
         ("running_jobs", "Jobs of a user that hold a place.", running),
         ("waiting_jobs", "Jobs of a user that wait.", waiting),
         ("devices", "Devices that a user's jobs hold.", devices),
     ):
-        text.family(f"colane_user_{name}", GAUGE, about, [(labels[user], counts[user]) for user in most])
+        text.family(f"colane_user_{name}", GAUGE, about, [(labels[user], counts.get(user, 0)) for user in most])
 
 
 # -- jobs
@@ -254,7 +250,7 @@ JOB_VALUES: Final[Mapping[str, str]] = {
 
 
 def _jobs(text: MetricText, service: Service, jobs: Sequence[Job], overview: OverviewAnswer) -> None:
-    placed = sorted((job for job in jobs if job.placement is not None), key=lambda job: -job.id)
+    placed = sorted(jobs, key=attrgetter("id"), reverse=True)
     idle = {one["job"]: one["idle_s"] for one in overview["idle"]}
     now_s = service.driver.now()
     labels_of = service.device_labels.of_job

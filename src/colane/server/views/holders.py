@@ -1,17 +1,51 @@
-"""Which jobs are on which devices."""
+"""Which jobs are on which devices, found in one pass: there are thousands, and screens and scrapes ask often."""
 
 from __future__ import annotations
 
-from colane.model.hardware import GpuId
+from typing import NamedTuple
+
 from colane.model.job import Job
 from colane.server.writer.board import ReadModel
 
 
-def holders_of(read_model: ReadModel) -> dict[GpuId, list[Job]]:
-    """Return the live jobs on each device that has some, in order of id."""
-    found: dict[GpuId, list[Job]] = {}
+class Holders(NamedTuple):
+    """Live jobs by whether they have places, and on which devices.
+
+    Attributes:
+        placed: Those that have one.
+        waiting: Those that have none, arrays too.
+        on: Those on each device that has some, in order of id, by its node and its number there.
+        moving: Those whose memory is on the host, and those that are to have other devices.
+    """
+
+    placed: list[Job]
+    waiting: list[Job]
+    on: dict[str, dict[int, list[Job]]]
+    moving: list[Job]
+
+    def of(self, node: str, number: int) -> list[Job]:
+        """Those on one device."""
+        return self.on.get(node, {}).get(number, [])
+
+
+def holders_of(read_model: ReadModel) -> Holders:
+    """Return which jobs have places, and which are on which devices."""
+    placed, waiting, moving = list[Job](), list[Job](), list[Job]()
+    on: dict[str, dict[int, list[Job]]] = {}
     for job in read_model.jobs.values():
-        if job.placement is not None:
-            for gpu in job.gpus_held:
-                found.setdefault(gpu, []).append(job)
-    return found
+        if job.placement is None:
+            waiting.append(job)
+            continue
+        placed.append(job)
+        if job.on_host is not None or job.resizes_to is not None:
+            moving.append(job)
+        for node, number in job.gpus_held:
+            there = on.get(node)
+            if there is None:
+                there = on[node] = {}
+            jobs = there.get(number)
+            if jobs is None:
+                there[number] = [job]
+            else:
+                jobs.append(job)
+    return Holders(placed, waiting, on, moving)

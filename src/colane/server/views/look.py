@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from colane.api.seeing import IdleObject, LookObject
@@ -117,6 +117,15 @@ def of_job(driver: LiveDriver, job: Job, idle: IdleObject | None, pacing: Pacing
 def may_stall(progress: Progress) -> bool:
     """Whether its last step is long enough ago: that of most jobs is not, and there are thousands."""
     return progress.last_step_s is not None and progress.at_s - progress.last_step_s >= STALLED_MIN_S
+
+
+def may_have_stalled(samples: Mapping[JobId, Progress]) -> set[JobId]:
+    """Return the jobs of which that holds."""
+    return {
+        job
+        for job, one in samples.items()
+        if one.last_step_s is not None and one.at_s - one.last_step_s >= STALLED_MIN_S
+    }
 
 
 def beside_others(pacing: Pacing) -> float:

@@ -7,8 +7,7 @@ rarely that it takes no more than a tenth of the scheduler's time.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,13 +28,12 @@ from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
 from colane.server.http.sight import Sight
 from colane.server.views import look
-from colane.server.views.holders import holders_of
+from colane.server.views.holders import Holders, holders_of
 from colane.server.writer.driver import LiveDriver
 
 if TYPE_CHECKING:
     from colane.server.service import Service
 
-Holders = Mapping[GpuId, list[Job]]
 AGE_MAX_S: Final = 1.0
 """An answer is as old at most while nothing is slow."""
 
@@ -104,9 +102,17 @@ class OverviewMaker:
         """How fast a job is believed to go, as of some seconds ago at most: it takes long for thousands of jobs."""
         return self._paced(driver, job, time.monotonic())[1]
 
-    def is_slow(self, driver: LiveDriver, job: JobId, steady_s: float) -> bool:
-        """Whether a job is so slow beside others that it needs a look."""
-        return self._paced(driver, job, steady_s)[2]
+    def slow(self, driver: LiveDriver, placed: Iterable[Job]) -> set[JobId]:
+        """Return which jobs are so slow beside others that they need a look."""
+        steady_s, known, found = time.monotonic(), self._pacings, set[JobId]()
+        for job in placed:
+            if job.spec.gpus:
+                one = known.get(job.id)
+                if one is None or steady_s - one[0] > PACING_AGE_MAX_S:
+                    one = self._paced(driver, job.id, steady_s)
+                if one[2]:
+                    found.add(job.id)
+        return found
 
     def _paced(self, driver: LiveDriver, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
         known = self._pacings.get(job)
@@ -162,24 +168,26 @@ class OverviewMaker:
             RefusedError: 503 while the store cannot be read.
         """
         driver, now_s = service.driver, service.driver.now()
-        live = service.read_model.jobs
-        jobs = list(live.values()) if sight.is_whole else [job for job in live.values() if sight.has(job.spec.user)]
-        waits, seen = self.waits(driver), live.keys() if sight.is_whole else {job.id for job in jobs}
-        idle = [one for one in self.idle(service, now_s) if one["job"] in seen]
+        live, waits = service.read_model.jobs, self.waits(driver)
         holders = holders_of(service.read_model) if held is None else held
+        placed, waiting = holders.placed, holders.waiting
+        if not sight.is_whole:
+            placed, waiting = ([job for job in jobs if sight.has(job.spec.user)] for jobs in (placed, waiting))
+        seen = live.keys() if sight.is_whole else {job.id for jobs in (placed, waiting) for job in jobs}
+        idle = [one for one in self.idle(service, now_s) if one["job"] in seen]
         kept = list(_kept(service, waits, holders))
         sharing, gain = _sharing(service, holders)
-        by_reason = _why_waiting(driver, jobs, waits)
+        by_reason = _why_waiting(driver, waiting, waits)
         return {
             "at_s": now_s,
             "devices": _devices(service, {one["gpu"] for one in kept}, holders),
-            "running": sum(job.placement is not None for job in jobs),
+            "running": len(placed),
             "waiting": sum(one["count"] for one in by_reason),
             "sharing_devices": sharing,
             "sharing_gain": gain,
             "why_waiting": by_reason,
             "kept": [one if one["job"] in seen else {**one, "job": None} for one in kept],
-            "look": look.in_order(_look(service, jobs, waits, idle, now_s)),
+            "look": look.in_order(_look(service, placed, waiting, waits, idle, now_s)),
             "idle": idle,
         }
 
@@ -211,16 +219,18 @@ def reason_of(driver: LiveDriver, job: Job, waits: QueueReasons) -> Reason:
 
 
 def _why_waiting(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons) -> list[WaitingForObject]:
-    groups: dict[str, WaitingForObject] = {}
+    groups: dict[Why, WaitingForObject] = {}
+    told, queued = waits.reasons, JobState.QUEUED
     for job in jobs:
-        size = _waiting_elements(job) if job.array is not None else int(job.state is JobState.QUEUED)
+        size = int(job.state is queued) if job.array is None else _waiting_elements(job)
         if not size:
             continue
-        reason = reason_of(driver, job, waits)
-        one = groups.setdefault(reason.why.value, {"why": reason.why.value, "count": 0, "jobs": [], "sentence": ""})
+        reason = told.get(job.id) or reason_of(driver, job, waits)
+        one = groups.get(reason.why)
+        if one is None:
+            sentence = reason.sentence()
+            one = groups[reason.why] = {"why": reason.why.value, "count": 0, "jobs": [], "sentence": sentence}
         one["count"] += size
-        if not one["jobs"]:
-            one["sentence"] = reason.sentence()
         if len(one["jobs"]) < JOBS_TOLD_MAX:
             one["jobs"].append(job.id)
     return sorted(groups.values(), key=lambda one: -one["count"])
@@ -242,7 +252,7 @@ def _kept(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[K
     held = {gpu: (job, "preempting") for job, gpus in waits.holds.items() for gpu in gpus}
     reserved = {str(reason.facts.get("node")): job for job, reason in waits.reasons.items() if reason.why is RESERVED}
     returning: dict[GpuId, tuple[JobId, str]] = {}
-    for job in service.read_model.jobs.values():
+    for job in holders.moving:
         if job.is_returning and job.placement is not None:
             returning |= dict.fromkeys(job.placement.gpus, (job.id, "returning"))
         elif job.resizes_to is not None:
@@ -254,7 +264,7 @@ def _kept(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[K
         for device in record.node.gpus if not record.lost else ():
             gpu = GpuId(name, device.index)
             kept = returning.get(gpu) or held.get(gpu)
-            if kept is None and name in reserved and not holders.get(gpu) and device.healthy:
+            if kept is None and name in reserved and not holders.of(*gpu) and device.healthy:
                 kept = reserved[name], "reserved"
             if kept is not None:
                 yield {"gpu": str(gpu), "job": kept[0], "why": kept[1]}
@@ -267,46 +277,51 @@ def _devices(service: Service, kept: set[str], holders: Holders) -> DeviceCounts
     counts: DeviceCountsObject = {
         "total": 0, "lost": 0, "broken": 0, "working": 0, "suspended": 0, "kept": 0, "closed": 0, "free": 0,
     }  # fmt: skip
-    nodes, facts_of, taken = service.read_model.nodes, service.overviews.facts, Counter[str]()
-    works = {name: facts_of(record.node).working for name, record in nodes.items() if not record.lost}
-    nothing, paused = frozenset[int](), JobState.PAUSED
-    for gpu, jobs in holders.items():
-        if gpu.number in works.get(gpu.node, nothing):
-            taken[gpu.node] += 1
-            is_suspended = jobs[0].state is paused and all(job.state is paused for job in jobs)
-            counts["suspended" if is_suspended else "working"] += 1
+    facts_of, paused, nothing = service.overviews.facts, JobState.PAUSED, dict[int, list[Job]]()
+    kept_on: dict[str, set[int]] = {}
     for text in kept:
         name, _, number = text.rpartition("/")
-        if int(number) in works.get(name, nothing) and not holders.get(GpuId(name, int(number))):
-            taken[name] += 1
-            counts["kept"] += 1
-    for name, record in nodes.items():
-        facts = facts_of(record.node)
+        kept_on.setdefault(name, set()).add(int(number))
+    for name, record in service.read_model.nodes.items():
+        facts, on = facts_of(record.node), holders.on.get(name, nothing)
         counts["total"] += len(record.node.gpus)
         if record.lost:
             counts["lost"] += len(record.node.gpus)
-        else:
-            counts["broken"] += len(facts.broken)
-            rest = len(facts.working) - taken[name]
-            counts["free" if record.node.takes_jobs else "closed"] += rest
+            continue
+        held = suspended = 0
+        for at, jobs in on.items():
+            if at in facts.working:
+                held += 1
+                suspended += jobs[0].state is paused and all(job.state is paused for job in jobs)
+        keeps = len((kept_on[name] & facts.working) - on.keys()) if name in kept_on else 0
+        counts["suspended"] += suspended
+        counts["working"] += held - suspended
+        counts["kept"] += keeps
+        counts["broken"] += len(facts.broken)
+        counts["free" if record.node.takes_jobs else "closed"] += len(facts.working) - held - keeps
     return counts
 
 
 def _sharing(service: Service, holders: Holders) -> tuple[int, float | None]:
     """How many devices have several jobs, and what these get done there together, of what one alone would."""
-    shared = {gpu: jobs for gpu, jobs in holders.items() if len(jobs) > 1}
+    shared = [jobs for on in holders.on.values() for jobs in on.values() if len(jobs) > 1]
     speeds: dict[JobId, float | None] = {}
-    for jobs in shared.values():
+    for jobs in shared:
         for job in jobs:
             if job.id not in speeds:
                 pacing = service.overviews.pacing(service.driver, job.id)
                 speeds[job.id] = None if pacing is None else pacing.rate.ratio
-    sums = [sum(ratio for job in jobs if (ratio := speeds[job.id]) is not None) for jobs in shared.values()]
+    sums = [sum(ratio for job in jobs if (ratio := speeds[job.id]) is not None) for jobs in shared]
     return len(shared), round(sum(sums) / len(sums), 4) if sums else None
 
 
 def _look(
-    service: Service, jobs: Iterable[Job], waits: QueueReasons, idle: Iterable[IdleObject], now_s: float
+    service: Service,
+    placed: Iterable[Job],
+    waiting: Iterable[Job],
+    waits: QueueReasons,
+    idle: Iterable[IdleObject],
+    now_s: float,
 ) -> Iterator[LookObject]:
     driver = service.driver
     if driver.problem is not None:
@@ -317,19 +332,17 @@ def _look(
         yield look.look_item(look.LOOK, "records", f"{lost} records cannot be read: colane check names them")
     yield from _look_at_nodes(service, now_s)
     by_job = {one["job"]: one for one in idle}
-    nowhere: list[JobId] = []
-    steady_s, sampled, overviews = time.monotonic(), driver.progress, service.overviews
-    for job in jobs:
-        if job.placement is not None:
-            progress = sampled.get(job.id)
-            is_slow = job.spec.gpus > 0 and overviews.is_slow(driver, job.id, steady_s)
-            if is_slow or job.id in by_job or (progress is not None and look.may_stall(progress)):
-                pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
-                yield from look.of_job(driver, job, by_job.get(job.id), pacing)
-        elif (reason := waits.reasons.get(job.id)) is not None and reason.why in NOWHERE:
-            nowhere.append(job.id)
-    if nowhere:
-        yield look.nowhere(nowhere)
+    overviews = service.overviews
+    odd = overviews.slow(driver, placed) | by_job.keys() | look.may_have_stalled(driver.progress)
+    for job in placed if odd else ():
+        if job.id in odd:
+            pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
+            yield from look.of_job(driver, job, by_job.get(job.id), pacing)
+    told = waits.reasons
+    if any(reason.why in NOWHERE for reason in told.values()):
+        nowhere = [job.id for job in waiting if (reason := told.get(job.id)) is not None and reason.why in NOWHERE]
+        if nowhere:
+            yield look.nowhere(nowhere)
 
 
 def _look_at_nodes(service: Service, now_s: float) -> Iterator[LookObject]:
