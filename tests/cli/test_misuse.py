@@ -15,6 +15,7 @@ from typer.main import get_command
 from colane.cli import app
 from colane.cli.errors import MisuseError
 from colane.cli.studies import report
+from colane.client.locate import find_token
 from tests.cli.conftest import COLANE, Colane, environment, run_colane
 from tests.report.test_parsing import item
 
@@ -117,6 +118,20 @@ def test_a_url_that_is_none_is_named(colane: Colane, monkeypatch: pytest.MonkeyP
     said = colane("ps")
     assert said.code == 2
     assert f"COLANE_URL: must be a URL such as http://head:8642, got {url!r}" in said.err
+
+
+def test_where_the_scheduler_is_can_be_said_before_the_command(
+    colane: Colane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLANE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("COLANE_TOKEN_FILE", "unread")
+    monkeypatch.setenv("COLANE_TOKEN", "of-the-variable")
+    assert "no scheduler answers at http://127.0.0.1:2 " in colane("--url", "http://127.0.0.1:2", "ps").err
+    (tmp_path / "token").write_text("of-the-flag\n")
+    assert colane(f"--token-file={tmp_path}/token", "ps").code == 1
+    assert find_token("http://127.0.0.1:2") == "of-the-flag"
+    assert "'--ca-file': file 'nowhere' does not exist" in colane("--ca-file", "nowhere", "ps").err
+    assert "--url; it stands before the command: colane --url ... ps" in colane("ps", "--url", "http://x").err
 
 
 def test_the_glossary_explains_words(colane: Colane) -> None:

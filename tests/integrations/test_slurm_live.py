@@ -129,7 +129,7 @@ def test_limits_are_updated(shell: Shell) -> None:
 def test_a_script_is_only_tested(shell: Shell) -> None:
     said = shell("sbatch", "--test-only", "-G1", "--wrap", "true")
     assert (said.code, said.out) == (0, "")
-    told = re.fullmatch(r"sbatch: Job (\d+) to start at (\S+): it would start at once on here/\d.*\n", said.err)
+    told = re.fullmatch(r"sbatch: Job (\d+) to start at (\S+): would start at once on here/\d.*\n", said.err)
     assert told is not None, said
     assert datetime.fromisoformat(told[2]).timestamp() == pytest.approx(time.time(), abs=600)
     assert shell("squeue", "-j", told[1]).code == 1

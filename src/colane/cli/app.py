@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -116,20 +116,39 @@ def _needed(words: Sequence[str]) -> Iterable[str]:
     """Return the noun that is named, or all: Typer takes a millisecond for each option of each command it knows."""
     if "--version" in words[:1]:
         return ()
-    named = next((word for word in words if not word.startswith("-")), "")
+    before = ("", *words)
+    named = next((word for word, last in zip(words, before, strict=False) if word[:1] != "-" and last not in FLAGS), "")
     return (named,) if named in NOUNS else NOUNS
 
 
+FLAGS: Final = {"--url": "COLANE_URL", "--token-file": "COLANE_TOKEN_FILE", "--ca-file": "COLANE_CA_FILE"}
+"""The settings of `[client]` as options before a command, and the variable of each."""
+FILE: Final[Mapping[str, Any]] = {"metavar": "FILE", "show_default": False, "exists": True, "dir_okay": False}
+
+
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback has done it
         bool, typer.Option("--version", help="Print the version and leave.", callback=lambda on: _version(on=on))
     ] = False,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", show_default=False, help="Where the scheduler is.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", **FILE, help="File with the token that is sent to it.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", **FILE, help="Certificates (PEM) trusted beside the system's.")
+    ] = None,
 ) -> None:
     """Run deep-learning jobs together on shared GPUs.
 
-    Commands find the scheduler by COLANE_URL (and COLANE_TOKEN), else by the state directory of a scheduler on
-    this machine (COLANE_STATE, yours, or the system's /var/lib/colane), else at http://127.0.0.1:8642.
+    Commands find the scheduler by --url or COLANE_URL (and COLANE_TOKEN), else by the state directory of a scheduler
+    on this machine (COLANE_STATE, yours, or the system's /var/lib/colane), else at http://127.0.0.1:8642.
     """
+    given = zip(FLAGS.values(), (url, token_file, ca_file), strict=True)
+    os.environ.update({variable: str(value) for variable, value in given if value})
+    if token_file is not None:
+        os.environ.pop("COLANE_TOKEN", None)  # which would count before
 
 
 def _version(*, on: bool) -> None:

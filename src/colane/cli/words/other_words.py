@@ -59,6 +59,9 @@ ELSEWHERE: Final = (
 )
 """What no option of ours does, and what does it instead."""
 
+BEFORE: Final = frozenset({"--url", "--token-file", "--ca-file"})
+"""Options that stand before a command."""
+
 
 SHORT: Final = (
     ("-N", ("--multi-node",)),
@@ -78,6 +81,8 @@ def meant_option(option: str, known: Sequence[str], command: str) -> str:
     advice = next((said for words, said in ELSEWHERE if option in words.split()), "")
     if advice and command == "submit" and option not in known:
         return advice
+    if option in BEFORE and option not in known:
+        return f"it stands before the command: colane {option} ... {command}"
     if option in known:
         near = [option]
     elif len(option) > 2:

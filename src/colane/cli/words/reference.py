@@ -36,7 +36,8 @@ Click = Any
 HEAD = """# Commands
 
 Written by `python -m colane.cli.words.reference`; a test keeps it true. Every command that prints a table takes
-`--json`. Exit code 0 is success, 1 a failure, 2 a misuse, named in one line.
+`--json`. Exit code 0 is success, 1 a failure, 2 a misuse, named in one line. Before any command, `colane --url URL`,
+`--token-file FILE` and `--ca-file FILE` say which scheduler is meant.
 """
 
 

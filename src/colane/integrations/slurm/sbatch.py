@@ -103,7 +103,7 @@ def _planned(plan: PlanAnswer) -> str:
     (job,), starts_in_s = plan["jobs"], plan["starts_in_s"]
     if starts_in_s is None:
         return f"Job {job['id']} {job['sentence']}"
-    return f"Job {job['id']} to start at {moment(plan['now_s'] + starts_in_s)}: it {job['sentence']}"
+    return f"Job {job['id']} to start at {moment(plan['now_s'] + starts_in_s)}: {job['sentence']}"
 
 
 def _taken(request: dict[str, Any], take: Callable[[dict[str, Any]], T], verb: str = "sbatch") -> T:
