@@ -16,6 +16,7 @@ from colane.model.job import JobId
 from colane.traces.check import check_trace
 from colane.traces.errors import TraceError
 from colane.traces.read import CUT, FORMATS, read
+from colane.traces.readers import colane_csv
 from colane.traces.workload import TraceJob, Workload
 from tests.traces.formats import FILES, HELIOS, SALUS, VARIANTS
 
@@ -25,7 +26,7 @@ TABLES = [name for name, text in TEXTS.items() if text[0] not in "[{"]
 DOCUMENTS = [name for name in TEXTS if name not in TABLES]
 BARE = {"alibaba-2020", "synergy", "shockwave", *(name for name in TEXTS if name.startswith("gavel"))}
 """Without a header."""
-CUTS = 60
+CUTS = 30
 
 
 def form_of(name: str) -> str:
@@ -202,3 +203,10 @@ def test_a_missing_column_of_steps_is_seen_by_its_values(file: File) -> None:
     """Without it, seven columns are six, with the flag of the data in the place of the steps."""
     without_steps = dict(without("gavel, seven columns"))["5061"]
     assert "is 0 or 1 for every job: is a column missing?" in str(refused(file(without_steps)))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_format_survives_a_conversion(file: File, tmp_path: Path, name: str) -> None:
+    workload = read(file(TEXTS[name]), keep_cpu_only=True)
+    colane_csv.write(workload, tmp_path / "converted.csv")
+    assert said(read(tmp_path / "converted.csv")) == said(workload)

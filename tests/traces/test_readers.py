@@ -326,6 +326,7 @@ def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
         ("philly-json", "[1]", "expected a JSON list of jobs"),
         ("philly-json", '[{"jobid": "a"}]', "a job has no 'submitted_time'"),
         ("philly-csv", PHILLY_HEADER + "2017-13-09,1,1,1,a\n", "expected a date and time"),
+        ("philly-csv", PHILLY_HEADER + "2017-10-09 07:01:55,60000,2,120,a\n", "gpu_time': 120 is not num_gpus x dur"),
         ("helios", HELIOS.replace(",248,", ",-1,"), "trace.csv:2: column 'duration': must not be negative"),
         ("pollux", "name,time,application,num_replicas,batch_size\nx,1,c,0,1\n", "'num_replicas': must be at least 1"),
         ("alibaba-2023", OPENB.replace("460", "1460"), "column 'gpu_milli': must be above 0 and at most 1"),

@@ -59,9 +59,9 @@ def odd_unit(workload: Workload) -> str | None:
         return None
     half_s = median(known)
     if half_s > LONG_S:
-        return f"half of the jobs run for {time(half_s)} or longer: is their duration in a smaller unit?"
+        return f"half of the jobs run for {time(half_s)} or longer: their duration may be in a smaller unit"
     if half_s < SHORT_S and max(known) > 0:
-        return f"half of the jobs run for {time(half_s)} or less: is their duration in a larger unit?"
+        return f"half of the jobs run for {time(half_s)} or less: their duration may be in a larger unit"
     return None
 
 

@@ -8,7 +8,7 @@ time ended is read as it stands. Durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from colane.traces.workload import Note, TraceJob, Workload
 
 CSV_NAME = "philly-csv"
 JSON_NAME = "philly-json"
+ROUNDING_RATIO = 0.01
+"""By so much may GPU time differ from GPUs x duration."""
+
 FAMILY = "philly"
 """The trace does not say what a job trains."""
 
-CSV_LAYOUTS = (Header(read=("timestamp", "duration", "num_gpus", "cluster"), unread=("gpu_time",)),)
+CSV_LAYOUTS = (Header(read=("timestamp", "duration", "num_gpus", "gpu_time", "cluster")),)
 JSON_LAYOUTS = (
     Document(
         opens=LIST,
@@ -40,14 +43,17 @@ JSON_COLUMNS = ("jobid", "submitted_time", "vc", "user", "status", "gpus", "dura
 def read_csv(path: Path, text: str, options: Options) -> Workload:
     """Read the filtered form. Its jobs have no names: `row-N` is the N-th below the header.
 
+    `gpu_time` is that of all GPUs, by which the units are judged.
+
     Raises:
-        TraceError: A bad row (unless rows may be skipped) or no jobs.
+        TraceError: A bad row, also one whose GPU time is not GPUs x duration (unless rows may be skipped), or no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
     submit_s = sheet.column("timestamp", cells.stamp)
     duration_s = sheet.column("duration", cells.seconds)
     gpus = sheet.column("num_gpus", cells.count)
     pools = sheet.column("cluster", cells.word)
+    _judge_gpu_time(sheet, gpus, duration_s)
     names = [f"row-{line - 1}" for line in sheet.lines]
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
@@ -55,6 +61,14 @@ def read_csv(path: Path, text: str, options: Options) -> Workload:
         return TraceJob(id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], line=sheet.lines[row])
 
     return assemble(sheet, CSV_NAME, Columns(names, submit_s, gpus), make, options, dated=True)
+
+
+def _judge_gpu_time(sheet: Sheet, gpus: Sequence[int], duration_s: Sequence[float]) -> None:
+    """Take rows as bad of which a column is in another unit, or another column."""
+    for row, gpu_s in enumerate(sheet.column("gpu_time", cells.seconds)):
+        if row not in sheet.bad and abs(gpu_s - gpus[row] * duration_s[row]) > max(1.0, gpu_s * ROUNDING_RATIO):
+            made = f"{gpus[row]} x {duration_s[row]:g}"
+            sheet.fail(row, f"{gpu_s:g} is not num_gpus x duration, {made}: is one in another unit?", "gpu_time")
 
 
 def read_json(path: Path, text: str, options: Options) -> Workload:
