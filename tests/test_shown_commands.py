@@ -103,7 +103,7 @@ OTHERS = frozenset({"--nnodes", "--nproc-per-node", "--standalone"})
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_options_named_alone_exist(page: Path) -> None:
-    text, options = page.read_text(), [param for _, command in leaves(CLI) for param in command.params]
+    text, options = page.read_text(), [*CLI.params, *(param for _, command in leaves(CLI) for param in command.params)]
     known = {name for param in options for name in (*param.opts, *param.secondary_opts)} | OTHERS | {"--help"}
     known |= set(KNOWN["sbatch"]) if page.name == "slurm.md" else set()  # it tells of Slurm's own
     of_benchmarks = BENCHMARKS if "benchmarks" in text else ""
