@@ -12,9 +12,9 @@ import gzip
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 from tests.server.harness import SLEEP, node
 from tests.server.processes import Scheduler, scheduler
 from tests.web.browser import FLAGS, link
@@ -36,7 +36,7 @@ SCROLLED: Final = """() => new Promise(resolve => {
 })"""
 
 
-def painted_ms(browser: Any, running: Scheduler) -> tuple[float, float]:
+def painted_ms(browser: Browser, running: Scheduler) -> tuple[float, float]:
     """First contentful paint, and when the first row is there, of a browser that is signed in and has no file yet."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()

@@ -396,3 +396,19 @@ async def test_a_row_tells_how_far_a_job_is_and_how_fast() -> None:
         assert first["share_asked_ratio"] == 0.5
         assert first["speed_ratio"] == pytest.approx((await w.good("GET", "/job/1"))["rate"]["ratio"])
         assert (second["done_ratio"], second["left_s"], second["steps_per_s"]) == (None, None, None)
+
+
+async def test_what_a_job_had_to_make_again_is_told_of_its_day() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2))
+        await w.submit(user="ann", gpus=2)
+        sample = {"at_s": 8.0, "first_step_s": 2.0, "last_step_s": 8.0, "steps": 60, "step_mean_s": 0.1}
+        await w.good("POST", "/node/n1/report", report(launched(1, start_s=1.0, progress=sample)))
+        (before,) = await w.good("GET", "/usage/days?days=1")
+        assert before["lost_gpu_s"] == 0
+        await w.good("POST", "/job/1/requeue", {})
+        await w.good("POST", "/finished_job", finished(1))
+        lost_s = (await w.good("GET", "/job/1"))["lost_s"]
+        (day,) = await w.good("GET", "/usage/days?days=1")
+        assert day["lost_gpu_s"] == pytest.approx(2 * lost_s)
+        assert lost_s > 0

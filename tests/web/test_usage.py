@@ -39,7 +39,13 @@ def test_usage_is_told_as_the_api_tells_it(filled: Scheduler, watched: Watched) 
     day_s = now_s - now_s % 86_400
 
     def had(back: int, user: str, hours: float) -> dict[str, Any]:
-        return {"start_s": day_s - back * 86_400, "user": user, "gpu_s": hours * 3600, "ended": 1}
+        return {
+            "start_s": day_s - back * 86_400,
+            "user": user,
+            "gpu_s": hours * 3600,
+            "lost_gpu_s": hours * 360,
+            "ended": 1,
+        }
 
     days = [had(1, "eve", 30.0), had(0, "ann", 10.0)]
     note = {"job": 1, "name": EVIL, "jobs": 3, "what": "gpu-memory", "flag": "--gpu-memory 3GB", "gpu_s": 1.0}
@@ -57,7 +63,9 @@ def test_usage_is_told_as_the_api_tells_it(filled: Scheduler, watched: Watched) 
     assert (own.count(), others.count()) == (1, 1)
     high = [float(one.get_attribute("height")) for one in (own, others)]
     assert high[1] / high[0] == pytest.approx(3, rel=0.05)
+    assert page.locator("svg rect.lo").count() == 2  # a tenth of each day was made again
     row = page.locator("tr.mine")
+    assert "1 h" in row.locator("td").nth(6).inner_text()
     assert "50 %" in row.inner_text()
     assert row.locator(".wa").inner_text() == "\N{BLACK UP-POINTING TRIANGLE} 10 %"
     assert row.get_by_text("unknown").count() == 3  # never a 0 where nothing is known

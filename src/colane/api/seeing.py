@@ -154,11 +154,15 @@ class MovesAnswer(TypedDict):
 
 
 class UsageDayObject(TypedDict):
-    """What a user has had on a day: `start_s` is its beginning, unix time, in UTC."""
+    """What a user has had on a day: `start_s` is its beginning, unix time, in UTC.
+
+    `lost_gpu_s` is the part whose steps had to be made again, of jobs that were last interrupted that day.
+    """
 
     start_s: float
     user: str
     gpu_s: float
+    lost_gpu_s: float
     ended: int
 
 

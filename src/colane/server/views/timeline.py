@@ -46,6 +46,8 @@ def timeline(
 def usage_days(store: Store, read_model: ReadModel, sight: Sight, since_s: float, now_s: float) -> list[UsageDayObject]:
     """Return what each user had of devices on each day since then, UTC, and how many jobs ended; days in order.
 
+    What a job had to make again, of all its attempts, is told of the day on which it was last interrupted.
+
     Jobs that an older Colane recorded tell of no devices.
 
     Raises:
@@ -55,18 +57,29 @@ def usage_days(store: Store, read_model: ReadModel, sight: Sight, since_s: float
 
     def of(at_s: float, user: str) -> UsageDayObject:
         start_s = at_s - at_s % DAY_S
-        return days.setdefault((start_s, user), {"start_s": start_s, "user": user, "gpu_s": 0.0, "ended": 0})
+        none: UsageDayObject = {"start_s": start_s, "user": user, "gpu_s": 0.0, "lost_gpu_s": 0.0, "ended": 0}
+        return days.setdefault((start_s, user), none)
 
     for job, spans in _all(store, read_model, since_s):
         if not sight.has(job.spec.user):
             continue
         if job.end_s is not None and job.array is None:
             of(job.end_s, job.spec.user)["ended"] += 1
+        if (lost := _lost(job, spans)) is not None and lost[0] >= since_s:
+            of(lost[0], job.spec.user)["lost_gpu_s"] += lost[1]
         for span in spans:
             end_s = now_s if span.until_s is None else span.until_s
             for start_s, part_s in _by_day(max(span.since_s, since_s), end_s):
                 of(start_s, job.spec.user)["gpu_s"] += part_s * len(span.gpus)
     return [days[key] for key in sorted(days)]
+
+
+def _lost(job: Job, spans: list[PlaceSpan]) -> tuple[float, float] | None:
+    """When a job last left devices without having ended, and the device seconds that it had to make again in all."""
+    over = [span for span in spans if span.until_s is not None and span.until_s != job.end_s] or spans
+    if not job.totals.lost_s or not over:
+        return None
+    return over[-1].until_s or over[-1].since_s, job.totals.lost_s * len(over[-1].gpus)
 
 
 def _by_day(since_s: float, until_s: float) -> Iterator[tuple[float, float]]:

@@ -21,21 +21,29 @@ export async function load() {
   loaded = Date.now();
 }
 
+function round(value) {  // up to 1, 2 or 5 times a power of ten
+  const size = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map(each => each * size).find(each => each >= value);
+}
+
 function Bars({ first, many }) {
-  const wide = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 140 : 32)), { by } = shown, sums = Array.from({ length: many }, () => [0, 0]);
+  const wide = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 140 : 32)), { by } = shown, sums = Array.from({ length: many }, () => [0, 0, 0]);
   for (const one of by) {
     const at = Math.round((one.start_s - first) / 86400);
-    if (at >= 0 && at < many) sums[at][one.user === known.user ? 0 : 1] += one.gpu_s;
+    if (at < 0 || at >= many) continue;
+    sums[at][one.user === known.user ? 0 : 1] += one.gpu_s;
+    sums[at][2] += one.lost_gpu_s;
   }
-  const all = known.overview.devices.total * 86400, most = Math.max(1, ...sums.map(([own, others]) => own + others)), top = all && most > all / 4 ? Math.max(all, most) : most * 1.1;
+  const all = known.overview.devices.total * 86400, most = Math.max(1, ...sums.map(([own, others]) => own + others)), top = all && most > all / 4 ? Math.max(all, most) : round(most * 1.05 / 3600) * 3600, hasLost = sums.some(([, , lost]) => lost);
   const step = (wide - LEFT) / many, y = s => 8 + HIGH - s / top * HIGH, every = Math.ceil(many / Math.max(2, wide / 80));
   return html`<div class="tw"><svg width=${wide} height=${HIGH + 30} role="img" aria-label=${`Device hours by day from ${dayName(first)}: ${hours(sums.reduce((sum, [own]) => sum + own, 0))} of yours, ${hours(sums.reduce((sum, [, others]) => sum + others, 0))} of others`}>
     ${[0, 0.5, 1].map(part => html`<path class="gr" d=${`M${LEFT} ${y(top * part)}H${wide}`} /><text x=${LEFT - 6} y=${y(top * part) + 4} text-anchor="end">${hours(top * part)}</text>`)}
-    ${sums.map(([own, others], at) => html`<g><title>${`${dayName(first + at * 86400)}: ${hours(own)} device hours of yours, ${hours(others)} of others`}</title>
+    ${sums.map(([own, others, lost], at) => html`<g><title>${`${dayName(first + at * 86400)}: ${hours(own)} device hours of yours, ${hours(others)} of others${lost ? `; ${hours(lost)} had to be made again` : ""}`}</title>
       ${own ? html`<rect class="fa" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own)} height=${Math.max(1, y(0) - y(own))} />` : ""}
-      ${others ? html`<rect class="ot" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own + others)} height=${Math.max(1, y(own) - y(own + others) - (own ? 1 : 0))} />` : ""}</g>
+      ${others ? html`<rect class="ot" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own + others)} height=${Math.max(1, y(own) - y(own + others) - (own ? 1 : 0))} />` : ""}
+      ${lost && own + others ? html`<rect class="lo" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own + others)} height=${Math.max(2, y(0) - y(Math.min(lost, own + others)))} />` : ""}</g>
       ${at % every === 0 ? html`<text x=${LEFT + at * step} y=${HIGH + 24}>${dayName(first + at * 86400)}</text>` : ""}`)}
-  </svg></div><p class="key"><span><i class="fa"></i>yours</span><span><i class="ot"></i>others'</span>${all ? html`<span>all ${known.overview.devices.total} devices: ${hours(all)} hours a day</span>` : ""}</p>`;
+  </svg></div><p class="key"><span><i class="fa"></i>yours</span><span><i class="ot"></i>others'</span>${hasLost ? html`<span><i class="lo"></i>▲ of these, made again</span>` : ""}${all ? html`<span>all ${known.overview.devices.total} devices: ${hours(all)} hours a day</span>` : ""}</p>`;
 }
 
 function perDay(user, first, many) {
@@ -47,8 +55,11 @@ function perDay(user, first, many) {
 export function View() {
   if (!shown) return html`<p class="lead">Asking the scheduler…</p>`;
   const { users, used, waited, since } = shown, narrow = innerWidth <= 760, many = narrow ? Math.min(NARROW_DAYS, shown.many) : shown.many, first = since + (shown.many - many) * 86400;
-  const by = new Map();
-  for (const one of shown.by) by.set(one.user, (by.get(one.user) || 0) + one.gpu_s);
+  const by = new Map(), again = new Map();
+  for (const one of shown.by) {
+    by.set(one.user, (by.get(one.user) || 0) + one.gpu_s);
+    again.set(one.user, (again.get(one.user) || 0) + one.lost_gpu_s);
+  }
   const total = [...by.values()].reduce((sum, one) => sum + one, 0), own = by.get(known.user) || 0, mine = used.get(known.user), waits = waited.filter(one => one.user === known.user), waitsAll = waits.reduce((sum, one) => sum + one.waited_s, 0);
   const rows = users.filter(one => one.jobs || one.gpu_s || one.running || one.waiting).sort((a, b) => (by.get(b.user) || 0) - (by.get(a.user) || 0)), busy = users.find(one => one.user === known.user)?.gpu_busy_ratio;
   return html`<div class="top"><h1>${own ? html`You used ${hours(own)} device hours in ${shown.many} days, ${Math.round(own / total * 100)} % of all.${busy === null || busy === undefined ? "" : ` In ${Math.round((1 - busy) * 100)} % of them the devices did nothing.`}`
@@ -56,12 +67,12 @@ export function View() {
     <span class="acts">${DAYS.map(each => html`<a class=${`btn${each === shown.many ? " on" : ""}`} key=${each} aria-current=${each === shown.many ? "true" : null} href=${`#/usage?days=${each}`}>${each} d</a>`)}</span></div>
     <h2>Device hours by day <small>UTC</small></h2>${total ? html`<${Bars} first=${first} many=${many} />` : html`<p class="lead">No job held a device in these days.</p>`}
     <h2>By user <small>▲ below ${LOW * 100} % of what was asked · jobs that ended in these days, and those that run</small></h2>
-    ${rows.length ? html`<div class="tw"><table class="us"><thead><tr><th>User</th><th class="r">Device hours</th><th class="wd">Part of all</th><th class="wd">By day</th><th class="r wd">Ended</th><th class="r wd">Failed</th><th class="r wd">Run / wait</th>
+    ${rows.length ? html`<div class="tw"><table class="us"><thead><tr><th>User</th><th class="r">Device hours</th><th class="wd">Part of all</th><th class="wd">By day</th><th class="r wd">Ended</th><th class="r wd">Failed</th><th class="r wd">Made again</th><th class="r wd">Run / wait</th>
       ${COLUMNS.map(([key, word]) => html`<th class="r" key=${key}>${word}</th>`)}</tr></thead><tbody>${rows.slice(0, USERS).map(one => {
         const ratios = used.get(one.user)?.ratios || {}, had = by.get(one.user) || 0;
         return html`<tr key=${one.user} class=${one.user === known.user && known.user ? "mine" : ""}><td><b>${one.user ? html`<${Name} of=${one.user} most=${20} />` : "no user"}</b></td><td class="r">${hours(had)} h</td>
           <td class="wd"><span class="pb"><i style=${{ width: `${total ? had / total * 100 : 0}%` }}></i></span> ${total ? Math.round(had / total * 100) : 0} %</td><td class="wd"><${Spark} values=${perDay(one.user, since, shown.many)} label=${`Device seconds of ${one.user} by day`} wide=${84} /></td>
-          <td class="r wd">${one.jobs}</td><td class="r wd">${one.failed}</td><td class="r wd">${one.running} / ${one.waiting}</td>
+          <td class="r wd">${one.jobs}</td><td class="r wd">${one.failed}</td><td class="r wd">${hours(again.get(one.user) || 0)} h</td><td class="r wd">${one.running} / ${one.waiting}</td>
           ${COLUMNS.map(([key]) => html`<td class=${`r${ratios[key] < LOW ? " wa" : ""}`} key=${key}>${ratios[key] === undefined ? html`<span class="q">unknown</span>` : `${ratios[key] < LOW ? "▲ " : ""}${Math.round(ratios[key] * 100)} %`}</td>`)}</tr>`;
       })}</tbody></table></div>` : html`<p class="lead">No job yet: <code>colane submit -- python train.py</code></p>`}
     ${rows.length > USERS ? html`<p class="lead">${rows.length - USERS} users more: <code>colane usage</code></p>` : ""}
