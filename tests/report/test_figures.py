@@ -17,12 +17,13 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from colane.model.time_spent import TimeSpent
-from colane.report import elastic_plots, plots, profile_plots, style, time_plots, timeline
+from colane.report import elastic_plots, plots, profile_plots, study_plots, style, time_plots, timeline
 from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 from colane.report.measured import SetPoint
 from colane.report.metrics import StepTimes
 from colane.report.profile_plots import Boundary
 from colane.report.records import JobTime
+from colane.report.simulated import Interval
 
 from .batches import key
 
@@ -80,6 +81,12 @@ DELTAS = {
 }
 LINE = Boundary(1.8, -0.5e-8, -0.6e-8)
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "log cdf": lambda: plots.cdf({n: times_s(6, 1) for n in NAMES}, title="JCT", quantity="JCT", is_log=True),
+    "over load": lambda: study_plots.over_load(
+        {n: {load: Interval(100.0 * load + at, 9.0) for load in (0.5, 1.0)} for at, n in enumerate(NAMES)},
+        "jct_mean_s",
+        "mean JCT",
+    ),
     "cdf of 6": lambda: plots.cdf({n: times_s(6, 1) for n in NAMES}, title="Run span", quantity="run span"),
     "cdf of 1000": lambda: plots.cdf({n: times_s(1000, 2) for n in NAMES}, title="Run span", quantity="run span"),
     "cdf with zeros": lambda: plots.cdf(
@@ -204,6 +211,11 @@ def test_inline_svg_is_well_formed_with_ids_of_its_own(name: str) -> None:
     assert all(link.startswith("#pic-") and link[1:] in ids for link in links)
     assert "var(--ink)" in svg
     assert style.INK not in svg
+
+
+def test_a_distribution_is_logarithmic_where_that_is_asked_for() -> None:
+    assert FIGURES["log cdf"]().axes[0].get_xscale() == "log"
+    assert FIGURES["cdf of 6"]().axes[0].get_xscale() == "linear"
 
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import psutil
@@ -222,7 +223,7 @@ def test_a_kept_simulation_is_read_as_it_was_written(whole: Path) -> None:
         ("[5, 25]", "[5, 31]", "jobs: [5, 31] ends behind the trace, which has 30 jobs"),
         ("seeds = 3", 'baseline = "las"', "baseline: must be one of the policies, fifo, srtf; got 'las'"),
         ("seeds = 3", 'metrics = ["jct_mean"]', "did you mean jct_mean_s?"),
-        ('"timeline"', '"timelines"', "files: must be one of jobs, stays, timeline; did you mean timeline?"),
+        ('"timeline"', '"timelines"', "files: must be one of jobs, stays, timeline, figures; did you mean timeline?"),
         ('"neutral"', '"netural"', "world: must be one of auto, neutral, factors, table; did you mean neutral?"),
         ("seeds = 3", "noise = -1", "noise: must be a number from 0 up"),
         ('"heavy-load:jobs=30,load=1.5"', '"sample"', "seeds: all would be alike"),
@@ -254,3 +255,9 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     assert len(rows(out / "cells.csv")) == len(plan.cells) == 18
     files = re.findall(r"^\| `([a-z.]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(files) == sorted(path.name for path in out.iterdir() if path.is_file())
+    figures = sorted(path.name for path in (out / "figures").iterdir())
+    assert figures == [
+        "jct_cdf_load0.8.svg", "jct_cdf_load1.2.svg", "jct_mean_s_over_load.svg", "rho_max_ratio_over_load.svg",
+    ]  # fmt: skip
+    for name in figures:
+        assert ET.parse(out / "figures" / name).getroot().tag.endswith("svg")  # noqa: S314 - our own output

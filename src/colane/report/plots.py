@@ -41,13 +41,16 @@ STEP_ROWS_MAX = 40
 
 
 @style.styled
-def cdf(values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title: str, quantity: str) -> Figure:
+def cdf(
+    values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title: str, quantity: str, is_log: bool = False
+) -> Figure:
     """Cumulative distribution of a time (paper A, Figs 6.1, 6.2, 6.5, 6.6).
 
     Args:
         values_s: Seconds of each job, by group.
         title: Above the figure.
         quantity: Name of the horizontal axis, without unit.
+        is_log: Draw that axis logarithmic in any case, not only where a few jobs take far longer than most.
     """
     fig = style.new_figure(4.0)
     axes = fig.subplots()
@@ -60,7 +63,7 @@ def cdf(values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title:
         _cdf_line(axes, np.sort(np.asarray(found)) / unit_s, position, len(values_s))
         for position, found in enumerate(values_s.values())
     ]
-    _cdf_axes(axes, every_s / unit_s, f"{quantity} ({unit})")
+    _cdf_axes(axes, every_s / unit_s, f"{quantity} ({unit})", is_log=is_log)
     axes.set_title(title)
     labels = [f"{style.shortened(name)} ({len(found)})" for name, found in values_s.items()]
     style.legend_above(fig, lines, labels)
@@ -214,10 +217,10 @@ def _cdf_line(axes: Axes, ordered: np.ndarray[tuple[int], np.dtype[np.float64]],
     return line
 
 
-def _cdf_axes(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], label: str) -> None:
+def _cdf_axes(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], label: str, *, is_log: bool) -> None:
     positive, largest = values[values > 0], float(values.max())
     heavy = positive.size > 0 and largest > LOG_FROM_RATIO * float(np.median(positive))
-    if heavy and values.size >= LOG_FROM_JOBS:
+    if (is_log and positive.size) or (heavy and values.size >= LOG_FROM_JOBS):
         _log_axis(axes, values, float(np.percentile(positive, 1)))
         label += ", logarithmic"
     else:

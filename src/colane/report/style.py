@@ -111,7 +111,7 @@ def save(fig: Figure, path: Path) -> Path:
     """Write a figure as PNG or SVG, by the suffix of the path; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".svg":
-        path.write_text(_svg(fig, path.stem), encoding="utf-8")
+        path.write_text(svg_text(fig, path.stem), encoding="utf-8")
     else:
         fig.savefig(path, dpi=PNG_DPI, metadata={"Software": None})
     return path
@@ -125,7 +125,7 @@ def inline_svg(fig: Figure, name: str, alt: str) -> str:
         name: Prefix of all its ids, unique on the page.
         alt: What a screen reader says in its place.
     """
-    svg = _svg(fig, name)
+    svg = svg_text(fig, name)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(\bid="|href="#|url\(#)', lambda found: f"{found[1]}{name}-", svg)
@@ -209,7 +209,8 @@ def time_unit(seconds_max: float) -> tuple[float, str]:
     return (1.0, "s") if seconds_max >= 0.5 else (0.001, "ms")
 
 
-def _svg(fig: Figure, salt: str) -> str:
+def svg_text(fig: Figure, salt: str) -> str:
+    """A figure as the text of an SVG file; the same figure and salt give the same bytes."""
     written = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         fig.savefig(written, format="svg", transparent=True, metadata={"Date": None}, dpi=PNG_DPI)

@@ -77,9 +77,7 @@ def measure_window(run: Measured, window: tuple[int, int] | None) -> dict[str, V
     JCT, queueing, slowdown and rho are over the jobs of the window that succeeded; counts are over all of them. Ratios
     of use are of the whole cluster from the first submission to the last end among these jobs.
     """
-    chosen = np.ones(len(run.place), dtype=bool)
-    if window is not None:
-        chosen = (run.place >= window[0]) & (run.place < window[1])
+    chosen = _chosen(run, window)
     done = chosen & run.done
     jct_s, queue_s = summarise((run.end_s - run.submit_s)[done]), summarise((run.first_start_s - run.submit_s)[done])
     rho = finish_time_rho(run)[done]
@@ -110,6 +108,17 @@ def measure_window(run: Measured, window: tuple[int, int] | None) -> dict[str, V
         "slo_violations": int((run.slo_missed[chosen] == 1).sum()),
         "restarts": int(np.maximum(run.attempts[chosen] - 1, 0).sum()),
     }
+
+
+def jct_s_of(run: Measured, window: tuple[int, int] | None) -> Floats:
+    """JCT of each job of a window that succeeded."""
+    return (run.end_s - run.submit_s)[_chosen(run, window) & run.done]
+
+
+def _chosen(run: Measured, window: tuple[int, int] | None) -> NDArray[np.bool_]:
+    if window is None:
+        return np.ones(len(run.place), dtype=bool)
+    return (run.place >= window[0]) & (run.place < window[1])
 
 
 def finish_time_rho(run: Measured) -> Floats:

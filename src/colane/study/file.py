@@ -42,6 +42,7 @@ class Extra(StrEnum):
     JOBS = "jobs"
     STAYS = "stays"
     TIMELINE = "timeline"
+    FIGURES = "figures"
 
 
 class CellKey(NamedTuple):

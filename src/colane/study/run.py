@@ -138,7 +138,13 @@ def write_results(found: Results) -> list[Path]:
     paths = [write_cells(out / "cells.csv", found.cells)]
     if rows:
         paths.append(write_comparisons(out / "comparisons.csv", rows))
-    paths += [_WRITERS[extra](out / f"{extra}.csv", _each(found)) for extra in plan.extras]
+    for extra in plan.extras:
+        if extra is Extra.FIGURES:
+            from colane.study.figures import write_figures  # noqa: PLC0415 - matplotlib takes half a second to import
+
+            paths += write_figures(plan, out, found.cells)
+        else:
+            paths.append(_WRITERS[extra](out / f"{extra}.csv", _each(found)))
     with whole(out / "summary.json") as draft:
         draft.write_text(json.dumps(summary_object(found), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return [*paths, out / "summary.json"]
