@@ -38,7 +38,8 @@ async def test_shapes_take_turns(
     env = lane.env | machine.env | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     lane.fake.turns = {"rule": "fair", "quantum_s": 0.0}  # a step a turn: so many handovers on a busy machine, too
     jobs = dict(enumerate(shapes, start=1))
-    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+    bound_s = START_S  # a compiler may work for long between two boundaries
+    async with running(tmp_path / "state", lane.fake, devices="gpu", yield_bound_s=bound_s) as agent:
         for job, shape in jobs.items():
             command = (LOOPS, shape, str(STEPS), str(KERNEL_MS))
             lane.fake.want(job, sys.executable, *command, env=env, gpus=gpus, turn={"paused": True})

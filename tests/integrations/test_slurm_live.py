@@ -256,7 +256,7 @@ def test_hydras_submitit_launcher_runs_a_sweep(shell: Shell, tmp_path: Path) -> 
     (tmp_path / "app.py").write_text(HYDRA)
     words = [f"hydra.launcher.{word}" for word in ("timeout_min=5", "gpus_per_node=1", "array_parallelism=2")]
     said = shell(sys.executable, "app.py", "-m", "hydra/launcher=submitit_slurm", *words, "+rate=1,2")
-    assert said.code == 0, said
+    assert said.code == 0, said.err[-3000:]
     assert {path.name for path in tmp_path.glob("rate-*")} == {"rate-1", "rate-2"}
 
 

@@ -141,3 +141,20 @@ def test_what_parking_takes_is_known_of_each_node_as_the_cluster_says(tmp_path: 
     request = Request(trace="sample", cluster=str(described))
     nodes = inputs(request, load(request, 0), "fifo", 0).cluster.nodes
     assert [(node.park_s, node.to_host_bytes_per_s) for node in nodes] == [(2.0, 10e9), (2.0, 20e9)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "belief", "lengthless"),
+    [("sjf", Belief.NONE, 2), ("srsf", Belief.NONE, 2), ("fifo", Belief.NONE, 0), ("colane", Belief.NONE, 0)]
+    + [("srtf", belief, 0) for belief in (Belief.PROFILED, Belief.ORACLE)],
+)
+def test_policies_that_are_defined_by_lengths_say_of_how_many_jobs_they_know_none(
+    policy: str, belief: Belief, lengthless: int
+) -> None:
+    made = [job(1, 0, 50), job(2, 1, 9), job(3, 2, 9, time_limit_s=60.0)]
+    jobs = declare_lengths(made, belief, noise=0.1, seed=1)
+    known = make_beliefs(belief, FactorsWorld(), jobs, cluster(1), noise=0.1, seed=1)
+    given = Inputs(
+        cluster=cluster(1), workload=workload(*jobs), world=FactorsWorld(), policy=create(policy), beliefs=known
+    )
+    assert simulate(given).lengthless == lengthless

@@ -133,6 +133,7 @@ class SimulatedRun:
         is_partial: Whether it was stopped.
         times: Where the time of each job went, by job; empty where the run is too large to keep it.
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
         stuck: The first of the jobs that never ended, and why.
     """
 
@@ -154,6 +155,7 @@ class SimulatedRun:
     is_partial: bool = False
     times: Mapping[int, JobTime] = field(default_factory=dict)
     pause_s: Mapping[int, float] = field(default_factory=dict)
+    lengthless: int = 0
     stuck: str = ""
 
     @property

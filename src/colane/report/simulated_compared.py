@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from colane.model.words import count
@@ -97,9 +97,20 @@ def sentences(study: Study) -> tuple[str, ...]:
         return ("Nothing was simulated.",)
     base, *others = study.policies
     if not is_over_seeds(study):
-        return (*(_against(study, base, other) for other in others), _alone(study, base))
+        return (*_lacking(study), *(_against(study, base, other) for other in others), _alone(study, base))
     found = differences(study)
-    return (*(_over_seeds(study, other, found) for other in others), _mean_alone(study, base))
+    return (*_lacking(study), *(_over_seeds(study, other, found) for other in others), _mean_alone(study, base))
+
+
+def _lacking(study: Study) -> Iterator[str]:
+    """Policies that lack what defines them: what they gain is then not theirs, and that is said first."""
+    for policy, run in study.first().items():
+        if run.lengthless:
+            jobs = "any job" if run.lengthless == run.jobs else f"{run.lengthless:,} of {count(f'{run.jobs:,}', 'job')}"
+            yield (
+                f"{policy} lacks what it is defined by: it knows no length of {jobs} and takes those in order of "
+                "arrival; --belief profiled tells lengths, with noise."
+            )
 
 
 def _over_seeds(study: Study, policy: str, found: list[PolicyDifference]) -> str:

@@ -17,6 +17,7 @@ from colane.cpu.contention import ContentionConfig
 from colane.model.limits import Quotas
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
+from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.simulate.accuracy import Accuracy, BeliefErrors
 from colane.simulate.config import DriverConfig
 from colane.simulate.driver import Driver
@@ -78,6 +79,7 @@ class Run:
         profiles: What was believed in the end.
         measurements: Sets that ran together and were learnt from.
         wall_s: Wall time of the run.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
         stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
     """
 
@@ -93,6 +95,7 @@ class Run:
     profiles: tuple[Profile, ...]
     measurements: tuple[SetMeasurement, ...]
     wall_s: float
+    lengthless: int = 0
     stuck: str = ""
 
 
@@ -173,6 +176,7 @@ def simulate(
         on_ready: Handed the driver before it runs, to show progress or stop it.
     """
     start_s = perf_counter()
+    lengthless = _lengthless(inputs)  # before anything is learnt
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
         jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
         driver = prepare(inputs, jobs)
@@ -194,8 +198,23 @@ def simulate(
         profiles=tuple(driver.core.state.beliefs.profiles.values()),
         measurements=tuple(accuracy.measurements),
         wall_s=perf_counter() - start_s,
+        lengthless=lengthless,
         stuck="" if ledger.interrupted else _stuck(driver),
     )
+
+
+def _lengthless(inputs: Inputs) -> int:
+    """Jobs that come in order of arrival, as none knows how long they run, under a policy that is defined by that."""
+    if not isinstance(getattr(inputs.policy, "order", None), Shortest | LeastRemaining):
+        return 0
+    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
+    return sum(not _has_length(job, inputs.beliefs, types.get(job.spec.pool, ())) for job in inputs.workload.jobs)
+
+
+def _has_length(job: TraceJob, beliefs: Beliefs, gpu_types: Sequence[str]) -> bool:
+    spec = job.spec
+    limits = spec.steps_total, spec.steps_limit, spec.time_limit_s
+    return any(limit is not None for limit in limits) or beliefs.run_s(spec, gpu_types) is not None
 
 
 def _stuck(driver: Driver) -> str:

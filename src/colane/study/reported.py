@@ -38,6 +38,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         events=ledger.events,
         plan_s=np.asarray(ledger.plan_s),
         wall_s=run.wall_s,
+        lengthless=run.lengthless,
         is_partial=ledger.interrupted,
         pause_s=ledger.paused_s,
         times=_times(ledger, loaded),
