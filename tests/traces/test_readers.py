@@ -47,6 +47,7 @@ def test_philly_json(file: File) -> None:
     assert notes(workload) == [
         "1 CPU-only job left out (--cpu-jobs keeps them)",
         "2 jobs without a finished attempt left out",
+        "1 job whose attempts list no servers, taken as CPU-only",
     ]
 
 
@@ -55,7 +56,11 @@ def test_philly_json(file: File) -> None:
     [
         ({"submitted_time": "yesterday"}, "column 'submitted_time': expected a date and time"),
         ({"attempts": [{"start_time": "x"}]}, "job a has a bad attempt"),
-        ({"attempts": [attempt("2017-10-07 01:12:00", "2017-10-07 01:00:00", 1)]}, "must not be negative"),
+        ({"attempts": [attempt("2017-10-07 01:12:00", "2017-10-07 01:00:00", 1)]}, "it ends 720 s before it starts"),
+        (
+            {"attempts": [attempt("2017-10-07 01:12:00", "2017-10-07 01:00:00", 1), PHILLY[0]["attempts"][1]]},
+            "it ends 720 s before it starts",
+        ),
         ({"jobid": "b"}, "id 'b' stands in line"),
     ],
 )
@@ -68,6 +73,7 @@ def test_a_bad_philly_job_is_named_with_its_line(file: File, change: dict[str, A
     assert caught.value.line is not None
     assert '"jobid"' in lines[caught.value.line - 1]
     assert caught.value.line > len(lines) / 2
+    assert [job.spec.name for job in read(path, skip_bad_rows=True).jobs] == ["b"]
 
 
 def test_helios(file: File) -> None:
@@ -162,6 +168,11 @@ def test_a_philly_attempt_without_servers_does_not_make_a_job_cpu_only(file: Fil
     first, second = attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00"), PHILLY[0]["attempts"][1]
     workload = read(file(json.dumps([philly_job("x", "2017-10-07 01:11:39", first, second)])))
     assert [(job.spec.gpus, job.duration_s) for job in workload.jobs] == [(16, 3660)]
+    assert notes(workload) == []
+    third = attempt("2017-10-07 02:13:30", "2017-10-07 02:14:30", 8)
+    workload = read(file(json.dumps([philly_job("x", "2017-10-07 01:11:39", first, second, third)])))
+    assert [(job.spec.gpus, job.duration_s) for job in workload.jobs] == [(16, 3720)]
+    assert "1 job whose attempts differ in GPUs, of which the first count" in notes(workload)
 
 
 def test_openb_types_are_required_where_one_is_named_and_told_where_several_are(file: File) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
@@ -37,7 +37,7 @@ JSON_LAYOUTS = (
         inside=("start_time", "end_time", "detail", "ip", "gpus"),
     ),
 )
-JSON_COLUMNS = ("jobid", "submitted_time", "vc", "user", "status", "gpus", "duration")
+JSON_COLUMNS = ("jobid", "submitted_time", "vc", "user", "status")
 
 
 def read_csv(path: Path, text: str, options: Options) -> Workload:
@@ -75,63 +75,94 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
     """Read `cluster_job_log`: GPUs of the first attempt that lists any, run time over attempts with both times.
 
     Jobs without such an attempt, or still running when the trace was taken, have no run time: left out and counted.
+    Told are jobs whose attempts list no servers, which are taken as CPU-only, and jobs whose attempts differ in GPUs.
 
     Raises:
         TraceError: Not a list of such jobs, a bad job (unless they may be skipped), no jobs.
     """
-    sheet, unfinished = _sheet(path, text, options)
+    sheet, ran = _sheet(path, text, options)
     names = sheet.column("jobid", cells.word)
     sheet.unique(names, "jobid")
     submit_s = sheet.column("submitted_time", cells.stamp)
-    gpus = sheet.column("gpus", cells.count)
-    duration_s = sheet.column("duration", cells.seconds)
     pools, users, status = (sheet.column(name, cells.word) for name in ("vc", "user", "status"))
+    good = list(sheet.good())
+    rows = [row for row in good if row in ran]
+    gpus = {row: ran[row].gpus for row in rows}
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         spec = JobSpec(name=names[row], family=FAMILY, user=users[row], pool=pools[row], gpus=gpus[row])
         return TraceJob(
-            id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], outcome=status[row], line=sheet.lines[row]
+            id=id_, submit_s=submit_s, spec=spec, duration_s=ran[row].run_s, outcome=status[row], line=sheet.lines[row]
         )
 
-    workload = assemble(sheet, JSON_NAME, Columns(names, submit_s, gpus), make, options, dated=True)
-    note = Note(unfinished, "job", "without a finished attempt left out")
-    return replace(workload, notes=(*workload.notes, note)) if unfinished else workload
+    workload = assemble(sheet, JSON_NAME, Columns(names, submit_s, gpus), make, options, dated=True, rows=rows)
+    notes = (
+        Note(len(good) - len(rows), "job", "without a finished attempt left out"),
+        Note(sum(not ran[row].is_placed for row in rows), "job", "whose attempts list no servers, taken as CPU-only"),
+        Note(sum(ran[row].differs for row in rows), "job", "whose attempts differ in GPUs, of which the first count"),
+    )
+    return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
 
 
-def _sheet(path: Path, text: str, options: Options) -> tuple[Sheet, int]:
+class Ran(NamedTuple):
+    """What the attempts of a job say together.
+
+    Attributes:
+        gpus: Of the first attempt that lists any.
+        run_s: Seconds over all attempts with a start and an end.
+        is_placed: Whether any attempt lists a server.
+        differs: Whether attempts list different numbers of GPUs.
+    """
+
+    gpus: int
+    run_s: float
+    is_placed: bool
+    differs: bool
+
+
+def _sheet(path: Path, text: str, options: Options) -> tuple[Sheet, dict[int, Ran]]:
+    """The jobs, and what the attempts of those say that finished one, by row."""
     entries = load_json(path, text)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise TraceError(path, "expected a JSON list of jobs")
     lines = entry_lines(text, "jobid", len(entries))
-    rows = [(line, _cells(path, line, entry)) for line, entry in zip(lines, entries, strict=True)]
-    done = [(line, row) for line, row in rows if row is not None]
-    return Sheet(path, JSON_COLUMNS, done, skip_bad_rows=options.skip_bad_rows), len(rows) - len(done)
+    rows = [(line, [cell(entry.get(key)) for key in JSON_COLUMNS]) for line, entry in zip(lines, entries, strict=True)]
+    sheet = Sheet(path, JSON_COLUMNS, rows, skip_bad_rows=options.skip_bad_rows)
+    ran: dict[int, Ran] = {}
+    for row, entry in enumerate(entries):
+        missing = [key for key in (*JSON_COLUMNS, "attempts") if key not in entry]
+        if missing:
+            sheet.fail(row, f"a job has no {missing[0]!r}")
+            continue
+        try:
+            found = _ran(entry["attempts"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            sheet.fail(row, f"job {entry['jobid']} has a bad attempt ({error})")
+            continue
+        if found is not None:
+            ran[row] = found
+    return sheet, ran
 
 
-def _cells(path: Path, line: int, entry: Mapping[str, Any]) -> list[str] | None:
-    """Cells of one job, None when it never finished an attempt."""
-    missing = [key for key in ("jobid", "submitted_time", "vc", "user", "status", "attempts") if key not in entry]
-    if missing:
-        raise TraceError(path, f"a job has no {missing[0]!r}", line=line)
-    try:
-        ran = _run_time(entry["attempts"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise TraceError(path, f"job {entry['jobid']} has a bad attempt ({error})", line=line) from error
-    if ran is None:
-        return None
-    return [cell(entry[key]) for key in JSON_COLUMNS[:5]] + [str(ran[0]), str(ran[1])]
-
-
-def _run_time(attempts: list[dict[str, Any]]) -> tuple[int, float] | None:
-    """GPUs of the first attempt that lists any, and seconds over all whole attempts; None when the last has no end.
+def _ran(attempts: list[dict[str, Any]]) -> Ran | None:
+    """What the attempts say; None when the last has no end, or none has both times.
 
     An attempt may list no servers though it ran, so that one without them says nothing of what the job asks for.
     """
     whole = [a for a in attempts if _has(a, "start_time") and _has(a, "end_time")]
     if not whole or not _has(attempts[-1], "end_time"):
         return None
-    asked = (sum(len(server["gpus"]) for server in attempt["detail"]) for attempt in attempts)
-    return next(filter(None, asked), 0), sum(cells.stamp(a["end_time"]) - cells.stamp(a["start_time"]) for a in whole)
+    asked = [sum(len(server["gpus"]) for server in attempt["detail"]) for attempt in attempts]
+    some = [gpus for gpus in asked if gpus]
+    is_placed = any(attempt["detail"] for attempt in attempts)
+    return Ran(some[0] if some else 0, sum(map(_run_s, whole)), is_placed, len(set(some)) > 1)
+
+
+def _run_s(attempt: Mapping[str, Any]) -> float:
+    run_s = cells.stamp(attempt["end_time"]) - cells.stamp(attempt["start_time"])
+    if run_s < 0:
+        raise ValueError(f"it ends {-run_s:g} s before it starts")
+    return run_s
 
 
 def _has(attempt: Mapping[str, Any], key: str) -> bool:
