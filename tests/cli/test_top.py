@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -173,6 +174,17 @@ def test_a_pipe_gets_it_once_and_whole(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert run(["top", "--once"]) == 0
     plain.seek(0)
     assert "x a100-2/3 broken  ! a100-2 drains" in plain.read()
+
+
+def test_programs_get_what_it_is_drawn_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shot = busy_shot()
+    monkeypatch.setattr(objects, "client", lambda: nullcontext(scheduler_of(shot)))
+    assert run(["top", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {"at_s", "overview", "nodes", "jobs", "left_out", "samples"}
+    assert [each["id"] for each in told["jobs"]] == [each["id"] for each in shot.jobs]
 
 
 @pytest.mark.parametrize("words", [["--sort", "size"], ["--every", "0.1"]])

@@ -6,6 +6,7 @@ import getpass
 import shutil
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -31,6 +32,7 @@ def top(
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", help="How often it is drawn anew, 0.5 to 60.")
     ] = 2.0,
+    as_json: output.Json = False,
 ) -> None:
     """Show all devices with who is on them, how busy they are, what needs a look, why jobs wait, and the jobs.
 
@@ -39,7 +41,8 @@ def top(
     Colane's. SPEED is of the job alone, 1.00.
 
     Keys: / filters, s sorts, u lists your own, Enter shows why, log and story of a job, k cancels it, PgDn and PgUp
-    go through the nodes, q leaves. The screen with keys needs Textual, the extra named top.
+    go through the nodes, q leaves. The screen with keys needs Textual, the extra named top. --json prints what it is
+    drawn from, once.
     """
     from colane.cli.top.drawing import SORTS  # noqa: PLC0415 - Rich takes 60 ms
 
@@ -47,6 +50,9 @@ def top(
         raise MisuseError(f"--sort: must be {SORT_WORDS}, got {sort[:40]!r}")
     if not 0.5 <= every <= 60:
         raise MisuseError(f"--every: must be from 0.5 to 60, got {every:g}")
+    if as_json:
+        _print_json(mine=mine)
+        return
     if once or not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # Textual draws on the last
         _print(mine=mine, sort=sort)
         return
@@ -68,6 +74,13 @@ def own_user() -> str:
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return ""
+
+
+def _print_json(*, mine: bool) -> None:
+    from colane.cli.top.snapshot import ShotTaker  # noqa: PLC0415 - as above
+
+    with jobs.client() as scheduler:
+        output.print_json(asdict(ShotTaker(scheduler, own_user() if mine else None).take()))
 
 
 def _print(*, mine: bool, sort: str) -> None:
