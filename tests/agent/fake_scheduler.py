@@ -27,8 +27,8 @@ NODE_FIELDS = {
     "host_memory_bytes", "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {
-    "leased", "agent_id", "cluster_id", "events_seen", "epoch", "at_s", "gpus", "messages", "jobs", "bandwidth",
-    "devices",
+    "leased", "agent_id", "cluster_id", "events_seen", "version_seen", "epoch", "at_s", "gpus", "messages", "jobs",
+    "bandwidth", "devices",
 }  # fmt: skip
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "cluster_id", "events_seen", "epoch", "start_s", "end_s", "exit_code",
@@ -178,7 +178,13 @@ class FakeScheduler:
         if self.lose_answers:
             self.lose_answers -= 1
             raise SchedulerUnreachable("http://fake", "the answer was lost")
-        return {"believed": True, "cluster_id": self.cluster_id, "epoch": self.epoch, "events": self.events}
+        standing = {
+            "cluster_id": self.cluster_id,
+            "epoch": self.epoch,
+            "events": self.events,
+            "store_version": self.events,
+        }
+        return {"believed": True, **standing}
 
     def _answer(self) -> None:
         self.calls += 1
@@ -195,6 +201,7 @@ class FakeScheduler:
             "cluster_id": self.cluster_id,
             "epoch": self.epoch,
             "events": self.events,
+            "store_version": self.events,
             "lease_s": self.lease_s,
             "generation": self._generation,
             "lost": False,

@@ -71,7 +71,8 @@ async def test_a_scheduler_that_is_older_than_the_one_followed_is_not_obeyed(
         assert fake.launched(1)
         assert not fake.ends
         assert "older than the one this node follows" in caplog.text
-        assert (fake.reports[-1]["epoch"], fake.reports[-1]["events_seen"]) == (newer, 40)
+        said = fake.reports[-1]
+        assert (said["epoch"], said["events_seen"], said["version_seen"]) == (newer, 40, 40)
     async with running(tmp_path / "state", fake) as agent:  # it is remembered
         count = len(fake.reports)
         await agent.until(lambda: len(fake.reports) > count + 2)
@@ -112,6 +113,11 @@ async def test_what_was_heard_of_a_former_cluster_is_not_held_against_a_new_one(
 
 
 class TestHeard:
+    def test_versions_are_counted_within_one_start(self) -> None:
+        heard = KnownHistory(2, "b", 7, 9)
+        assert heard.with_news(KnownHistory(2, "b", 6, 8)) == heard
+        assert heard.with_news(KnownHistory(3, "c", 8, 1)) == KnownHistory(3, "c", 8, 1)
+
     @pytest.mark.parametrize(
         ("text", "heard"),
         [
@@ -122,6 +128,8 @@ class TestHeard:
             ("[]", KnownHistory()),
             ('{"epoch": "two"}', KnownHistory()),
             ('{"epoch": 2, "epoch_id": "b", "events": 7, "new": 1}', KnownHistory(2, "b", 7)),
+            ('{"epoch": 2, "epoch_id": "b", "events": 7, "version": 9}', KnownHistory(2, "b", 7, 9)),
+            ('{"epoch": 2, "epoch_id": "b", "events": 7, "version": "x"}', KnownHistory()),
         ],
     )
     def test_is_read_whatever_has_written_it(self, text: str | None, heard: KnownHistory) -> None:

@@ -9,6 +9,7 @@ import pytest
 from colane.cli.app import run
 from colane.server.nodes import behind
 from colane.server.store.memory import MemoryStore
+from colane.server.store.moving import copy
 from tests.server.harness import SLEEP, SteadyClock, World, launched, node, report, world
 from tests.server.test_epochs import AGENTS, copied, heard, two_nodes
 
@@ -42,7 +43,7 @@ async def test_nothing_is_changed_until_it_is_adopted() -> None:
     async with world(replica, leader_lease_s=LEASE_S) as w:
         status, said, lease = await reported(w, known, launched(1))
         assert status == 503
-        assert f"the store lacks {lacks} events that node n1 has heard of" in said["detail"]
+        assert f"the store lacks {lacks} changes that node n1 has heard of" in said["detail"]
         assert f"colane store adopt --lost {lacks}" in said["detail"]
         assert float(lease) == pytest.approx(60 / 1.01), "jobs go on meanwhile"
         status, _, lease = await reported(w, late, name="n2")
@@ -63,6 +64,41 @@ async def test_nothing_is_changed_until_it_is_adopted() -> None:
         assert (status, told["cluster_id"]) == (200, known["cluster_id"]), "and the others go on"
         assert await w.submit() == 1
         assert "store-adopted" in [line.kind for line in replica.audit(0, 100)]
+
+
+async def test_what_is_lost_without_an_event_is_found_by_the_version() -> None:
+    store = MemoryStore()
+    async with world(store, leader_lease_s=LEASE_S) as w:
+        await two_nodes(w)
+        replica = copied(store)
+        replica._version = store._version
+        await w.good("POST", "/node/n1/report", report(leased=False, **await heard(w)))
+        told = await w.good("GET", "/node/n1")
+        known = {**await heard(w), "version_seen": told["store_version"]}
+        assert (told["events"], told["store_version"]) == (replica.last_audit_number(), replica.version() + 1)
+    async with world(replica, leader_lease_s=LEASE_S) as w:
+        status, said, _ = await reported(w, known)
+        assert (status, "lacks 1 changes that node n1 has heard of" in said["detail"]) == (503, True)
+        assert await w.good("GET", "/store/behind") == {"lost": 1, "nodes": ["n1"], "jobs": []}
+        await w.good("POST", "/store/adopt", {"lost": 1})
+        status, told, _ = await reported(w, known)
+        assert (status, told["cluster_id"]) == (200, known["cluster_id"]), "the store knows all that runs there"
+    async with world(store, leader_lease_s=LEASE_S) as w:
+        assert (await reported(w, known))[0] == 503, "the other node is not heard yet"
+        assert await w.good("GET", "/store/behind") == {"lost": 0, "nodes": [], "jobs": []}
+
+
+async def test_a_copy_whose_versions_are_counted_anew_lacks_nothing() -> None:
+    store, moved = MemoryStore(), MemoryStore()
+    async with world(store, leader_lease_s=LEASE_S) as w:
+        await two_nodes(w)
+        known = {**await heard(w), "version_seen": (await w.good("GET", "/node/n1"))["store_version"]}
+    copy(store, moved)
+    async with world(moved, leader_lease_s=LEASE_S) as w:
+        assert w.service.driver.lead.version < known["version_seen"]
+        await reported(w, known)
+        status, told, _ = await reported(w, known, name="n2")
+        assert (status, told["cluster_id"]) == (200, known["cluster_id"])
 
 
 async def test_it_begins_by_hearing_those_it_knows() -> None:

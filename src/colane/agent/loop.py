@@ -400,6 +400,7 @@ class Agent:
         heard, notice = self.state.heard.as_told(), self._notice.look()
         report["cluster_id"] = self.state.cluster_id or None
         report["epoch"], report["events_seen"] = heard["epoch"], heard["events_seen"]
+        report["version_seen"] = self.state.heard.version
         report["leased"] = self._is_leased()
         if notice is not None:
             report["notice"] = notice.told(self._config.grace_s)

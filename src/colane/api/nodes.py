@@ -18,11 +18,15 @@ class EpochObject(TypedDict):
 
 
 class ClusterObject(TypedDict):
-    """By what an agent knows a scheduler again: the cluster, the scheduler's start, and how many events there were."""
+    """By what an agent knows a scheduler again: the cluster, the scheduler's start, and how far the store is by now.
+
+    `events` is how many events there were, `store_version` how many transactions.
+    """
 
     cluster_id: str
     epoch: EpochObject
     events: int
+    store_version: int
 
 
 class GpuObject(TypedDict):

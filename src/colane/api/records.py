@@ -178,7 +178,7 @@ class HandedOverAnswer(TypedDict):
 
 
 class AdoptedAnswer(TypedDict):
-    """How many events are lost of a store that an operator goes on from, and of which nodes the jobs are ended."""
+    """How many changes are lost of a store that an operator goes on from, which nodes know them, jobs to be ended."""
 
     lost: int
     nodes: list[str]

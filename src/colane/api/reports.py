@@ -89,6 +89,7 @@ class ReportObject(TypedDict):
     cluster_id: NotRequired[str | None]
     epoch: NotRequired[EpochObject | None]
     events_seen: NotRequired[int]
+    version_seen: NotRequired[int]
     leased: NotRequired[bool]
     notice: NotRequired[NoticeObject]
     bandwidth: NotRequired[BandwidthObject | None]

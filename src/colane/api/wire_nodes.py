@@ -256,6 +256,7 @@ class ReportBody(AgentModel):
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
     events_seen: Count | None = None
+    version_seen: Count | None = None
     epoch: EpochBody | None = None
     at_s: Seconds
     leased: bool | None = None

@@ -770,17 +770,11 @@ class Service:
             return
         was_hearing, was_lost = watch.is_hearing, watch.lost
         watch.awaited.discard(name)
-        if self._is_of_ours(name, body):
+        is_ours, lost = self._is_of_ours(name, body), self._lacked_of(name, body)
+        if is_ours and not lost:
             watch.ahead.pop(name, None)
-        else:
-            events = body.events_seen or 0
-            epoch = body.epoch
-            lost = (
-                max(1, events - self.feed.last_number)
-                if epoch is None
-                else self.history.lacks(epoch.number, epoch.id, events, self.feed.last_number)
-            )
-            watch.ahead[name] = Ahead(name, lost, tuple(job.id for job in body.jobs))
+        else:  # where all events are known, so is what shall run there
+            watch.ahead[name] = Ahead(name, lost, () if is_ours else tuple(job.id for job in body.jobs))
         if watch.lost != was_lost and watch.lost:
             log.error("%s", watch.problem)
         if was_hearing and not watch.is_hearing and not watch.lost:
@@ -792,17 +786,32 @@ class Service:
                 refused.lease_s = leases.lease_s(self.read_model, record, self.config.node_timeout_s)
             raise refused
 
+    def _lacked_of(self, name: str, body: ReportBody) -> int:
+        """How many changes an agent has heard of that the store lacks."""
+        events, epoch = body.events_seen or 0, body.epoch
+        if body.cluster_id != self.cluster_of(name):
+            return 0
+        if epoch is None:
+            return max(0, events - self.feed.last_number)
+        version_now = self.driver.lead.version
+        changes = self.history.lacks_changes(epoch.number, epoch.id, body.version_seen or 0, version_now)
+        if changes or self.history.has(epoch.number, epoch.id, events, self.feed.last_number):
+            return changes
+        return self.history.lacks(epoch.number, epoch.id, events, self.feed.last_number)
+
     async def adopt(self, lost: int, caller: Caller) -> AdoptedAnswer:
         """Go on from a store that lacks what agents have heard of.
 
         Raises:
-            RefusedError: 409, it is not known to be so, or lacks another number of events; 503.
+            RefusedError: 409, it is not known to be so, or lacks another number of changes; 503.
         """
         watch = self.behind
         if not watch.lost:
             raise RefusedError.because(409, "no agent is known to have heard of more than this store has")
         if lost != watch.lost:
-            raise RefusedError.because(409, f"{watch.lost} events are lost, as far as is known, not {lost}: look again")
+            raise RefusedError.because(
+                409, f"{watch.lost} changes are lost, as far as is known, not {lost}: look again"
+            )
         found = self.lacked()
         watch.is_adopted = True
 
@@ -815,7 +824,7 @@ class Service:
             watch.is_adopted = False
             raise
         nodes = ", ".join(found["nodes"])
-        log.warning("%s has adopted the store without %d events; what runs on %s is ended", caller.name, lost, nodes)
+        log.warning("%s has adopted the store without %d changes that %s have heard of", caller.name, lost, nodes)
         return found
 
     def lacked(self) -> AdoptedAnswer:
@@ -881,6 +890,7 @@ class Service:
             "cluster_id": self.cluster_of(name),
             "epoch": {"number": current.number, "id": current.id},
             "events": self.feed.last_number,
+            "store_version": self.driver.version_told,
         }
 
     def cluster_of(self, name: str) -> str:

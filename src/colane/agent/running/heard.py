@@ -1,4 +1,4 @@
-"""What an agent has heard of its cluster: the newest start of a scheduler, and how many events there had been."""
+"""What an agent has heard of its cluster: the newest start of a scheduler, and how far its store had come."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ class KnownHistory(NamedTuple):
         epoch: Number of the scheduler's start; 0 where none was told, as by an older scheduler.
         epoch_id: Its id.
         events: How many events the cluster had had.
+        version: How many transactions its store had had, as that start counts them.
     """
 
     epoch: int = 0
     epoch_id: str = ""
     events: int = 0
+    version: int = 0
 
     def with_news(self, told: KnownHistory) -> KnownHistory:
         """What is known once this was told, too."""
         events = max(self.events, told.events)
-        return KnownHistory(told.epoch, told.epoch_id, events) if told.epoch else self._replace(events=events)
+        if not told.epoch:
+            return self._replace(events=events)
+        is_same = told.epoch_id == self.epoch_id
+        version = max(self.version, told.version) if is_same else told.version
+        return KnownHistory(told.epoch, told.epoch_id, events, version)
 
     def as_told(self) -> HeardObject:
         """As a report has it."""
@@ -37,10 +43,10 @@ class KnownHistory(NamedTuple):
 
 def told_by(answer: ClusterObject) -> KnownHistory:
     """Read it from a node object, or the answer to an end; an older scheduler says less."""
-    epoch, events = answer.get("epoch"), answer.get("events") or 0
-    return (
-        KnownHistory(epoch.get("number") or 0, epoch.get("id") or "", events) if epoch else KnownHistory(events=events)
-    )
+    epoch, events, version = answer.get("epoch"), answer.get("events") or 0, answer.get("store_version") or 0
+    if not epoch:
+        return KnownHistory(events=events)
+    return KnownHistory(epoch.get("number") or 0, epoch.get("id") or "", events, version)
 
 
 def as_text(heard: KnownHistory) -> str:
@@ -59,5 +65,6 @@ def from_text(text: str | None) -> KnownHistory:
     if not isinstance(found, dict):
         return KnownHistory()
     heard = KnownHistory(**{name: found[name] for name in KnownHistory._fields if name in found})
-    is_whole = isinstance(heard.epoch, int) and isinstance(heard.epoch_id, str) and isinstance(heard.events, int)
+    numbers = (heard.epoch, heard.events, heard.version)
+    is_whole = isinstance(heard.epoch_id, str) and all(isinstance(number, int) for number in numbers)
     return heard if is_whole else KnownHistory()

@@ -132,14 +132,14 @@ def backup(
 def adopt(
     lost: Annotated[
         int | None,
-        typer.Option("--lost", min=1, metavar="N", help="Go on without so many events; else nothing is done."),
+        typer.Option("--lost", min=1, metavar="N", help="Go on without so many changes; else nothing is done."),
     ] = None,
 ) -> None:
     """Say what the scheduler's store lacks that agents have heard of; with --lost, go on without it.
 
     A replica that lagged has taken over, or a copy was put back: nothing is changed until the newer store is back, or
-    an operator adopts the one that is there. Jobs of the nodes that know more are ended there then, and begin anew
-    where the store knows them.
+    an operator adopts the one that is there. Jobs of the nodes that know of more events are ended there then, and begin
+    anew where the store knows them; not where all that is lost is progress and the like.
     """
     from colane.client.client import Client  # noqa: PLC0415 - imported late
     from colane.client.errors import SchedulerError  # noqa: PLC0415
@@ -153,11 +153,12 @@ def adopt(
         output.say("the store has all that agents have heard of")
         return
     jobs = f", which run jobs {', '.join(map(str, found['jobs']))}" if found["jobs"] else ""
-    told = f"{count(found['lost'], 'event')}; {', '.join(found['nodes'])} know more{jobs}"
+    told = f"{count(found['lost'], 'change')}; {', '.join(found['nodes'])} know more{jobs}"
     if lost is None:
-        output.say(f"the store lacks {told}. These are ended there once it is adopted: --lost {found['lost']}")
+        ended = "They are ended there" if found["jobs"] else "No job is ended"
+        output.say(f"the store lacks {told}. {ended} once it is adopted: --lost {found['lost']}")
     else:
-        output.say(f"the store is adopted without {told}: these are ended there")
+        output.say(f"the store is adopted without {told}: {'they are ended there' if jobs else 'no job is ended'}")
 
 
 def _place(name: str, text: str) -> Place:

@@ -215,6 +215,6 @@ async def store_behind(service: TheService, caller: TheCaller) -> JSONResponse:
 
 @router.post("/store/adopt", responses=answered(AdoptedAnswer))
 async def store_adopt(service: TheService, caller: TheCaller, body: AdoptBody) -> JSONResponse:
-    """Go on from a store that lacks so many events; jobs of the nodes that know more are ended there."""
+    """Go on from a store that lacks so many changes; jobs of nodes that have heard of more events are ended there."""
     caller.demand_operator("adopt the store")
     return JSONResponse(await service.adopt(body.lost, caller))

@@ -22,12 +22,12 @@ class Ahead(NamedTuple):
 
     Attributes:
         node: Its name.
-        events: How many events it has heard of that the store lacks.
+        changes: How many transactions it has heard of that the store lacks; of an older agent how many events.
         jobs: Those that it runs; they are ended there once the store is adopted.
     """
 
     node: str
-    events: int
+    changes: int
     jobs: tuple[int, ...]
 
 
@@ -62,20 +62,20 @@ class BehindWatch:
 
     @property
     def lost(self) -> int:
-        """How many events the store lacks, as far as is known."""
-        return 0 if self.is_adopted else max((one.events for one in self.ahead.values()), default=0)
+        """How many changes the store lacks, as far as is known."""
+        return 0 if self.is_adopted else max((one.changes for one in self.ahead.values()), default=0)
 
     @property
     def problem(self) -> str:
         """Why nothing is changed; empty where all goes on."""
         if not self.lost:
             return WAITS if self.is_hearing else ""
-        most = max(self.ahead.values(), key=lambda one: one.events)
+        most = max(self.ahead.values(), key=lambda one: one.changes)
         jobs = sorted({job for one in self.ahead.values() for job in one.jobs})
         shown = f"; jobs {', '.join(map(str, jobs[:JOBS_TOLD_MAX]))} run there" if jobs else ""
         return (
-            f"the store lacks {most.events} events that node {most.node} has heard of, so nothing is changed (a "
+            f"the store lacks {most.changes} changes that node {most.node} has heard of, so nothing is changed (a "
             f"replica that lagged has taken over, or a copy was put back); {len(self.ahead)} of the nodes "
             f"know more{shown}. "
-            f"Bring the newer store back and start again; or go on without: colane store adopt --lost {most.events}"
+            f"Bring the newer store back and start again; or go on without: colane store adopt --lost {most.changes}"
         )

@@ -47,12 +47,14 @@ class Epoch(NamedTuple):
         id: Random, so that two copies of a store never draw the same one.
         first_event: How many events there had been before it.
         at_s: When it was drawn.
+        first_version: The store's version before it; 0 of the first one, of a copy's, and where it was not kept.
     """
 
     number: int
     id: str
     first_event: int
     at_s: float
+    first_version: int = 0
 
 
 EPOCH: Final = record(Epoch)
@@ -119,6 +121,24 @@ class History:
             parted = events_now if following is None else following.first_event
         return max(1, events - parted)
 
+    def lacks_changes(self, number: int, id_: str, version: int, version_now: int) -> int:
+        """Return how many transactions an agent has heard of that are not of this history, as far as can be told.
+
+        Versions of a copy are counted anew, so that of what was heard before it nothing is known by them.
+
+        Args:
+            number: The epoch's number.
+            id_: Its id.
+            version: The store's when it was last told of.
+            version_now: The store's until now.
+        """
+        known, following = self.epochs.get(number), self.epochs.get(number + 1)
+        if known is None or known.id != id_:
+            parted = (known or self.current).first_version
+        else:
+            parted = version_now if following is None else following.first_version
+        return max(0, version - parted) if parted else 0
+
 
 def read_history(store: Store) -> History | None:
     """Return what a store knows of itself as of its newest start; None where there was none.
@@ -152,7 +172,7 @@ def begin_epoch(store: Store, at_s: float, leader: Leader | None = None, version
     drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
     judge(store)
     last, events = drawn[-1].number if drawn else 0, store.last_audit_number()
-    current = Epoch(last + 1, uuid.uuid4().hex, events, at_s)
+    current = Epoch(last + 1, uuid.uuid4().hex, events, at_s, store.version() if version is None else version)
     puts = [Put(EPOCHS, job_key(current.number), EPOCH.write(current))]
     cluster_id = read_one(store, META, CLUSTER_KEY, lambda body: str(body["id"]))
     if cluster_id is None:

@@ -158,6 +158,8 @@ class LiveDriver:
         problem: Why nothing can be written at present, None while all is well.
         faults: Of the scheduler itself, met by requests.
         meters: What is counted of its work.
+        version_told: The store's version as agents are told of it: with the last change, not with what only says that
+            this scheduler leads.
     """
 
     store: Store
@@ -185,6 +187,7 @@ class LiveDriver:
     _knows_groups: bool = False
     faults: FaultLog = field(default_factory=FaultLog)
     meters: Meters = field(default_factory=Meters)
+    version_told: int = 0
 
     def __post_init__(self) -> None:
         self.lead = Lead(self.store, self.lease_s, self.timing.lead_clock)
@@ -228,6 +231,7 @@ class LiveDriver:
     def take_over(self, found: ReadBack) -> None:
         """Go on from what was read."""
         self.feed.catch_up(found.last_number)
+        self.version_told = found.version
         self.read_model = found.read_model
         self._core = Core(self.decider, found.state, self.config)
         self.keeper.forget_told()
@@ -386,6 +390,7 @@ class LiveDriver:
                 self.meters.commits.add(loop.time() - began_s)
                 self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
+                self.version_told = self.lead.version
                 self._tell(entry, outcome, last)
         except _CoreError as error:
             self._suspect(error.cause)
