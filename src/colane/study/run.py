@@ -16,7 +16,7 @@ from colane.study.cells import CellResult, inputs_kept, read_cell, whole
 from colane.study.compare import Compared, as_object, compare, notes, sentences
 from colane.study.file import CellKey, Extra, StudyError, StudyPlan
 from colane.study.inputs import changed, inputs_of
-from colane.study.tables import write_cells, write_comparisons, write_jobs, write_stays, write_timeline
+from colane.study.tables import TidyTable, cells_table, comparisons_table, extra_table, write_table
 from colane.study.work import CellEnd, Worked, tasks_of, work
 
 
@@ -134,27 +134,28 @@ def write_results(found: Results) -> list[Path]:
         OSError: One cannot be written.
     """
     plan, out = found.plan, found.out
-    rows = [as_object(one, plan) for one in found.compared]
-    paths = [write_cells(out / "cells.csv", found.cells)]
-    if rows:
-        paths.append(write_comparisons(out / "comparisons.csv", rows))
-    for extra in plan.extras:
-        if extra is Extra.FIGURES:
-            from colane.study.figures import write_figures  # noqa: PLC0415 - matplotlib takes half a second to import
+    paths = [write_table(out / f"{name}.csv", table) for name, table in tables(found)]
+    for name in ("comparisons", Extra.JOBS, Extra.STAYS, Extra.TIMELINE):
+        if (old := out / f"{name}.csv") not in paths:
+            old.unlink(missing_ok=True)  # of what the study asked for before
+    if Extra.FIGURES in plan.extras:
+        from colane.study.figures import write_figures  # noqa: PLC0415 - matplotlib takes half a second to import
 
-            paths += write_figures(plan, out, found.cells)
-        else:
-            paths.append(_WRITERS[extra](out / f"{extra}.csv", _each(found)))
+        paths += write_figures(plan, out, found.cells)
     with whole(out / "summary.json") as draft:
         draft.write_text(json.dumps(summary_object(found), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return [*paths, out / "summary.json"]
 
 
-_WRITERS: Mapping[Extra, Callable[[Path, Iterator[CellResult]], Path]] = {
-    Extra.JOBS: write_jobs,
-    Extra.STAYS: write_stays,
-    Extra.TIMELINE: write_timeline,
-}
+def tables(found: Results) -> Iterator[tuple[str, TidyTable]]:
+    """The tables that the study asks for, each with its name."""
+    yield "cells", cells_table(found.cells)
+    rows = [as_object(one, found.plan) for one in found.compared]
+    if rows:
+        yield "comparisons", comparisons_table(rows)
+    for extra in found.plan.extras:
+        if extra is not Extra.FIGURES:
+            yield str(extra), extra_table(extra, _each(found))
 
 
 def _each(found: Results) -> Iterator[CellResult]:

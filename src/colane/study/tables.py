@@ -1,4 +1,4 @@
-"""A study's results as tidy CSV files: one observation a row, policy, load and seed first, units last in each name."""
+"""A study's results as tidy tables: one observation a row, policy, load and seed first, units last in each name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from colane.report.windowed import Value, finish_time_rho
 from colane.study.cells import CURVES, CellResult, whole
-from colane.study.file import CellKey
+from colane.study.file import CellKey, Extra
 
 KEY: Final = ("policy", "load", "seed")
 
@@ -21,32 +21,36 @@ JOB_COLUMNS: Final = (
 STAY_COLUMNS: Final = ("job", "gpus", "start_s", "end_s")
 
 
-def write_cells(path: Path, cells: Mapping[CellKey, Mapping[str, Value]]) -> Path:
-    """Write one row for each simulation.
+class TidyTable(NamedTuple):
+    """Names of columns, and rows, which are made as they are asked for; what is not known is None or NaN."""
+
+    columns: tuple[str, ...]
+    rows: Iterable[Sequence[Any]]
+
+
+def cells_table(cells: Mapping[CellKey, Mapping[str, Value]]) -> TidyTable:
+    """One row for each simulation."""
+    names = tuple(next(iter(cells.values()), {}))
+    return TidyTable((*KEY, *names), ((*key, *found.values()) for key, found in cells.items()))
+
+
+def comparisons_table(rows: Sequence[Mapping[str, Any]]) -> TidyTable:
+    """One row for each metric of each policy against the baseline."""
+    return TidyTable(tuple(rows[0]) if rows else (), (tuple(row.values()) for row in rows))
+
+
+def extra_table(extra: Extra, results: Iterable[CellResult]) -> TidyTable:
+    """One row for each job, for each time a job was on GPUs, or for each moment from which on something else holds.
 
     Raises:
-        OSError: The file cannot be written.
+        KeyError: It is no table.
     """
-    names = list(next(iter(cells.values()), {}))
-    return _write(path, (*KEY, *names), ((*key, *found.values()) for key, found in cells.items()))
-
-
-def write_comparisons(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write one row for each metric of each policy against the baseline.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    return _write(path, tuple(rows[0]) if rows else (), (tuple(row.values()) for row in rows))
-
-
-def write_jobs(path: Path, results: Iterable[CellResult]) -> Path:
-    """Write one row for each job of each simulation.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    return _write(path, (*KEY, *JOB_COLUMNS), ((*found.key, *row) for found in results for row in _jobs(found)))
+    columns, rows_of = {
+        Extra.JOBS: (JOB_COLUMNS, _jobs),
+        Extra.STAYS: (STAY_COLUMNS, _stays),
+        Extra.TIMELINE: (CURVES, _timeline),
+    }[extra]
+    return TidyTable((*KEY, *columns), ((*found.key, *row) for found in results for row in rows_of(found)))
 
 
 def _jobs(found: CellResult) -> Iterator[tuple[Any, ...]]:
@@ -61,37 +65,25 @@ def _jobs(found: CellResult) -> Iterator[tuple[Any, ...]]:
     )  # fmt: skip
 
 
-def write_stays(path: Path, results: Iterable[CellResult]) -> Path:
-    """Write one row for each time a job was on GPUs, of the simulations that kept them.
+def _stays(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    yield from found.stays or ()
+
+
+def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    columns = [getattr(found.measured.curves, name).tolist() for name in CURVES]
+    yield from zip(*columns, strict=True)
+
+
+def write_table(path: Path, table: TidyTable) -> Path:
+    """Write a table as CSV.
 
     Raises:
         OSError: The file cannot be written.
     """
-    rows = ((*found.key, *stay) for found in results for stay in found.stays or ())
-    return _write(path, (*KEY, *STAY_COLUMNS), rows)
-
-
-def write_timeline(path: Path, results: Iterable[CellResult]) -> Path:
-    """Write what holds of the cluster from each moment on: GPUs with a job, their use, jobs waiting and running.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for found in results:
-            curves = found.measured.curves
-            columns = [getattr(curves, name).tolist() for name in CURVES]
-            yield from ((*found.key, *row) for row in zip(*columns, strict=True))
-
-    return _write(path, (*KEY, *CURVES), rows())
-
-
-def _write(path: Path, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     with whole(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        writer.writerows([_cell(value) for value in row] for row in rows)
+        writer.writerow(table.columns)
+        writer.writerows([_cell(value) for value in row] for row in table.rows)
     return path
 
 
