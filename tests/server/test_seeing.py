@@ -10,9 +10,10 @@ from colane.model.idle import IdleRule
 from colane.model.job import JobId
 from colane.model.see import See
 from colane.server.http.access import Caller, Role
-from colane.server.samples.counts import counted
+from colane.server.samples.counts import broken, counted
 from colane.server.samples.idle import GAP_MAX_S, IdleWatch, JobSeen
 from colane.server.samples.keeper import ClusterCounts
+from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
 from colane.server.views import sampled
 from colane.server.views.used import stem, used_of_asked
 from tests.server.harness import World, finished, gpu, launched, node, report, world
@@ -412,3 +413,27 @@ async def test_what_a_job_had_to_make_again_is_told_of_its_day() -> None:
         (day,) = await w.good("GET", "/usage/days?days=1")
         assert day["lost_gpu_s"] == pytest.approx(2 * lost_s)
         assert lost_s > 0
+
+
+async def test_the_timeline_tells_from_when_to_when_devices_were_broken_or_kept() -> None:
+    marks = DeviceMarks()
+    marks.take(KEPT, 10.0, {"n1/0": 7, "n1/1": 7})
+    marks.take(BROKEN, 10.0, {"n1/2": None})
+    marks.take(KEPT, 20.0, {"n1/0": 8})
+    told = {(one.gpu, one.kind, one.job): (one.since_s, one.until_s) for one in marks.between(0.0, 100.0)}
+    assert told == {
+        ("n1/0", KEPT, 7): (10.0, 20.0),
+        ("n1/1", KEPT, 7): (10.0, 20.0),
+        ("n1/0", KEPT, 8): (20.0, None),
+        ("n1/2", BROKEN, None): (10.0, None),
+    }
+    assert [one.gpu for one in marks.between(0.0, 10.0)] == []
+    assert {one.job for one in marks.between(20.0, 30.0)} == {8, None}
+    async with world() as w:
+        gpus = [gpu(0), {**gpu(1), "healthy": False}]
+        await w.good("POST", "/node", {**node(), "gpus": gpus})
+        now_s = w.service.driver.now()
+        w.service.marks.take(BROKEN, now_s - 5, broken(w.service.read_model))
+        w.service.mark_kept(now_s)
+        (mark,) = (await w.good("GET", "/timeline"))["marks"]
+        assert (mark["gpu"], mark["kind"], mark["until_s"]) == ("n1/1", "broken", None)

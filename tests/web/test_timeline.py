@@ -29,9 +29,14 @@ def faked(now_s: float) -> dict[str, Any]:
         job(4, (["n1/2"], 7200, 3600), name=EVIL),
         job(3, (["n1/2"], 7200, 3600)),
         job(2, (["gone/0"], 7200, 3600)),
-        job(1, (["n1/0", "n1/1"], 90_000, None)),
+        job(1, (["n1/0", "n1/1"], 90_000, 1800)),
+        job(5, (["n1/1"], 900, None)),
     ]
-    return {"since_s": now_s - 21_600, "until_s": now_s, "jobs": jobs, "left_out": False}
+    marks = [
+        {"gpu": "n1/3", "kind": "broken", "job": None, "since_s": now_s - 3600, "until_s": None},
+        {"gpu": "n1/3", "kind": "kept", "job": 1, "since_s": now_s - 7200, "until_s": now_s - 3600},
+    ]
+    return {"since_s": now_s - 21_600, "until_s": now_s, "jobs": jobs, "marks": marks, "left_out": False}
 
 
 def test_lanes_lie_where_their_times_are(running: Scheduler, watched: Watched) -> None:
@@ -44,17 +49,22 @@ def test_lanes_lie_where_their_times_are(running: Scheduler, watched: Watched) -
     page.locator("svg.tl").wait_for()
     boxes = {
         re.match(r"\d+", str(title)).group(): place  # type: ignore[union-attr]
-        for title, *place in page.locator("svg.tl rect.gp").evaluate_all(
+        for title, *place in page.locator("svg.tl a rect.gp").evaluate_all(
             "all => all.map(r => [r.textContent, ...['x', 'y', 'width', 'height'].map(k => Number(r.getAttribute(k)))])"
         )
     }
-    assert set(boxes) == {"1", "2", "3", "4"}  # one block for the two devices that had the same job all the time
-    whole = boxes["1"][2]
+    assert set(boxes) == {"1", "2", "3", "4", "5"}
+    assert page.locator("svg.tl a[href='#/job/1']").count() == 1  # over both its devices
+    assert boxes["1"][3] > 2 * boxes["5"][3]
+    whole = boxes["1"][2] * 21_600 / (21_600 - 1800)
+    broken, kept = (page.locator(f"svg.tl rect.{kind}") for kind in ("bd", "kp"))
+    assert float(broken.get_attribute("width")) == pytest.approx(whole / 6, abs=2)
+    assert "kept for job 1" in kept.text_content()
     for shared in ("3", "4"):
         assert boxes[shared][2] == pytest.approx(whole / 6, abs=2)
         assert boxes[shared][0] - boxes["1"][0] == pytest.approx(whole * 4 / 6, abs=2)
     assert boxes["4"][1] - boxes["3"][1] == pytest.approx(16)  # at once: below one another
-    assert page.locator("svg.tl text", has_text="0\N{EN DASH}1").count() == 1
+    assert page.locator("svg.tl text", has_text="broken").count() == 1
     assert page.locator("svg.tl .tt", has_text="gone").count() == 1
     page.goto(f"{running.url}/#/timeline?at={now_s - 5400:.0f}")
     page.locator("h1", has_text="4 devices worked").wait_for()

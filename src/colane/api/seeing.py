@@ -125,12 +125,29 @@ class TimelineJobObject(TypedDict):
     spans: list[PlaceSpanObject]
 
 
+class DeviceMarkObject(TypedDict):
+    """From when to when a device was `broken`, or `kept` for a job; `until_s` is null while it is. See `samples.marks`.
+
+    `job` is null where it is of another user, whose jobs the caller is not told of.
+    """
+
+    gpu: str
+    kind: str
+    job: int | None
+    since_s: float
+    until_s: float | None
+
+
 class TimelineAnswer(TypedDict):
-    """The answer of `/timeline`: jobs that held devices in a time, and whether there were more than are told."""
+    """The answer of `/timeline`: jobs that held devices in a time, and whether there were more than are told.
+
+    `marks` tell of devices that no job held: of the time since the scheduler's start.
+    """
 
     since_s: float
     until_s: float
     jobs: list[TimelineJobObject]
+    marks: list[DeviceMarkObject]
     left_out: bool
 
 

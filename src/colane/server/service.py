@@ -43,9 +43,10 @@ from colane.server.planning.copies import Copies, CopyError
 from colane.server.planning.forecast import live_start_in_s
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
 from colane.server.samples import reports as sampling
-from colane.server.samples.counts import COUNTED_EACH_S, WAITING_COUNTED_EACH_S, counted
+from colane.server.samples.counts import COUNTED_EACH_S, WAITING_COUNTED_EACH_S, broken, counted
 from colane.server.samples.idle import IdleWatch
 from colane.server.samples.keeper import FLUSH_PERIOD_S, SampleKeeper
+from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
 from colane.server.store.identity import History, new_cluster_id
@@ -71,6 +72,7 @@ from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
 from colane.server.views.efficiency import efficiency
+from colane.server.views.holders import holders_of
 from colane.server.views.jobs_and_nodes import (
     bandwidth_view,
     closed,
@@ -84,7 +86,7 @@ from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.look import span
 from colane.server.views.mechanisms import mechanisms_view
-from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, waiting_by_user
+from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, kept_devices, waiting_by_user
 from colane.server.views.sampled import Times, window_of
 from colane.server.views.standing import at_other_sizes, standing, steps_total
 from colane.server.writer import changes
@@ -131,6 +133,7 @@ class Service:
         hands_over: Set when it shall end for a standby to lead.
         copies: Of this process, which are asked what would become of jobs.
         idle: Which jobs use nothing of it.
+        marks: From when to when devices were broken, or kept for jobs.
         overviews: What is told of the whole cluster.
         device_labels: Labels of devices in `/metrics`.
     """
@@ -145,6 +148,7 @@ class Service:
     history: History
     samples: SampleKeeper
     idle: IdleWatch = field(default_factory=IdleWatch)
+    marks: DeviceMarks = field(default_factory=DeviceMarks)
     overviews: OverviewMaker = field(default_factory=OverviewMaker)
     device_labels: DeviceLabels = field(default_factory=DeviceLabels)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -244,6 +248,7 @@ class Service:
         while True:
             now_s = self.driver.now()
             self.samples.take_cluster(now_s, counted(self.read_model, self.samples, now_s))
+            self.marks.take(BROKEN, now_s, broken(self.read_model))
             if now_s - waited_s >= WAITING_COUNTED_EACH_S:
                 waited_s = self._count_waiting(waited_s, now_s)
             await asyncio.sleep(COUNTED_EACH_S)
@@ -254,7 +259,17 @@ class Service:
             with suppress(RefusedError):
                 waiting = waiting_by_user(self.driver, self.read_model.jobs.values(), self.overviews.waits(self.driver))
                 self.samples.take_waiting(now_s, waiting, now_s - before_s)
+                self.mark_kept(now_s)
         return now_s
+
+    def mark_kept(self, now_s: float) -> None:
+        """Note which devices are kept for which jobs now.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        kept = kept_devices(self, self.overviews.waits(self.driver), holders_of(self.read_model))
+        self.marks.take(KEPT, now_s, {one["gpu"]: one["job"] for one in kept})
 
     async def _mind_idle(self) -> None:
         while self.config.idle_rule is IdleRule.STOP:

@@ -26,7 +26,7 @@ from colane.server.http.routes_samples import LAST_MAX_S, Until
 from colane.server.metrics.page import metrics
 from colane.server.metrics.text import OPEN, PLAIN
 from colane.server.views.moves import moves_around
-from colane.server.views.timeline import DAY_S, timeline, usage_days
+from colane.server.views.timeline import DAY_S, marks_view, timeline, usage_days
 from colane.server.views.used import ended_jobs, used_of_asked
 
 router = APIRouter(responses=REFUSALS)
@@ -63,7 +63,8 @@ async def of_all(
     now_s = service.driver.now()
     end_s = now_s if until_s is None else min(until_s, now_s)
     sight = service.sight(caller)
-    found = (service.store, service.read_model, sight, end_s - last_s, end_s, limit)
+    marks = marks_view(service.marks.between(end_s - last_s, end_s), service.read_model, sight)
+    found = (service.store, service.read_model, sight, end_s - last_s, end_s, limit, marks)
     return JSONResponse(await asyncio.to_thread(timeline, *found))
 
 

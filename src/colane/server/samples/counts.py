@@ -43,3 +43,14 @@ def counted(read_model: ReadModel, samples: SampleKeeper, now_s: float) -> Clust
     working = sum(count > stopped[gpu] for gpu, count in held.items())
     sharing = sum(count > 1 for count in held.values())
     return ClusterCounts(devices, working, sharing, running, waiting, sum(busy) / len(busy) if busy else None)
+
+
+def broken(read_model: ReadModel) -> dict[str, None]:
+    """Devices that do not work any more, of nodes that are not lost."""
+    return {
+        f"{name}/{gpu.index}": None
+        for name, record in read_model.nodes.items()
+        if not record.lost
+        for gpu in record.node.gpus
+        if not gpu.healthy
+    }

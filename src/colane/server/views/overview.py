@@ -175,7 +175,7 @@ class OverviewMaker:
             placed, waiting = ([job for job in jobs if sight.has(job.spec.user)] for jobs in (placed, waiting))
         seen = live.keys() if sight.is_whole else {job.id for jobs in (placed, waiting) for job in jobs}
         idle = [one for one in self.idle(service, now_s) if one["job"] in seen]
-        kept = list(_kept(service, waits, holders))
+        kept = list(kept_devices(service, waits, holders))
         sharing, gain = _sharing(service, holders)
         by_reason = _why_waiting(driver, waiting, waits)
         return {
@@ -247,8 +247,8 @@ def waiting_by_user(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons
     return found
 
 
-def _kept(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
-    """Devices kept for jobs, in the order of nodes."""
+def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
+    """Yield the devices that are kept for jobs, in the order of nodes."""
     held = {gpu: (job, "preempting") for job, gpus in waits.holds.items() for gpu in gpus}
     reserved = {str(reason.facts.get("node")): job for job, reason in waits.reasons.items() if reason.why is RESERVED}
     returning: dict[GpuId, tuple[JobId, str]] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from colane.api.seeing import TimelineAnswer, TimelineJobObject, UsageDayObject
+from colane.api.seeing import DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
 from colane.model.job import Job, JobId
 from colane.server.http.sight import Sight
+from colane.server.samples.marks import DeviceMark
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord, PlaceSpan, span_objects
 from colane.server.store.store import FINISHED_JOBS, Document, Store
@@ -24,9 +25,15 @@ def spans_of(known: Iterable[AttemptRecord]) -> list[PlaceSpan]:
 
 
 def timeline(
-    store: Store, read_model: ReadModel, sight: Sight, since_s: float, until_s: float, limit: int
+    store: Store,
+    read_model: ReadModel,
+    sight: Sight,
+    since_s: float,
+    until_s: float,
+    limit: int,
+    marks: list[DeviceMarkObject],
 ) -> TimelineAnswer:
-    """Return the jobs that held devices in a time, the youngest first, at most `limit`.
+    """Return the jobs that held devices in a time, the youngest first, at most `limit`; `marks` are of that time.
 
     Raises:
         StoreError: The store cannot be read.
@@ -36,11 +43,23 @@ def timeline(
         here = [span for span in spans if span.since_s < until_s and (span.until_s is None or span.until_s > since_s)]
         if here and sight.has(job.spec.user):
             if len(found) == limit:
-                return {"since_s": since_s, "until_s": until_s, "jobs": found, "left_out": True}
+                return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": True}
             state, spec = job.state.value, job.spec
             told = span_objects(here)
             found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
-    return {"since_s": since_s, "until_s": until_s, "jobs": found, "left_out": False}
+    return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": False}
+
+
+def marks_view(marks: Iterable[DeviceMark], read_model: ReadModel, sight: Sight) -> list[DeviceMarkObject]:
+    """Return marks as a caller may see them: for which job a device is kept only where the caller is told of it."""
+    found: list[DeviceMarkObject] = []
+    for mark in marks:
+        job = None if mark.job is None else read_model.jobs.get(JobId(mark.job))
+        is_told = sight.is_whole or (job is not None and sight.has(job.spec.user))
+        number = mark.job if is_told else None
+        since_s, until_s = mark.since_s, mark.until_s
+        found.append({"gpu": mark.gpu, "kind": mark.kind, "job": number, "since_s": since_s, "until_s": until_s})
+    return found
 
 
 def usage_days(store: Store, read_model: ReadModel, sight: Sight, since_s: float, now_s: float) -> list[UsageDayObject]:

@@ -19,8 +19,8 @@ export async function load() {
   if (!shown || key !== asked || Date.now() - loaded > EVERY_MS) {
     const end = until ? `&until_s=${until}` : "";
     const [timeline, cluster, rows, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
-      get("/page_rows?limit=0"), get("/nodes").then(all => all.map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
-    shown = { ...timeline, cluster, nodes };
+      get("/page_rows?limit=0&overview=true"), get("/nodes").then(all => all.map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
+    shown = { ...timeline, cluster, nodes, now: rows.overview };
     Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
     asked = key;
     loaded = Date.now();
@@ -49,11 +49,15 @@ function value(samples, key, at_s) {  // the last that is known shortly before
   return null;
 }
 
-function rowsOf({ jobs, nodes, since_s, until_s }, only) {  // a row for each device, or for neighbours that had the same jobs at the same times
+function rowsOf({ jobs, marks, nodes, since_s, until_s }, only) {  // a row for each device, or for neighbours that had the same jobs at the same times
   const held = new Map();
   for (const job of jobs) for (const span of job.spans) for (const gpu of span.gpus) {
     if (!held.has(gpu)) held.set(gpu, []);
     held.get(gpu).push({ job, from: Math.max(span.since_s, since_s), to: Math.min(span.until_s ?? until_s, until_s), open: span.until_s === null });
+  }
+  for (const mark of marks) {  // what held a device without being on it
+    if (!held.has(mark.gpu)) held.set(mark.gpu, []);
+    held.get(mark.gpu).push({ mark, job: { id: mark.kind === "broken" ? -1 : -2 - (mark.job || 0) }, from: Math.max(mark.since_s, since_s), to: Math.min(mark.until_s ?? until_s, until_s), open: false });
   }
   const rows = [], gone = [...held.keys()].map(gpu => gpu.slice(0, gpu.lastIndexOf("/"))).filter(name => !nodes.some(node => node.name === name));
   for (const node of [...nodes, ...[...new Set(gone)].map(name => ({ name, gpus: [...held.keys()].filter(gpu => gpu.startsWith(`${name}/`)).map(gpu => Number(gpu.split("/").at(-1))).sort((a, b) => a - b) }))]) {
@@ -70,10 +74,28 @@ function rowsOf({ jobs, nodes, since_s, until_s }, only) {  // a row for each de
         if (one.lane < 0) one.lane = lanes.length;
         lanes[one.lane] = one.to;
       }
+      for (const one of mine) one.alone = mine.every(other => other === one || other.from >= one.to || other.to <= one.from);
       rows.push(last = { node: node.name, from: index, to: index, key, blocks: mine, lanes: lanes.length });
     }
   }
   return rows;
+}
+
+function joined(placed) {  // a gang is one block over the rows that it has for itself
+  let before = null;
+  for (const row of placed) {
+    row.last = new Map();
+    for (const one of row.blocks) {
+      const key = `${one.job.id} ${one.from} ${one.to}`, bottom = row.y + (row.lanes === 1 ? ROW - 5 : LANE - 2), start = before?.node === row.node && before.to === row.from - 1 ? before.last.get(key) : null;
+      one.high = (row.lanes === 1 ? ROW - 5 : LANE - 2);
+      if (one.alone && start) {
+        start.block.high = bottom - start.y;
+        one.hidden = true;
+        row.last.set(key, start);
+      } else if (one.alone) row.last.set(key, { block: one, y: row.y });
+    }
+    before = row;
+  }
 }
 
 function area(samples, values, x, top, high, most) {
@@ -105,9 +127,11 @@ function Lanes({ rows, wide, from, until, at }) {
     if (row.node !== node && node) y += 8;
     const one = { ...row, y, isFirst: row.node !== node, high: Math.max(ROW, row.lanes * LANE + 4) };
     node = row.node;
+    one.blocks = row.blocks.map(block => ({ ...block }));
     y += one.high;
     return one;
   });
+  joined(placed);
   const parts = [["Waiting", "jobs", cluster.waiting, 36], ["At work", "devices", cluster.working, 36]].filter(([, , values]) => values.some(each => each !== null));
   const tops = parts.map((_, i) => y + 12 + i * 52), high = y + parts.length * 52 + 8;
   const point = event => Math.round(from + (event.offsetX - LEFT) / (wide - LEFT - 4) * (until - from));
@@ -116,11 +140,13 @@ function Lanes({ rows, wide, from, until, at }) {
     ${ticks.map(s => html`<path class="gr" d=${`M${x(s)} 16V${high}`} /><text x=${x(s)} y="12" text-anchor="middle">${step >= 86400 ? new Date(s * 1000).toLocaleDateString([], { month: "short", day: "numeric" }) : new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}</text>`)}
     ${placed.map(row => html`${row.isFirst ? html`<text class="tt" x="0" y=${row.y + 14}>${row.node.length > 9 ? `${row.node.slice(0, 4)}…${row.node.slice(-4)}` : row.node}<title>${row.node}</title></text>` : ""}
       <text x=${LEFT - 8} y=${row.y + 14} text-anchor="end">${row.from === row.to ? row.from : `${row.from}–${row.to}`}</text><path class="gr" d=${`M${LEFT} ${row.y + row.high - 1}H${wide}`} />
-      ${row.blocks.map(({ job, from: start, to: end, lane }) => {
-        if (++blocks > BLOCKS) return "";
-        const left = x(start), width = Math.max(1.5, x(end) - left - 0.5), own = known.user && job.user === known.user, tall = row.lanes === 1 ? ROW - 5 : LANE - 2;
-        return html`<a href=${`#/job/${job.id}`}><rect class=${own ? "gp me" : "gp"} x=${left} y=${row.y + lane * LANE} width=${width} height=${tall}><title>${`${job.id} ${job.name} of ${job.user || "no user"}: ${moment(start)} to ${moment(end)}`}</title></rect>${
-          width > 34 ? html`<text class="jb" x=${left + 4} y=${row.y + lane * LANE + 11.5}>${label(job, width)}</text>` : ""}</a>`;
+      ${row.blocks.map(({ job, mark, from: start, to: end, lane, high: tall, hidden }) => {
+        if (hidden || ++blocks > BLOCKS) return "";
+        const left = x(start), width = Math.max(1.5, x(end) - left - 0.5), own = known.user && job.user === known.user, top = row.y + lane * LANE;
+        if (mark) return html`<g><rect class=${mark.kind === "broken" ? "gp bd" : "gp fe kp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${mark.kind === "broken" ? "broken" : mark.job ? `kept for job ${mark.job}` : "kept"}: ${moment(start)} to ${moment(end)}`}</title></rect>
+          ${width > 60 ? html`<text class=${mark.kind === "broken" ? "on" : ""} x=${left + 4} y=${top + 11.5}>${mark.kind === "broken" ? "✕ broken" : mark.job ? `for ${mark.job}` : "kept"}</text>` : ""}</g>`;
+        return html`<a href=${`#/job/${job.id}`}><rect class=${own ? "gp me" : "gp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${job.id} ${job.name} of ${job.user || "no user"}: ${moment(start)} to ${moment(end)}`}</title></rect>${
+          width > 34 ? html`<text class="jb" x=${left + 4} y=${top + 11.5}>${label(job, width)}</text>` : ""}</a>`;
       })}`)}
     ${parts.map(([name, unit, values, tall], i) => {
       const most = Math.max(1, ...values.filter(each => each !== null), ...(name === "At work" ? cluster.devices.filter(each => each !== null) : []));
@@ -142,8 +168,8 @@ export function View() {
   if (!shown || !day || !moves) return html`<p class="lead">Asking the scheduler…</p>`;
   const { wide, at, node } = wanted(), from = shown.since_s, until = shown.until_s, cursor = Math.min(Math.max(at ?? until, from), until), { cluster } = shown;
   const all = rowsOf(shown, node), rows = all.slice(0, ROWS), drawn = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 48 : 32));
-  const on = new Set(all.flatMap(row => row.blocks.filter(one => one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
-  const devices = value(cluster, "devices", cursor), working = value(cluster, "working", cursor), waiting = value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
+  const on = new Set(all.flatMap(row => row.blocks.filter(one => !one.mark && one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
+  const present = !at && !wanted().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
   const next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
   return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${held} ${!node && devices !== null ? `of ${Math.round(devices)} ` : ""}${held === 1 && devices === null ? "device" : "devices"}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
       waiting === null ? "" : ` and ${count(Math.round(waiting), "job")} ${isNow ? Math.round(waiting) === 1 ? "waits" : "wait" : "waited"}`}.</h1>
@@ -157,7 +183,7 @@ export function View() {
       <div><span>Waiting</span><em>${waiting === null ? "unknown" : Math.round(waiting)} <small>jobs</small></em></div>
       <div><span>Busy</span><em>${busy === null ? "unknown" : Math.round(busy * 100)} <small>% of the time of devices at work</small></em></div></div>
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}
-    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once. White is free${all.length > ROWS ? `; ${all.length - ROWS} rows more: choose a node` : ""}${shown.left_out ? `; the youngest ${JOBS} jobs` : ""}.</p>
+    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, red and ✕ broken; else white is free${all.length > ROWS ? `; ${all.length - ROWS} rows more: choose a node` : ""}${shown.left_out ? `; the youngest ${JOBS} jobs` : ""}.</p>
     <h2>Decisions around ${clock(cursor)}</h2>
     ${moves.before.length || moves.after.length ? html`<ul class="moves">${moves.before.map(one => html`<${Move} one=${one} />`)}<li class="here"><time>${clock(cursor)}</time><span>— you are here —</span></li>${moves.after.map(one => html`<${Move} one=${one} />`)}</ul>` : html`<p class="lead">Nothing has happened yet.</p>`}
     <footer>As JSON: <a class="lk" href=${`/timeline?last_s=${Math.round(until - from)}&until_s=${until}`}>timeline</a>, <a class="lk" href=${`/timeline/moves?at_s=${cursor}`}>decisions</a>, <a class="lk" href="/samples/cluster">samples</a></footer>`;
