@@ -210,3 +210,10 @@ def test_every_format_survives_a_conversion(file: File, tmp_path: Path, name: st
     workload = read(file(TEXTS[name]), keep_cpu_only=True)
     colane_csv.write(workload, tmp_path / "converted.csv")
     assert said(read(tmp_path / "converted.csv")) == said(workload)
+
+
+def test_a_doubled_key_is_refused_since_one_value_would_be_lost(file: File) -> None:
+    with pytest.raises(TraceError, match="has key '0' twice in one object"):
+        read(file(FILES["topology"][:-1] + ", " + FILES["topology"][1:]))
+    with pytest.raises(TraceError, match="has key 'vc' twice in one object"):
+        read(file(FILES["philly-json"].replace('"vc"', '"vc": "x", "vc"')))

@@ -202,8 +202,28 @@ def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
     assert notes(workload) == [
         "1 CPU-only job left out (--cpu-jobs keeps them)",
         "1 job without a start or an end left out",
+        "1 job not in pai_job_table.csv: submitted when the first task started",
     ]
-    assert read(jobs).jobs == workload.jobs
+    assert workload.unused[0] == "task_name"
+    assert workload.unused[-1] == "end_time of pai_job_table"
+    by_jobs = read(jobs)
+    assert by_jobs.jobs == workload.jobs
+    assert by_jobs.unused == ("inst_id", "status", "end_time", "task_name of pai_task_table")
+
+
+def test_alibaba_2020_tells_where_its_tables_disagree(file: File) -> None:
+    file("j1,i1,alice,Terminated,107.0,210.0\nj1,i9,eve,Terminated,90.0,210.0", "pai_job_table.csv")
+    workload = read(file(TASKS, "pai_task_table.csv"))
+    assert [(job.spec.name, job.submit_s, job.spec.user) for job in workload.jobs] == [
+        ("j2", 50, ""),
+        ("j1", 107, "alice"),
+    ]
+    assert notes(workload)[2:] == [
+        "1 job of which a task started before it was submitted, taken as submitted",
+        "1 row of pai_job_table.csv with the job of an earlier row, which counts",
+        "2 jobs not in pai_job_table.csv: submitted when the first task started",
+        "1 last line of pai_job_table.csv has no line end: the file may be cut short",
+    ]
 
 
 def test_alibaba_2020_without_the_job_table_takes_the_first_start(file: File) -> None:

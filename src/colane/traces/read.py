@@ -117,7 +117,8 @@ def read(
     layout = form.nearest(head)
     is_cut = not isinstance(layout, Document) and not text.endswith(("\n", "\r"))
     notes = (*workload.notes, CUT) if is_cut else workload.notes
-    return replace(workload, guessed=format_name is None, notes=notes, times=form.times, unused=layout.unused(head))
+    unused = (*layout.unused(head), *workload.unused)
+    return replace(workload, guessed=format_name is None, notes=notes, times=form.times, unused=unused)
 
 
 def sample() -> Workload:

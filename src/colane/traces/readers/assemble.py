@@ -104,13 +104,31 @@ def load_json(path: Path, text: str) -> Any:  # noqa: ANN401 - JSON is what its 
     """Parse JSON.
 
     Raises:
-        TraceError: It is not JSON.
+        TraceError: It is not JSON, or has a key twice in one object, of which one value would be lost.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
+    except _TwiceError as error:
+        raise TraceError(path, f"has key {error.key!r} twice in one object", column=error.key) from error
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise TraceError(path, f"is not JSON ({getattr(error, 'msg', error)})", line=line) from error
+
+
+class _TwiceError(Exception):
+    """A key stands twice in one object."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwiceError(next(key for at, key in enumerate(keys) if key in keys[:at]))
+    return found
 
 
 def entry_lines(text: str, key: str, entries: int) -> list[int]:

@@ -9,7 +9,7 @@ job's first task and the owner is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,11 @@ def _status(text: str) -> str:
         raise ValueError(f"must be one of {', '.join(sorted(STATUSES))}, got {text!r}")
     return text
 
+
+TASKS_STEM, JOBS_STEM = "pai_task_table", "pai_job_table"
+TASK_UNREAD = (f"task_name of {TASKS_STEM}",)
+JOB_UNREAD = tuple(f"{name} of {JOBS_STEM}" for name in ("inst_id", "status", "end_time"))
+"""Columns not read of the table beside the one that was named."""
 
 TASKS_READ = tuple(name for name in TASK_COLUMNS if name != "task_name")
 JOBS_READ = ("job_name", "user", "start_time")
@@ -84,12 +89,14 @@ def read(path: Path, text: str, options: Options) -> Workload:
     Raises:
         TraceError: The task table is missing, a bad row (unless rows may be skipped), no jobs.
     """
+    other = JOB_UNREAD
     if len(text.partition("\n")[0].split(",")) == len(JOB_COLUMNS):
-        path, text = _beside(path, "pai_task_table")
+        path, text = _beside(path, TASKS_STEM)
+        other = TASK_UNREAD
     sheet = _sheet(path, text, TASK_COLUMNS, options)
     tasks = _tasks(sheet)
     whole = {name: mine for name, mine in tasks.items() if all(_is_whole(task) for task in mine)}
-    launches, notes = _launches(path, options)
+    launches, notes = _launches(path, options, whole)
     jobs = {mine[0].row: _job(name, mine, launches.get(name)) for name, mine in whole.items()}
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
@@ -102,8 +109,11 @@ def read(path: Path, text: str, options: Options) -> Workload:
     )
     workload = assemble(sheet, NAME, columns, make, options, rows=jobs)
     unfinished = Note(len(tasks) - len(whole), "job", "without a start or an end left out")
-    notes = (*workload.notes, unfinished, *notes)
-    return replace(workload, notes=tuple(note for note in notes if note.many))
+    late = sum(job.submit_s > min(_starts(whole[job.spec.name])) for job in jobs.values())
+    early = Note(late, "job", "of which a task started before it was submitted, taken as submitted")
+    notes = (*workload.notes, unfinished, early, *notes)
+    unused = other if launches else ()
+    return replace(workload, notes=tuple(note for note in notes if note.many), unused=unused)
 
 
 def _beside(path: Path, stem: str) -> tuple[Path, str]:
@@ -161,9 +171,10 @@ def _is_whole(task: Task) -> bool:
     return task.start_s is not None and task.end_s is not None
 
 
-def _launches(path: Path, options: Options) -> tuple[Mapping[str, Launch], tuple[Note, ...]]:
+def _launches(path: Path, options: Options, jobs: Collection[str]) -> tuple[Mapping[str, Launch], tuple[Note, ...]]:
+    """Submission and owner of jobs by name, and what is to be told of the table."""
     try:
-        job_path, text = _beside(path, "pai_job_table")
+        job_path, text = _beside(path, JOBS_STEM)
     except TraceError:
         return {}, (
             Note(1, "table", "missing: without pai_job_table.csv, submission is the start of a job's first task"),
@@ -171,14 +182,30 @@ def _launches(path: Path, options: Options) -> tuple[Mapping[str, Launch], tuple
     sheet = _sheet(job_path, text, JOB_COLUMNS, options)
     names, users = sheet.column("job_name", cells.word), sheet.column("user", str)
     submit_s = sheet.column("start_time", cells.optional(cells.seconds))
-    known = ((names[row], submit_s[row], users[row]) for row in sheet.good())
-    bad = (Note(len(sheet.bad), "bad row", f"of {job_path.name} skipped"),)
-    return {name: Launch(submit, user) for name, submit, user in known if submit is not None}, bad
+    launches: dict[str, Launch] = {}
+    again = 0
+    for row in sheet.good():
+        submit = submit_s[row]
+        if submit is not None:
+            launch = Launch(submit, users[row])
+            again += launches.setdefault(names[row], launch) is not launch
+    lacking = sum(name not in launches for name in jobs) if launches else 0
+    is_cut = not text.endswith(("\n", "\r"))
+    return launches, (
+        Note(len(sheet.bad), "bad row", f"of {job_path.name} skipped"),
+        Note(again, "row", f"of {job_path.name} with the job of an earlier row, which counts"),
+        Note(lacking, "job", f"not in {job_path.name}: submitted when the first task started"),
+        Note(int(is_cut), "last line", f"of {job_path.name} has no line end: the file may be cut short"),
+    )
+
+
+def _starts(tasks: Iterable[Task]) -> Iterator[float]:
+    return (task.start_s for task in tasks if task.start_s is not None)
 
 
 def _job(name: str, tasks: Sequence[Task], launch: Launch | None) -> TraceJob:
     """A job as the sum of its tasks; id and line are given later."""
-    start_s = min(task.start_s for task in tasks if task.start_s is not None)
+    start_s = min(_starts(tasks))
     end_s = max(task.end_s for task in tasks if task.end_s is not None)
     gpus = sum(task.gpus for task in tasks)
     return TraceJob(
