@@ -100,6 +100,8 @@ def test_jobs_are_held_released_and_not_there(shell: Shell) -> None:
     assert shell("scontrol", "release", str(job)).code == 0
     other = submitted(shell, "-d", f"afterok:{job}", "-W", "-o", "/dev/null", "--wrap", "true")
     assert other > job
+    refused = shell("scontrol", "suspend", str(other))
+    assert (refused.code, refused.err.count(f"job {other}")) == (1, 1), refused
     assert shell("scancel", "999999").err == (
         "scancel: error: Kill job error on job id 999999: Invalid job id specified\n"
     )

@@ -221,7 +221,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.ARRAY_LIMIT: "JobArrayTaskLimit: {by}; it starts when others of them have ended",
         Why.ARRAY_NEXT: "it comes behind {before:element} of array {array} yet to start",
-        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
+        Why.HELD: "JobHeldUser: held by {by}; colane release lets it start",
         Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",

@@ -74,9 +74,14 @@ def _change(scheduler: Client, verb: str, job_id: int, elements: set[int] | None
             # A job that saves its state at a signal asks for its requeue while it is on its way there.
             if verb == "requeue" and refused.status == CONFLICT and scheduler.job(each)["state"] in LEAVING:
                 continue
-            contact.note("scontrol", f"error: job {each}: {refused}")
+            contact.note("scontrol", _refused(each, refused))
             code = 1
     return code
+
+
+def _refused(job_id: int, refused: Refused) -> str:
+    named, said = f"job {job_id}", str(refused)
+    return f"error: {said}" if said.startswith(named) else f"error: {named}: {said}"
 
 
 def _ids(scheduler: Client, job_id: int, elements: set[int] | None) -> list[int]:
@@ -115,7 +120,7 @@ def _update(words: Sequence[str]) -> int:
                     for name, value in asked.items():
                         UPDATES_BY_NAME[name.rstrip("+-")](scheduler, each, value, name[len(name.rstrip("+-")) :])
                 except Refused as refused:
-                    contact.note("scontrol", f"error: job {each}: {refused}")
+                    contact.note("scontrol", _refused(each, refused))
                     code = 1
     return code
 
