@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
@@ -104,11 +105,11 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_bytes(
 
     monkeypatch.setattr(workroom, "make_cell", interrupted)
     assert app.run(words) == 130
-    assert "3 of 6 simulations are kept" in capsys.readouterr().err  # so short a one ends before it looks
+    assert "3 of 6 simulations kept;" in capsys.readouterr().err  # so short a one ends before it looks
     assert len(rows(study.parent / "out" / "cells.csv")) == 3
     begun += begun  # no third any more
     assert app.run(words) == 0
-    assert "3 of 6 simulations were kept before" in capsys.readouterr().err
+    assert "3 of 6 simulations kept before" in capsys.readouterr().err
     assert tables(study.parent / "out") == tables(whole / "out")
 
 
@@ -160,6 +161,38 @@ def test_a_killed_study_leaves_no_process_and_no_part_of_a_file(whole: Path, stu
     assert sorted(ended) == sorted(found.missing)
     write_results(results(plan, out, found.inputs))
     assert tables(out) == tables(whole / "out")
+
+
+WAITING = """
+import os
+from colane.model.plan import Plan
+
+class Waiting:
+    name = "waiting"
+    told = False
+
+    def plan(self, view):
+        if not self.told:
+            os.close(os.open("{pipe}", os.O_WRONLY))  # opens when the test reads
+            self.told = True
+        return Plan(based_on=view.version)
+"""
+
+
+def test_a_signal_to_the_command_alone_stops_its_processes_too(study: Path) -> None:
+    pipe, out = study.parent / "pipe", study.parent / "out"
+    os.mkfifo(pipe)
+    (study.parent / "mine.py").write_text(WAITING.replace("{pipe}", str(pipe)))
+    text = STUDY.replace('"fifo", "srtf"', '"mine.py:Waiting"').replace("jobs=30", "jobs=20000")
+    study.write_text(text.replace("seeds = 3", "seeds = 1"))
+    command = [sys.executable, "-m", "colane.cli", "study", str(study), "--out", str(out), "--processes", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        pipe.read_bytes()
+        running.send_signal(signal.SIGINT)
+        said = running.communicate()[1]
+    assert running.returncode == 130, said
+    assert "0 of 1 simulation kept;" in said
+    assert "Traceback" not in said
 
 
 def test_what_has_changed_is_told_and_never_mixed(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

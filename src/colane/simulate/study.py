@@ -43,6 +43,10 @@ class Interrupts:
         """Handle the signal; the second one ends the process as usual."""
         if self.came:
             raise KeyboardInterrupt
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop what runs, and begin nothing further."""
         self.came = True
         if self.driver is not None:
             self.driver.stop()

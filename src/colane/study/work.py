@@ -117,12 +117,16 @@ def _alone(tasks: Sequence[CellTask], interrupts: Interrupts) -> Iterator[CellEn
 def _in_pool(tasks: Sequence[CellTask], workers: int, interrupts: Interrupts) -> Iterator[CellEnd]:
     """No more are handed over than run, so that none begins after an interruption."""
     left, running = deque(tasks), dict[Future[CellEnd], CellTask]()
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin) as pool:
+    context = get_context("spawn")
+    stop = context.Event()
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(stop.wait,)) as pool:
         while running or (left and not interrupts.came):
             while left and len(running) < workers and not interrupts.came:
                 task = left.popleft()
                 with _interrupts_held():
-                    running[pool.submit(make_cell, task)] = task
+                    running[pool.submit(_make_here, task)] = task
+            if interrupts.came:
+                stop.set()  # Ctrl-C in a terminal reaches all processes, a signal to one only that
             done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             for future in done:
                 task = running.pop(future)
@@ -143,13 +147,31 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin() -> None:
-    """Take Ctrl-C only while simulating, and end with our parent, for whose work we would wait for ever."""
+_HERE: Final = Interrupts()
+"""Of a process that was started to simulate."""
+
+
+def _make_here(task: CellTask) -> CellEnd:
+    return CellEnd(task.key) if _HERE.came else make_cell(task, _HERE)
+
+
+def _begin(stop: Callable[[], object]) -> None:
+    """Take Ctrl-C only while simulating, and end with our parent, for whose work we would wait for ever.
+
+    Args:
+        stop: Returns when nothing more is to be simulated.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
+        threading.Thread(target=_stop_after, args=(stop,), daemon=True).start()
+
+
+def _stop_after(wait_for: Callable[[], object]) -> None:
+    wait_for()
+    _HERE.stop()
 
 
 def _end_after(join: Callable[[], None]) -> None:

@@ -77,7 +77,7 @@ def _progress(plan: StudyPlan, found: KeptCells) -> Callable[[CellEnd], None]:
     """A line on standard error for each simulation that ends."""
     total, kept = len(plan.cells), len(plan.cells) - len(found.missing) - len(found.stale)
     if kept:
-        output.note(f"{kept} of {count(total, 'simulation')} were kept before")
+        output.note(f"{kept} of {count(total, 'simulation')} kept before")
     ended = [kept]
 
     def told(end: CellEnd) -> None:
@@ -121,8 +121,8 @@ def _leave(made: Results, worked: Worked) -> None:
         more = f" (and {len(worked.problems) - 1} more)" if len(worked.problems) > 1 else ""
         raise FailureError(f"study: {worked.problems[0]}{more}")
     if worked.was_interrupted:
-        done = f"{len(made.cells)} of {count(len(made.plan.cells), 'simulation')}"
-        output.note(f"interrupted: {done} are kept; the same command goes on")
+        many, kept = len(made.plan.cells), len(made.cells)
+        output.note(f"interrupted: {kept} of {count(many, 'simulation')} kept; the same command goes on")
         raise typer.Exit(INTERRUPTED)
     if len(made.cells) < len(made.plan.cells):
         raise typer.Exit(FAILURE)
