@@ -83,7 +83,7 @@ class _Usage:
         known = self._known.get(user)
         if known is None:
             now_s, book = self._view.now_s, self._view.usage
-            holding = self._view.derived(Holders).of(user)
+            holding = self._view.derived(UserHoldings).of(user)
             # Summed exactly, so that it does not matter in what order jobs came.
             known = fsum([book.of(user, now_s), *[counted_gpu_s(job, now_s, book.half_life_s) for job in holding]])
             self._known[user] = known
@@ -149,7 +149,7 @@ class _ByUsage:
 # -- which jobs hold GPUs
 
 
-class Holders(NodesMatterNot):
+class UserHoldings(NodesMatterNot):
     """Jobs that hold GPUs, by user; kept from one plan to the next."""
 
     def __init__(self) -> None:
