@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 from colane.cli import app
+from colane.model.hardware import GpuId
+from colane.simulate.ledger import INTERVALS_MAX
 from colane.simulate.request import Request
 from colane.simulate.study import Interrupts, run_one
 from colane.study import work as workroom
@@ -232,6 +234,16 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(study: Path, capsys: p
     assert "mine, load 1, seed 0: " in said.err
     assert "ZeroDivisionError" in said.err
     assert [row["policy"] for row in rows(study.parent / "out" / "cells.csv")] == ["fifo"]
+
+
+def test_all_times_on_gpus_are_kept_however_many() -> None:
+    request = Request(cluster="dgx1", trace="heavy-load:jobs=5,load=1")
+    drawn, kept = (run_one(request, "fifo", 0, keeps_stays=keeps).ledger for keeps in (False, True))
+    for ledger in (drawn, kept):
+        for _ in range(INTERVALS_MAX):
+            ledger.stay(1, 1, (GpuId("node", 0),), 0.0, 1.0)
+    assert (len(drawn.stays), drawn.stays_dropped) == (INTERVALS_MAX, 5)
+    assert (len(kept.stays), kept.stays_dropped) == (INTERVALS_MAX + 5, 0)
 
 
 def test_a_kept_simulation_is_read_as_it_was_written(whole: Path) -> None:

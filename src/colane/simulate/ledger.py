@@ -159,7 +159,8 @@ class Ledger:
     Attributes:
         rows: Jobs.
         curve: The cluster over time.
-        stays: Times on GPUs in the order of their ends, up to `INTERVALS_MAX`.
+        stays: Times on GPUs in the order of their ends, up to `stays_max`.
+        stays_max: So many of them are kept.
         stays_dropped: Those beyond.
         events: Events the core was told.
         moments: Times at which something happened.
@@ -176,6 +177,7 @@ class Ledger:
     rows: Rows = field(default_factory=Rows)
     curve: ClusterTimeline = field(default_factory=ClusterTimeline)
     stays: list[AttemptSpan] = field(default_factory=list)
+    stays_max: int = INTERVALS_MAX
     stays_dropped: int = 0
     events: int = 0
     moments: int = 0
@@ -217,7 +219,7 @@ class Ledger:
         """Remember a time on GPUs, if there is room."""
         if not gpus:
             return
-        if len(self.stays) < INTERVALS_MAX:
+        if len(self.stays) < self.stays_max:
             self.stays.append(AttemptSpan(job, attempt, gpus, start_s, end_s))
         else:
             self.stays_dropped += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -153,14 +154,26 @@ def comparable(runs: Sequence[SeededRun], policies: Sequence[str]) -> list[Seede
     return [one for one in finished if one.seed in whole] if whole else list(runs)
 
 
-def run_one(request: Request, policy: str, seed: int, interrupts: Interrupts | None = None) -> Run:
-    """One run in a process of its own, or in that of the interrupts that are given."""
+def run_one(
+    request: Request, policy: str, seed: int, interrupts: Interrupts | None = None, *, keeps_stays: bool = False
+) -> Run:
+    """One run in a process of its own, or in that of the interrupts that are given.
+
+    Args:
+        request: What to simulate.
+        policy: A registered name, or FILE.py:NAME.
+        seed: Of generators and of noise.
+        interrupts: Ends it before its end.
+        keeps_stays: Keep all times on GPUs, however many, not only as many as can be drawn.
+    """
     interrupts = interrupts or Interrupts()
     with interrupts.caught():
         loaded = loaded_once(request, seed)
 
         def ready(driver: Driver, _policy: str) -> None:
             interrupts.driver = driver
+            if keeps_stays:
+                driver.ledger.stays_max = sys.maxsize
             if interrupts.came:
                 driver.stop()
 

@@ -46,7 +46,7 @@ class CellResult:
         names: What its trace calls it.
         states: How each ended.
         start_s: Start of its last attempt.
-        stays: Times on GPUs: job, GPUs as `node/index` joined by blanks, start, end; None where there were too many.
+        stays: Times on GPUs: job, GPUs as `node/index` joined by blanks, start, end.
     """
 
     key: CellKey
@@ -61,7 +61,7 @@ class CellResult:
     names: tuple[str, ...]
     states: tuple[JobState, ...]
     start_s: NDArray[np.float64]
-    stays: tuple[tuple[int, str, float, float], ...] | None
+    stays: tuple[tuple[int, str, float, float], ...]
 
 
 def path_of(folder: Path, key: CellKey) -> Path:
@@ -69,9 +69,7 @@ def path_of(folder: Path, key: CellKey) -> Path:
     return folder / CELLS / f"{quote(key.policy, safe='=,')}_load{key.load:.12g}_seed{key.seed}.npz"
 
 
-def result_of(
-    key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, workload: Workload, *, stays_dropped: bool
-) -> CellResult:
+def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, workload: Workload) -> CellResult:
     """What is kept of a run; jobs by their place in the workload."""
     columns = run.columns
     places = {int(job.id): place for place, job in enumerate(workload.jobs)}
@@ -106,7 +104,7 @@ def result_of(
         names=tuple(job.spec.name for job in jobs),
         states=tuple(columns.state[at] for at in order.tolist()),
         start_s=columns.start_s[order],
-        stays=None if stays_dropped else tuple((s.job, " ".join(s.gpus), s.start_s, s.end_s) for s in run.stays),
+        stays=tuple((s.job, " ".join(s.gpus), s.start_s, s.end_s) for s in run.stays),
     )
 
 
@@ -116,11 +114,11 @@ def write_cell(folder: Path, result: CellResult) -> Path:
     Raises:
         OSError: It cannot be written.
     """
-    m, stays = result.measured, result.stays or ()
+    m, stays = result.measured, result.stays
     meta = {
         "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
         "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
-        "stuck": result.stuck, "cluster_gpus": m.cluster_gpus, "stays_dropped": result.stays is None,
+        "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
     }  # fmt: skip
     arrays = {
         "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
@@ -198,7 +196,7 @@ def read_cell(folder: Path, key: CellKey) -> CellResult:
             names=tuple(names),
             states=tuple(map(JobState, _json(kept["states"]))),
             start_s=kept["start_s"],
-            stays=None if meta["stays_dropped"] else tuple(stays),
+            stays=tuple(stays),
         )
 
 

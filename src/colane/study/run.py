@@ -10,7 +10,6 @@ from typing import Any
 
 from colane.model.words import count
 from colane.report.windowed import Value, measure_window
-from colane.simulate.ledger import INTERVALS_MAX
 from colane.simulate.request import load
 from colane.study.cells import CellResult, inputs_kept, read_cell, whole
 from colane.study.compare import Compared, as_object, compare, notes, sentences
@@ -44,14 +43,12 @@ class Results:
         out: Its directory.
         cells: Metrics by simulation, in order of policy, load and seed.
         compared: Every policy against the baseline.
-        without_stays: Simulations whose times on GPUs were too many to be kept.
     """
 
     plan: StudyPlan
     out: Path
     cells: Mapping[CellKey, Mapping[str, Value]]
     compared: tuple[Compared, ...]
-    without_stays: tuple[CellKey, ...]
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -61,11 +58,7 @@ class Results:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know."""
-        said = list(notes(self.plan, self.cells, self.compared))
-        if self.without_stays and Extra.STAYS in self.plan.extras:
-            lacking = f"{count(len(self.without_stays), 'simulation')}, the first is {self.without_stays[0]}"
-            said.append(f"stays.csv has nothing of {lacking}: there were more than {INTERVALS_MAX:,} in each.")
-        return tuple(said)
+        return tuple(notes(self.plan, self.cells, self.compared))
 
 
 def look(plan: StudyPlan, out: Path) -> KeptCells:
@@ -106,14 +99,8 @@ def simulate_missing(
 def results(plan: StudyPlan, out: Path, inputs: Mapping[CellKey, Mapping[str, Any]]) -> Results:
     """Measure what is kept of a study's inputs."""
     order = [CellKey(p, x, s) for p in plan.policies for x in plan.loads for s in plan.seeds]
-    cells, without_stays = dict[CellKey, Mapping[str, Value]](), list[CellKey]()
-    for key in order:
-        if inputs_kept(out, key) == inputs[key]:
-            cell = read_cell(out, key)
-            cells[key] = _measured(plan, cell)
-            without_stays += [key] if cell.stays is None else []
-    compared = tuple(compare(plan, cells))
-    return Results(plan=plan, out=out, cells=cells, compared=compared, without_stays=tuple(without_stays))
+    cells = {key: _measured(plan, read_cell(out, key)) for key in order if inputs_kept(out, key) == inputs[key]}
+    return Results(plan=plan, out=out, cells=cells, compared=tuple(compare(plan, cells)))
 
 
 def _measured(plan: StudyPlan, cell: CellResult) -> dict[str, Value]:

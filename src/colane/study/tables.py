@@ -66,7 +66,7 @@ def _jobs(found: CellResult) -> Iterator[tuple[Any, ...]]:
 
 
 def _stays(found: CellResult) -> Iterator[tuple[Any, ...]]:
-    yield from found.stays or ()
+    yield from found.stays
 
 
 def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:

@@ -91,14 +91,12 @@ def make_cell(task: CellTask, interrupts: Interrupts | None = None) -> CellEnd:
     """Run one simulation and keep it, unless it is interrupted."""
     try:
         with collector_held():
-            run = run_one(task.request, task.policy, task.key.seed, interrupts)
+            run = run_one(task.request, task.policy, task.key.seed, interrupts, keeps_stays=True)
             if run.ledger.interrupted:
                 return CellEnd(task.key)
             loaded = loaded_once(task.request, task.key.seed)
             reported = simulated_run(run, task.key.seed, loaded)
-            dropped = bool(run.ledger.stays_dropped)
-            result = result_of(task.key, task.inputs, reported, loaded.workload, stays_dropped=dropped)
-            write_cell(task.folder, result)
+            write_cell(task.folder, result_of(task.key, task.inputs, reported, loaded.workload))
     except OSError as error:
         return CellEnd(task.key, problem=f"cannot be kept: {error.strerror}")
     except (ValueError, PolicyFaultError, StandstillError) as error:
