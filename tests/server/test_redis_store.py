@@ -85,6 +85,33 @@ def test_everything_is_there_after_the_server_was_killed(server: RedisServer) ->
         assert (store.audit(0, 10)[0].body, store.version()) == ({"x": "ü"}, 2)
 
 
+def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_by_half(server: RedisServer) -> None:
+    """Redis ends where its file cannot be written: an answer would be no promise."""
+    server.kill()
+    place = server.folder / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        server.start("--dir", str(place))
+        with opened(server) as store:
+            store.commit(Transaction(puts=[put("a", 1)], audit=[LINE]), StoreWriter(0, 0, 0))
+            many = Transaction(puts=[put(str(n), "x" * 1000) for n in range(2000)], audit=[LINE])
+            with pytest.raises(StoreError, match=r"could not be written: .*is it running"):
+                store.commit(many, StoreWriter(0, 1, 1))
+            assert "Can't recover from AOF write error" in (server.folder / "log").read_text()
+            server.kill()
+            subprocess.run(["mount", "-o", "remount,size=16m", str(place)], check=True)
+            server.start("--dir", str(place))
+            assert (list(store.read_all(JOBS)), store.version()) == ([("a", {"value": 1})], 1)
+            store.commit(many, StoreWriter(0, 1, 1))
+            assert (store.count(JOBS), store.version()) == (2001, 2)
+    finally:
+        server.kill()
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
 def test_functions_that_the_server_has_lost_are_loaded_anew(server: RedisServer) -> None:
     with opened(server) as store, server.raw() as raw:
         raw.function_flush()

@@ -307,7 +307,7 @@ class Client:
         return found
 
     def adopt_store(self, lost: int) -> AdoptedAnswer:
-        """Let the scheduler go on from a store that lacks so many events."""
+        """Let the scheduler go on from a store that lacks so many changes."""
         found: AdoptedAnswer = self._change("POST", "/store/adopt", {"lost": lost})
         return found
 
