@@ -56,6 +56,9 @@ def test_what_has_happened_to_a_job_is_told_in_order(live: Colane) -> None:
     assert [line.split("  ", 1)[1].split(":")[0] for line in lines][0::len(lines) - 1] == [
         f"job {job} (told) queued", f"job {job} (told) succeeded",
     ]  # fmt: skip
+    assert live("events", "--job", job, "--last", "2").out.splitlines() == lines[-2:]
+    assert live("wait", submitted(live, "--", "true")).code == 0
+    assert live("events", "--job", job).out.splitlines() == lines
     newest = [json.loads(line)["number"] for line in live("events", "--json", "--last", "3").out.splitlines()]
     assert newest == [newest[0], newest[0] + 1, newest[0] + 2]
     assert live("events", "--last", "0").out == ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from colane.client.client import Client, Event
 
 LAST: Final = 20
+LOOKED_THROUGH: Final = 20_000
+"""For those of some jobs."""
 UNTOLD: Final = frozenset({"decision"})
 """Each is a job's own change as well; programs have them with --json."""
 
@@ -30,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="So many of those before.")] = LAST,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=0, help="So many of those before; of --job, among the last 20,000.")
+    ] = LAST,
     after: Annotated[
         int | None,
         typer.Option("--after", min=0, show_default="none", help="All behind this number, in place of --last."),
@@ -56,15 +61,20 @@ def events(
     """
     with jobs.client() as scheduler:
         wanted = jobs.ids_of(scheduler, job or ())
-        for event in _chosen(scheduler, follow=follow, last=last, after=after):
-            if wanted and event.body.get("job") not in wanted:
-                continue
+        is_for_people = template is None and not as_json
+
+        def is_wanted(event: Event) -> bool:
+            is_of_jobs = not wanted or event.body.get("job") in wanted
+            return is_of_jobs and not (is_for_people and event.kind in UNTOLD)
+
+        looked_through = last if not wanted else max(last, LOOKED_THROUGH)
+        for event in _chosen(scheduler, is_wanted, follow=follow, last=last, after=after, back=looked_through):
             whole = {"number": event.number, "kind": event.kind, **event.body}
             if template is not None:
                 print_formatted(template, [whole], _fields())
             elif as_json:
                 output.say(json.dumps(whole))
-            elif event.kind not in UNTOLD:
+            else:
                 output.say(f"{_clock(event.body['at_s'])}  {_text(event)}")
 
 
@@ -75,15 +85,32 @@ def _fields() -> set[str]:
     return {name for kind in EVENTS.values() for name in kind.__annotations__}
 
 
-def _chosen(scheduler: Client, *, follow: bool, last: int, after: int | None) -> Iterator[Event]:
+def _chosen(
+    scheduler: Client,
+    is_wanted: Callable[[Event], bool],
+    *,
+    follow: bool,
+    last: int,
+    after: int | None,
+    back: int,
+) -> Iterator[Event]:
+    """Yield what was behind a number, or else the last of the newest `back`, and then what happens."""
     newest = int(scheduler.health()["events"])
-    start = max(0, newest - last) if after is None else after
+    start = max(0, newest - back) if after is None else after
     if not follow and start >= newest:
         return
+    before: deque[Event] = deque(maxlen=last)
     for event in scheduler.events(start):
-        yield event
-        if not follow and event.number >= newest:
-            return
+        if is_wanted(event):
+            if after is not None or event.number > newest:
+                yield event
+            else:
+                before.append(event)
+        if event.number >= newest:
+            yield from before
+            before.clear()
+            if not follow:
+                return
 
 
 def _clock(at_s: float) -> str:
