@@ -83,5 +83,6 @@ $$;
 
 CALL: Final = (
     "SELECT word, number FROM colane_commit_1(%s::text, %s::bigint, %s::bigint, %s::bigint, %s::text[], %s::text[], "
-    "%s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[])"
+    "%s::text[], %s::text[], %s::text[], %b::text[], %s::bigint[], %b::text[], %s::bigint[])"
 )
+"""Documents and lines go as they are: written as text, each quotation mark of an array would be escaped, in Python."""
