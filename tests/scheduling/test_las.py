@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from colane.scheduling.registry import create, preset
+from colane.simulate.run import Inputs, simulate
+from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
+from tests.simulate import scenes
 
 from .life import Life, job
 
@@ -60,3 +65,13 @@ def test_of_the_old_jobs_the_last_to_come_gives_way_and_returns() -> None:
     jobs = [job(0, 50, preemptible=True), job(0, 50, preemptible=True), job(12, 5, preemptible=True)]
     life = Life(SHORT, [make_node("n0", 2)], jobs).run()
     assert life.spans == {1: [(0, 50)], 2: [(0, 12), (17, 55)], 3: [(12, 17)]}
+
+
+def test_a_job_stopped_as_it_leaves_its_queue_has_left_it_however_its_times_round() -> None:
+    assert (6.4 + 10) - 6.4 < 10, "the time it has run, by the clock, is a little less than its service"
+    inputs = Inputs(
+        cluster=scenes.cluster(1), workload=scenes.workload(scenes.job(1, 6.4, 100.0), scenes.job(2, 10.4, 3.0)),
+        world=NeutralWorld(), policy=create("las:queues_gpu_s=10"),
+    )  # fmt: skip
+    rows = simulate(inputs).ledger.rows
+    assert dict(zip(rows.id, rows.end_s, strict=True)) == pytest.approx({1: 109.4, 2: 19.4})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from math import inf
+from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
@@ -62,6 +63,10 @@ class LeastAttained:
         )
 
 
+SLIVER_S: Final = 1e-3
+"""A job that was stopped as it left a queue has left it, though its times in Unix seconds round to a little less."""
+
+
 def _demotions_s(queues_gpu_s: Sequence[float], job: Job) -> list[float]:
     return [_demotion_s(job, threshold_gpu_s) for threshold_gpu_s in queues_gpu_s]
 
@@ -69,14 +74,14 @@ def _demotions_s(queues_gpu_s: Sequence[float], job: Job) -> list[float]:
 def _demotion_s(job: Job, threshold_gpu_s: float) -> float:
     """When a job leaves a queue if it runs on; minus infinity if it has, infinity if it waits."""
     left_gpu_s = threshold_gpu_s - job.gpu_count * earlier_s(job)
-    if left_gpu_s <= 0:
+    if left_gpu_s <= job.gpu_count * SLIVER_S:
         return -inf
     if job.placement is None or job.start_s is None:
         return inf
     if job.run.paused_since_s is None:
         return job.start_s + job.run.paused_before_s + left_gpu_s / job.gpu_count
     has_run_s = job.run.paused_since_s - job.start_s - job.run.paused_before_s
-    return inf if job.gpu_count * has_run_s < left_gpu_s else -inf
+    return inf if job.gpu_count * (has_run_s + SLIVER_S) < left_gpu_s else -inf
 
 
 def _is_in_earlier_queue(waiting: Rank, running: Rank) -> bool:
