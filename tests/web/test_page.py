@@ -160,12 +160,14 @@ def test_samples_are_lines_with_gaps(running: Scheduler, watched: Watched) -> No
     page.goto(link(running))
     values = {key: [None] * 6 for key in ("busy_ratio", "device_bytes", "cpu_cores", "host_bytes", "share_ratio")}
     now = {**dict.fromkeys(values), "steps_per_s": 12.5}
-    samples = {"id": 1, "start_s": time.time() - 60, "step_s": 10.0, "now": now, **values}
+    samples = {"id": 1, "start_s": time.time() - 30, "step_s": 10.0, "now": now, **values}
     samples["steps_per_s"] = [5.0, 10.0, None, 20.0, None, 10.0]
     page.route("**/samples/jobs/1", lambda route: route.fulfill(json=samples))
     page.goto(running.url + "/#/job/1")
-    page.locator("figure").wait_for()
-    assert page.locator("figure").count() == 1  # what is not known has no line, rather than one of zeros
+    page.locator("figure .plot").wait_for()
+    assert page.locator("figure .plot").count() == 1  # what is not known has no line, rather than one of zeros
+    held = [one.text_content() for one in page.locator(".places span").all()]
+    assert held == ["n1/0" for _ in running.http.get("/job/1").json()["attempts"][0]["spans"]]
     assert page.locator("figure path").first.get_attribute("d").count("L") == 1
     assert page.locator("figure .dot").get_attribute("d").count("M") == 2  # points between two gaps
     assert "12.5 per s" in page.locator("figcaption em").text_content()

@@ -355,7 +355,8 @@ class RowRunObject(TypedDict):
 class RowObject(TypedDict):
     """A row; `is_own` says whether the caller may change the job, `reason` is empty of a job that runs.
 
-    `asks` is its number of GPUs, as `2` or `1,2,4`; `nodes` are those of a job that runs; `since_s` is when it was
+    `asks` is its number of GPUs, as `2` or `1,2,4`; `gpus` are those that it holds, none while its memory is on the
+    host; `nodes` are those of a job that has a place; `since_s` is when it was
     submitted, or was given its place; `run` is null of one that waits, and of an array.
     """
 

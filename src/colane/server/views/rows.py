@@ -112,7 +112,7 @@ def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObje
         "user": job.spec.user,
         "state": job.state.value if waits or job.array is None else JobState.RUNNING.value,
         "suspended": job.suspended or job.is_held(HoldKind.USER),
-        "gpus": [] if place is None else [str(gpu) for gpu in place.gpus],
+        "gpus": [str(gpu) for gpu in job.gpus_held],
         "nodes": [] if place is None else [*place.nodes],
         "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
         "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,

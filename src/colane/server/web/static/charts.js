@@ -32,7 +32,20 @@ function unitOf(size, unit, values) {  // what is small is told in megabytes
   return size === 1e9 && Math.max(...values.filter(has)) < 5e8 ? [1e6, "MB"] : [size, unit];
 }
 
-export function Charts({ samples, story }) {
+function places(gpus) {  // n1/0, n1/1 -> n1/0,1
+  const by = Map.groupBy ? Map.groupBy(gpus, gpu => gpu.slice(0, gpu.lastIndexOf("/"))) : new Map([["", gpus]]);
+  return [...by].map(([node, all]) => node ? `${node}/${all.map(gpu => gpu.slice(node.length + 1)).join(",")}` : all.join(", ")).join("; ");
+}
+
+function Places({ spans, from, until }) {  // where it was, on the same axis
+  const ratio = at => Math.min(1, Math.max(0, (at - from) / (until - from))) * 100, seen = spans.filter(one => (one.until_s ?? until) > from && one.since_s < until);
+  return seen.length ? html`<figure class="places"><figcaption><b>Place</b> devices that it held; blank: none</figcaption><div>${seen.map(one => {
+    const left = ratio(one.since_s), said = places(one.gpus);
+    return html`<span key=${one.since_s} style=${{ left: `${left}%`, width: `${Math.max(0.4, ratio(one.until_s ?? until) - left)}%` }} title=${`${said}: ${moment(one.since_s)} to ${one.until_s === null ? "now" : moment(one.until_s)}`}>${said}</span>`;
+  })}</div></figure>` : "";
+}
+
+export function Charts({ samples, story, spans = [] }) {
   const points = samples.steps_per_s.length, until_s = samples.start_s + (points - 1) * samples.step_s;
   const marks = story.map((one, at) => ({ number: at + 1, ratio: (one.at_s - samples.start_s) / (until_s - samples.start_s) }))
     .filter(({ ratio }) => ratio >= 0 && ratio <= 1);
@@ -45,6 +58,7 @@ export function Charts({ samples, story }) {
       return html`<${Chart} key=${key} label=${label} unit=${unit} word=${word} marks=${marks}
       now=${has(samples.now?.[key]) ? samples.now[key] / size : null} values=${samples[key].map(value => has(value) ? value / size : null)} />`;
     })}
+    <${Places} spans=${spans} from=${samples.start_s} until=${until_s} />
     <div class="axis"><span>${moment(samples.start_s)}</span><span>${moment(until_s)}</span></div></div>`;
 }
 

@@ -85,7 +85,7 @@ function next({ waiting, why_waiting: why, kept }) {  // what happens next, as f
   if (!waiting) return "No job waits.";
   const first = kept.find(one => one.job);
   return first ? html`${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}; ${jobLink(first.job, "job")} has devices kept for it.`
-    : html`${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}${why[0] ? html`, ${waiting === why[0].count ? waiting === 1 ? "" : "all" : why[0].count} for <a class="lk" href=${`#/queue?why=${why[0].why}`}>${why[0].why}</a>` : ""}.`;
+    : html`${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}${why[0] ? html`, ${waiting === why[0].count ? waiting === 1 ? "" : "all" : why[0].count} because of <a class="lk" href=${`#/queue?why=${why[0].why}`}>${why[0].why}</a>` : ""}.`;
 }
 
 export function View() {

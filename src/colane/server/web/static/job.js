@@ -94,7 +94,7 @@ export function View({ redraw }) {
     ${why.now.length ? html`<ul class="notes">${why.now.map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}</ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
-      <${Charts} samples=${samples} story=${story} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
+      <${Charts} samples=${samples} story=${story} spans=${(job.attempts || []).flatMap(one => one.spans)} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
       ${shown.log ? html`<pre tabindex="0" aria-label="Log">${shown.log}</pre>` : ""}
       <button type="button" onClick=${() => readLog(shown, redraw)}>${shown.log ? "Read it again" : "Read it"}</button>` : ""}</div>
     <div><h2>Story ${left ? html`<small>${left} before are not shown</small>` : ""}</h2>

@@ -80,7 +80,7 @@ function Gpus({ node, samples }) {
     <tbody>${node.gpus.map(gpu => {
       const now = samples?.now.find(one => one.index === gpu.index), past = samples?.devices.find(one => one.index === gpu.index);
       const lanes = new Map(), hold = kept.get(`${node.name}/${gpu.index}`);
-      for (const job of node.jobs) for (const slot of job.slots) if (slot.gpu === gpu.index) lanes.set(slot.lane, [...lanes.get(slot.lane) || [], job.id]);
+      for (const job of node.jobs) if (!job.on_host) for (const slot of job.slots) if (slot.gpu === gpu.index) lanes.set(slot.lane, [...lanes.get(slot.lane) || [], job.id]);
       const said = [...lanes].sort((a, b) => a[0] - b[0]).map(([, ids]) => html`${ids.map((id, at) => html`${at ? " " : ""}<a class=${known.names.get(id)?.user === known.user && known.user ? "lk" : ""} href=${`#/job/${id}`}>${id}${
         lanes.size * ids.length === 1 ? html` <${Name} of=${known.names.get(id)?.name || ""} />` : ""}</a>`)}${ids.length > 1 ? " take turns" : ""}`);
       if (hold) said.push(hold.job ? html`kept for <a class="lk" href=${`#/job/${hold.job}`}>${hold.job}</a> (${hold.why})` : `kept (${hold.why})`);

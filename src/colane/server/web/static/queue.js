@@ -47,8 +47,8 @@ const choose = row => { if (!chosen.delete(row.id)) chosen.set(row.id, row); };
 
 const Part = ({ word, children }) => html`<span><small class="nw">${word} </small>${children}</span>`;  // its word where the head of its column is not shown
 
-function Going({ job: { gpus, nodes, run } }) {  // place and pace of a job that runs
-  const where = gpus.length ? shortened(gpus) : nodes.join(", "), share = run?.turn_share_ratio ?? null, asked = run?.share_asked_ratio ?? null;
+function Going({ job: { gpus, nodes, run, state } }) {  // place and pace of a job that runs
+  const where = gpus.length ? shortened(gpus) : `${nodes.join(", ")}${state === "paused" ? ", on the host" : ""}`, share = run?.turn_share_ratio ?? null, asked = run?.share_asked_ratio ?? null;
   if (!run) return html`<span title=${where}>${where}</span>`;
   const told = run.slowdown_predicted, seen = run.slowdown_measured;
   return html`<span class="rn"><span title=${gpus.join(", ") || where}>${where}</span>

@@ -137,7 +137,7 @@ function Lanes({ rows, wide, from, until, at }) {
   const point = event => Math.round(from + (event.offsetX - LEFT) / (wide - LEFT - 4) * (until - from));
   return html`<svg class="tl" width=${wide} height=${high} role="img" aria-label=${`Who was on which device from ${moment(from)} to ${moment(until)}`}
       onClick=${event => { if (event.offsetX >= LEFT && !event.target.closest("a")) go({ at: point(event) }); }}>
-    ${ticks.map(s => html`<path class="gr" d=${`M${x(s)} 16V${high}`} /><text x=${x(s)} y="12" text-anchor="middle">${step >= 86400 ? new Date(s * 1000).toLocaleDateString([], { month: "short", day: "numeric" }) : new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}</text>`)}
+    ${ticks.map(s => html`<path class="gr" d=${`M${x(s)} 16V${high}`} /><text x=${x(s)} y="12" text-anchor=${x(s) > wide - 30 ? "end" : "middle"}>${step >= 86400 ? new Date(s * 1000).toLocaleDateString([], { month: "short", day: "numeric" }) : new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}</text>`)}
     ${placed.map(row => html`${row.isFirst ? html`<text class="tt" x="0" y=${row.y + 14}>${row.node.length > 9 ? `${row.node.slice(0, 4)}…${row.node.slice(-4)}` : row.node}<title>${row.node}</title></text>` : ""}
       <text x=${LEFT - 8} y=${row.y + 14} text-anchor="end">${row.from === row.to ? row.from : `${row.from}–${row.to}`}</text><path class="gr" d=${`M${LEFT} ${row.y + row.high - 1}H${wide}`} />
       ${row.blocks.map(({ job, mark, from: start, to: end, lane, high: tall, hidden }) => {

@@ -37,7 +37,7 @@ export function Tree({ node, plain = false }) {
   if (!wide) return html`<p class="lead">It has no devices.</p>`;
   const top = 44, hubY = top + 36, gpuY = hubs ? hubY + 20 + 28 : top + 40, high = gpuY + HIGH + (topology?.nvswitch ? 46 : 24);
   const places = sockets.flatMap(socket => socket.groups.flatMap(group => group.all.map(one => ({ ...one, socket: socket.id, group }))));
-  const by = index => node.jobs.filter(job => job.slots.some(slot => slot.gpu === index)).map(job => job.id);
+  const by = index => node.jobs.filter(job => !job.on_host && job.slots.some(slot => slot.gpu === index)).map(job => job.id);
   const far = plain || topology?.nvswitch ? [] : node.jobs.filter(job => {
     const mine = places.filter(one => job.slots.some(slot => slot.gpu === one.gpu.index));
     return mine.some((a, i) => mine.slice(i + 1).some(b => between(topology, a, b)?.[0] === "SYS"));
