@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
@@ -124,6 +125,21 @@ def test_events_tell_of_his_jobs_and_of_nodes(running: Scheduler) -> None:
     assert HIS in text
     kinds = {line.removeprefix("event: ") for line in lines if line.startswith("event: ")}
     assert kinds == {"job", "decision", "attempt-ended", "node-registered"}
+
+
+def test_events_end_where_they_are_asked_to_though_that_one_is_hidden(running: Scheduler) -> None:
+    """The last of them is of a job that he is not told of."""
+    newest = running.http.get("/health").json()["events"]
+    told = running.http.get("/events", params={"after": 0, "until": newest}).text
+    numbers = [int(each) for each in re.findall(r"^id: (\d+)", told, re.MULTILINE)]
+    assert numbers == list(range(1, newest + 1))
+    hers = max(number for number, data in zip(numbers, re.findall(r"^data: .*", told, re.MULTILINE), strict=True)
+               if f'"{HERS}"' in data)  # fmt: skip
+    with as_user(running, "bob") as bob:
+        seen = bob.get("/events", params={"after": 0, "until": hers}).text
+        assert bob.get("/events", params={"after": hers, "until": hers}).text == ""
+    shown = [int(each) for each in re.findall(r"^id: (\d+)", seen, re.MULTILINE)]
+    assert 0 < max(shown) < hers
 
 
 def test_what_tells_of_everybody_at_once_is_the_operators(running: Scheduler) -> None:

@@ -315,9 +315,12 @@ class Client:
         """Let the scheduler end for a standby to lead."""
         self._change("POST", "/hand_over", {})
 
-    def events(self, after: int | None = None) -> Iterator[Event]:
-        """Yield every change from behind a number, or from now on; ends when the scheduler stops."""
-        with self._stream("/events", _without_none(after=after)) as answer:
+    def events(self, after: int | None = None, until: int | None = None) -> Iterator[Event]:
+        """Yield every change from behind a number, or from now on; ends when the scheduler stops, or with a number.
+
+        A scheduler of before 0.3 knows no such number, and does not end.
+        """
+        with self._stream("/events", _without_none(after=after, until=until)) as answer:
             yield from read_events(answer.iter_lines())
 
     def usage(self, since_s: float = 0.0) -> list[UsageObject]:

@@ -97,20 +97,17 @@ def _chosen(
     """Yield what was behind a number, or else the last of the newest `back`, and then what happens."""
     newest = int(scheduler.health()["events"])
     start = max(0, newest - back) if after is None else after
-    if not follow and start >= newest:
-        return
     before: deque[Event] = deque(maxlen=last)
-    for event in scheduler.events(start):
-        if is_wanted(event):
-            if after is not None or event.number > newest:
-                yield event
-            else:
-                before.append(event)
-        if event.number >= newest:
-            yield from before
-            before.clear()
-            if not follow:
-                return
+    for event in scheduler.events(start, until=newest) if start < newest else ():
+        if is_wanted(event) and after is None:
+            before.append(event)
+        elif is_wanted(event):
+            yield event
+        if event.number >= newest:  # an older scheduler goes on
+            break
+    yield from before
+    if follow:
+        yield from filter(is_wanted, scheduler.events(max(newest, start)))
 
 
 def _clock(at_s: float) -> str:

@@ -153,9 +153,10 @@ async def events(
     caller: TheCaller,
     is_known: IsKnown,
     after: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number to resume behind")] = None,
+    until: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number with which to end")] = None,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,16}$")] = None,
 ) -> EventSourceResponse:
-    """Stream every change as server-sent events, from now on or from behind a number."""
+    """Stream every change as server-sent events, from now on or from behind a number, without end or up to one."""
     start = service.feed.last_number if after is None else after
     if last_event_id is not None:
         start = int(last_event_id)
@@ -165,7 +166,7 @@ async def events(
         found = (sight, lines, service.read_model, service.store)
         return lines if sight.is_whole else await asyncio.to_thread(lines_for, *found)
 
-    lines = sse_lines(service.feed, start, choose, is_known)
+    lines = sse_lines(service.feed, start, choose, is_known, until)
     return EventSourceResponse(lines, ping=PING_S, shutdown_grace_period=GRACE_S)
 
 

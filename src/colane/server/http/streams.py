@@ -27,14 +27,21 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
 Choose = Callable[[list[AuditLine]], Awaitable[list[AuditLine]]]
 
 
-async def sse_lines(feed: Feed, after: int, choose: Choose, is_known: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def sse_lines(
+    feed: Feed, after: int, choose: Choose, is_known: Callable[[], bool], until: int | None = None
+) -> AsyncIterator[bytes]:
     """Yield server-sent events, all that there are at a time, of the lines that are chosen for the listener.
 
-    They end when its token is revoked: that is an event itself, so it is noticed at once.
+    They end when its token is revoked: that is an event itself, so it is noticed at once; and with the line `until`,
+    whether or not that one is chosen.
     """
+    if until is not None and until <= after:
+        return
     async for lines in feed.batches(after):
         if not is_known():
             return
         chosen = await choose(lines)
         if chosen:
-            yield b"".join([feed.text(line) for line in chosen])
+            yield b"".join([feed.text(line) for line in chosen if until is None or line.number <= until])
+        if until is not None and lines[-1].number >= until:
+            return
