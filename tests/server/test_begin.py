@@ -32,7 +32,7 @@ def test_it_starts_when_its_time_has_come_also_after_a_restart() -> None:
     outcome = core.step([Submitted(ONE, JobSpec(name="a", family="f"), (LATER,))], 1.0)
     assert (outcome.decisions, outcome.wake_s) == ((), 100.0)
     assert core.why(ONE, 1.0).sentence() == (
-        "BeginTime: not before noon, as was asked for; colane resume lets it start at once"
+        "BeginTime: not before noon, as was asked for; colane release lets it start at once"
     )
     again = make_core(ClusterState.restore([], core.state.jobs.values()))
     assert again.step([], 99.0).decisions == ()

@@ -212,7 +212,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "ReqNodeNotAvail: every node that could run it takes no new jobs: {nodes}; colane undrain lets it again"
         ),
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
-        Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
+        Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane release lets it start at once",
         Why.AFTER: "Dependency: it starts once {by}",
         Why.ARRAY: "{count:element}: {running} running, {waiting} waiting, {ended} ended",
         Why.ARRAY_FULL: (
