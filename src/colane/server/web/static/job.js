@@ -86,12 +86,12 @@ export function View({ redraw }) {
   const { id, job, why, samples, efficiency, missing } = shown;
   if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
   if (!job || id !== Number(here().path.slice("#/job/".length))) return html`<p class="lead">Asking the scheduler…</p>`;
-  const began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
+  const { now } = why, runs = now.length > 0 && job.gpus.length > 0, began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
   const row = job.end_s !== null ? { id, name: job.name, user: job.user, state: job.state, has_ended: true }
     : shown.row && { ...shown.row, is_put_off: job.holds.some(hold => hold.kind === "begin") };
   return html`<div class="top"><h1>${job.id} <bdi>${job.name}</bdi> <span class="pill">${job.suspended && job.state !== "suspended" ? `${job.state}, suspended` : job.state}</span></h1>${row ? html`<${Buttons} jobs=${[row]} />` : ""}</div>
-    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}<bdi>${why.sentence}</bdi></p>
-    ${why.now.length ? html`<ul class="notes">${why.now.map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}</ul>` : ""}
+    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}${runs && job.rate ? html`Runs at <b>${job.rate.ratio.toFixed(2)} of its speed alone</b>, ` : ""}<bdi>${now[0] || why.sentence}</bdi></p>
+    ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
       <${Charts} samples=${samples} story=${story} spans=${(job.attempts || []).flatMap(one => one.spans)} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
