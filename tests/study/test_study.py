@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from colane.simulate.ledger import INTERVALS_MAX
 from colane.simulate.request import Request
 from colane.simulate.study import Interrupts, run_one
 from colane.study import work as workroom
-from colane.study.cells import inputs_kept, path_of, read_cell
+from colane.study.cells import decisions_of, inputs_kept, path_of, read_cell
 from colane.study.file import CellKey, read_plan
 from colane.study.run import look, results, simulate_missing, write_results
 from colane.study.work import CellEnd
@@ -236,6 +237,22 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(study: Path, capsys: p
     assert [row["policy"] for row in rows(study.parent / "out" / "cells.csv")] == ["fifo"]
 
 
+def test_decisions_of_every_seed_are_kept_where_they_are_asked_for(study: Path) -> None:
+    out, asked = study.parent / "out", STUDY.replace('"timeline"', '"decisions"')
+    words = ["study", str(study), "--out", str(out), "--processes", "1"]
+    assert app.run(words) == 0
+    study.write_text(asked)
+    assert look(read_plan(study), out).missing == read_plan(study).cells, "they were not kept"
+    assert app.run(words) == 0
+    assert look(read_plan(study), out).missing == ()
+    for key in KEYS:
+        with gzip.open(decisions_of(out, key), "rt") as file:
+            told = [json.loads(line) for line in file]
+        assert sum(line["action"] == "start" for line in told) >= 30
+        assert {line["policy"] for line in told} == {key.policy}
+    assert not (out / "timeline.csv").exists()
+
+
 def test_all_times_on_gpus_are_kept_however_many() -> None:
     request = Request(cluster="dgx1", trace="heavy-load:jobs=5,load=1")
     drawn, kept = (run_one(request, "fifo", 0, keeps_stays=keeps).ledger for keeps in (False, True))
@@ -268,7 +285,11 @@ def test_a_kept_simulation_is_read_as_it_was_written(whole: Path) -> None:
         ("[5, 25]", "[5, 31]", "jobs: [5, 31] ends behind the trace, which has 30 jobs"),
         ("seeds = 3", 'baseline = "las"', "baseline: must be one of the policies, fifo, srtf; got 'las'"),
         ("seeds = 3", 'metrics = ["jct_mean"]', "did you mean jct_mean_s?"),
-        ('"timeline"', '"timelines"', "files: must be one of jobs, stays, timeline, figures; did you mean timeline?"),
+        (
+            '"timeline"',
+            '"timelines"',
+            "jobs, stays, timeline, figures, decisions; did you mean timeline?",
+        ),
         ('"neutral"', '"netural"', "world: must be one of auto, neutral, factors, table; did you mean neutral?"),
         ("seeds = 3", "noise = -1", "noise: must be a number from 0 up"),
         ('"heavy-load:jobs=30,load=1.5"', '"sample"', "seeds: all would be alike"),

@@ -155,7 +155,13 @@ def comparable(runs: Sequence[SeededRun], policies: Sequence[str]) -> list[Seede
 
 
 def run_one(
-    request: Request, policy: str, seed: int, interrupts: Interrupts | None = None, *, keeps_stays: bool = False
+    request: Request,
+    policy: str,
+    seed: int,
+    interrupts: Interrupts | None = None,
+    *,
+    keeps_stays: bool = False,
+    watch: Watch = lambda _policy, _core, _loaded: (),
 ) -> Run:
     """One run in a process of its own, or in that of the interrupts that are given.
 
@@ -165,6 +171,7 @@ def run_one(
         seed: Of generators and of noise.
         interrupts: Ends it before its end.
         keeps_stays: Keep all times on GPUs, however many, not only as many as can be drawn.
+        watch: Makes the observers.
     """
     interrupts = interrupts or Interrupts()
     with interrupts.caught():
@@ -177,7 +184,7 @@ def run_one(
             if interrupts.came:
                 driver.stop()
 
-        return _run(request, loaded, policy, seed, lambda _policy, _core, _loaded: (), ready)
+        return _run(request, loaded, policy, seed, watch, ready)
 
 
 loaded_once = lru_cache(maxsize=1)(load)

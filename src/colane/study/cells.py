@@ -69,6 +69,11 @@ def path_of(folder: Path, key: CellKey) -> Path:
     return folder / CELLS / f"{quote(key.policy, safe='=,')}_load{key.load:.12g}_seed{key.seed}.npz"
 
 
+def decisions_of(folder: Path, key: CellKey) -> Path:
+    """Where every decision of a simulation is kept, where the study asks for that."""
+    return path_of(folder, key).with_suffix(".decisions.jsonl.gz")
+
+
 def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, workload: Workload) -> CellResult:
     """What is kept of a run; jobs by their place in the workload."""
     columns = run.columns

@@ -43,6 +43,7 @@ class Extra(StrEnum):
     STAYS = "stays"
     TIMELINE = "timeline"
     FIGURES = "figures"
+    DECISIONS = "decisions"
 
 
 class CellKey(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Any
 from colane.model.words import count
 from colane.report.windowed import Value, measure_window
 from colane.simulate.request import load
-from colane.study.cells import CellResult, inputs_kept, read_cell, whole
+from colane.study.cells import CellResult, decisions_of, inputs_kept, read_cell, whole
 from colane.study.compare import Compared, as_object, compare, notes, sentences
 from colane.study.file import CellKey, Extra, StudyError, StudyPlan
 from colane.study.inputs import changed, inputs_of
-from colane.study.tables import TidyTable, cells_table, comparisons_table, extra_table, write_table
+from colane.study.tables import TABLES, TidyTable, cells_table, comparisons_table, extra_table, write_table
 from colane.study.work import CellEnd, Worked, tasks_of, work
 
 
@@ -77,13 +77,19 @@ def look(plan: StudyPlan, out: Path) -> KeptCells:
         inputs = inputs_of(plan)
     except OSError as error:
         raise StudyError(f"{plan.path}: {error.filename}: cannot be read: {error.strerror}") from error
-    kept = {key: inputs_kept(out, key) for key in plan.cells}
+    kept = {key: _inputs_kept(plan, out, key) for key in plan.cells}
     differing = {key: tuple(changed(was, inputs[key])) for key, was in kept.items() if was is not None}
     return KeptCells(
         inputs=inputs,
         missing=tuple(key for key, was in kept.items() if was is None),
         stale={key: names for key, names in differing.items() if names},
     )
+
+
+def _inputs_kept(plan: StudyPlan, out: Path, key: CellKey) -> dict[str, Any] | None:
+    """None also where its decisions are asked for, and were not when it was simulated."""
+    lacks = Extra.DECISIONS in plan.extras and not decisions_of(out, key).exists()
+    return None if lacks else inputs_kept(out, key)
 
 
 def simulate_missing(
@@ -122,7 +128,7 @@ def write_results(found: Results) -> list[Path]:
     """
     plan, out = found.plan, found.out
     paths = [write_table(out / f"{name}.csv", table) for name, table in tables(found)]
-    for name in ("comparisons", Extra.JOBS, Extra.STAYS, Extra.TIMELINE):
+    for name in ("comparisons", *TABLES):
         if (old := out / f"{name}.csv") not in paths:
             old.unlink(missing_ok=True)  # of what the study asked for before
     if Extra.FIGURES in plan.extras:
@@ -141,7 +147,7 @@ def tables(found: Results) -> Iterator[tuple[str, TidyTable]]:
     if rows:
         yield "comparisons", comparisons_table(rows)
     for extra in found.plan.extras:
-        if extra is not Extra.FIGURES:
+        if extra in TABLES:
             yield str(extra), extra_table(extra, _each(found))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,11 +45,7 @@ def extra_table(extra: Extra, results: Iterable[CellResult]) -> TidyTable:
     Raises:
         KeyError: It is no table.
     """
-    columns, rows_of = {
-        Extra.JOBS: (JOB_COLUMNS, _jobs),
-        Extra.STAYS: (STAY_COLUMNS, _stays),
-        Extra.TIMELINE: (CURVES, _timeline),
-    }[extra]
+    columns, rows_of = TABLES[extra]
     return TidyTable((*KEY, *columns), ((*found.key, *row) for found in results for row in rows_of(found)))
 
 
@@ -72,6 +68,14 @@ def _stays(found: CellResult) -> Iterator[tuple[Any, ...]]:
 def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:
     columns = [getattr(found.measured.curves, name).tolist() for name in CURVES]
     yield from zip(*columns, strict=True)
+
+
+TABLES: Final[Mapping[Extra, tuple[tuple[str, ...], Callable[[CellResult], Iterator[tuple[Any, ...]]]]]] = {
+    Extra.JOBS: (JOB_COLUMNS, _jobs),
+    Extra.STAYS: (STAY_COLUMNS, _stays),
+    Extra.TIMELINE: (CURVES, _timeline),
+}
+"""Tables that a study may ask for: columns besides the key, and the rows of a simulation."""
 
 
 def write_table(path: Path, table: TidyTable) -> Path:

@@ -11,6 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from gzip import GzipFile
+from io import TextIOWrapper
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,9 +20,11 @@ from typing import Any, Final, NamedTuple
 from colane.policyfiles.guard import PolicyFaultError
 from colane.simulate.driver import StandstillError
 from colane.simulate.request import Request
-from colane.simulate.study import Interrupts, loaded_once, run_one
-from colane.study.cells import result_of, write_cell
-from colane.study.file import CellKey, StudyPlan
+from colane.simulate.run import Run
+from colane.simulate.study import Interrupts, Watch, loaded_once, run_one
+from colane.simulate.watchers import DecisionLog
+from colane.study.cells import decisions_of, result_of, whole, write_cell
+from colane.study.file import CellKey, Extra, StudyPlan
 from colane.study.reported import simulated_run
 from colane.traces.workload import collector_held
 
@@ -37,6 +41,7 @@ class CellTask:
     request: Request
     inputs: Mapping[str, Any]
     folder: Path
+    keeps_decisions: bool
 
 
 class CellEnd(NamedTuple):
@@ -66,7 +71,12 @@ def tasks_of(
     """What is to be done for these simulations."""
     return [
         CellTask(
-            key=key, policy=plan.policies[key.policy], request=plan.request_of(key.load), inputs=inputs[key], folder=out
+            key=key,
+            policy=plan.policies[key.policy],
+            request=plan.request_of(key.load),
+            inputs=inputs[key],
+            folder=out,
+            keeps_decisions=Extra.DECISIONS in plan.extras,
         )
         for key in keys
     ]
@@ -90,18 +100,46 @@ def work(tasks: Sequence[CellTask], processes: int, on_end: Callable[[CellEnd], 
 def make_cell(task: CellTask, interrupts: Interrupts | None = None) -> CellEnd:
     """Run one simulation and keep it, unless it is interrupted."""
     try:
-        with collector_held():
-            run = run_one(task.request, task.policy, task.key.seed, interrupts, keeps_stays=True)
-            if run.ledger.interrupted:
-                return CellEnd(task.key)
-            loaded = loaded_once(task.request, task.key.seed)
-            reported = simulated_run(run, task.key.seed, loaded)
-            write_cell(task.folder, result_of(task.key, task.inputs, reported, loaded.workload))
+        with collector_held(), _decisions(task) as watch:
+            run = _run_whole(task, interrupts, watch)
+        loaded = loaded_once(task.request, task.key.seed)
+        reported = simulated_run(run, task.key.seed, loaded)
+        write_cell(task.folder, result_of(task.key, task.inputs, reported, loaded.workload))
+    except _InterruptedError:
+        return CellEnd(task.key)
     except OSError as error:
         return CellEnd(task.key, problem=f"cannot be kept: {error.strerror}")
     except (ValueError, PolicyFaultError, StandstillError) as error:
         return CellEnd(task.key, problem=str(error))
     return CellEnd(task.key, run.wall_s)
+
+
+class _InterruptedError(Exception):
+    """So that nothing is kept."""
+
+
+def _run_whole(task: CellTask, interrupts: Interrupts | None, watch: Watch) -> Run:
+    run = run_one(task.request, task.policy, task.key.seed, interrupts, keeps_stays=True, watch=watch)
+    if run.ledger.interrupted:
+        raise _InterruptedError
+    return run
+
+
+@contextmanager
+def _decisions(task: CellTask) -> Iterator[Watch]:
+    """Write every decision, where the study asks for it; the file is whole before that of the simulation is there."""
+    path = decisions_of(task.folder, task.key)
+    if not task.keeps_decisions:
+        path.unlink(missing_ok=True)  # of other inputs
+        yield lambda _policy, _core, _loaded: ()
+        return
+    with (
+        whole(path) as draft,
+        draft.open("wb") as raw,
+        GzipFile("", "wb", 6, raw, mtime=0) as packed,
+        TextIOWrapper(packed, encoding="utf-8") as text,
+    ):
+        yield lambda policy, core, _loaded: (DecisionLog(text, policy, core),)
 
 
 def _alone(tasks: Sequence[CellTask], interrupts: Interrupts) -> Iterator[CellEnd]:
