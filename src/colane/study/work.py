@@ -105,7 +105,7 @@ def make_cell(task: CellTask, interrupts: Interrupts | None = None) -> CellEnd:
         loaded = loaded_once(task.request, task.key.seed)
         reported = simulated_run(run, task.key.seed, loaded)
         write_cell(task.folder, result_of(task.key, task.inputs, reported, loaded.workload))
-    except _InterruptedError:
+    except _CutShortError:
         return CellEnd(task.key)
     except OSError as error:
         return CellEnd(task.key, problem=f"cannot be kept: {error.strerror}")
@@ -114,14 +114,14 @@ def make_cell(task: CellTask, interrupts: Interrupts | None = None) -> CellEnd:
     return CellEnd(task.key, run.wall_s)
 
 
-class _InterruptedError(Exception):
+class _CutShortError(Exception):
     """So that nothing is kept."""
 
 
 def _run_whole(task: CellTask, interrupts: Interrupts | None, watch: Watch) -> Run:
     run = run_one(task.request, task.policy, task.key.seed, interrupts, keeps_stays=True, watch=watch)
     if run.ledger.interrupted:
-        raise _InterruptedError
+        raise _CutShortError
     return run
 
 
