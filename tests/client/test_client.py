@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -241,6 +242,22 @@ class TestSeveral:
             await link.launch_info(1)
         frozen, other = self.URLS
         assert asked == [frozen, other, other, frozen, other]
+
+    async def test_an_agent_asks_the_next_one_where_one_takes_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("colane.client.agent_link.NEXT_AFTER_S", 0.0)
+        asked: list[str] = []
+        frozen, other = self.URLS
+
+        async def exchange(_: AgentLink, place: _LinkPlace, *__: object) -> Answered:
+            asked.append(place.url)
+            if place.url == frozen:
+                await asyncio.Event().wait()
+            return Answered(200, [], b'{"attempt": 3}')
+
+        monkeypatch.setattr(AgentLink, "_exchange", exchange)
+        async with AgentLink(f"{frozen},{other}") as link:
+            assert [(await link.launch_info(1))["attempt"] for _ in range(2)] == [3, 3]
+        assert asked == [frozen, other, other]
 
 
 class TestLocate:

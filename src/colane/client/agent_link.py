@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
@@ -29,6 +31,8 @@ SEVERAL_TIMEOUT_S: Final = 3.0
 """The same where others are known, one of which may lead by then: shorter than a leader's lease."""
 SILENT_S: Final = 6.0
 """One that did not answer in time is asked again only after so long, and last, where another answers at all."""
+NEXT_AFTER_S: Final = 1.0
+"""The next one is asked, too, where one has not answered for so long: it may be frozen, and another lead."""
 ELSEWHERE: Final = frozenset({307, 503})
 """Answers of a scheduler that does not lead, or cannot tell whether it does."""
 
@@ -83,30 +87,58 @@ class AgentLink:
         return answer
 
     async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - an object
+        ask = partial(self._ask_one, method=method, path=path, body=body)
+        if len(self._places) == 1:
+            answer = await ask(self._places[0])
+            if isinstance(answer, SchedulerUnreachable):
+                raise answer
+            return _content(answer)
+        return await self._ask_several(ask)
+
+    async def _ask_several(self, ask: Callable[[_LinkPlace], Awaitable[Answered | SchedulerUnreachable]]) -> Any:  # noqa: ANN401
+        """Ask one after another until one answers that leads, the next one also where one takes long."""
         now_s = time.monotonic()
         met: SchedulerError = SchedulerUnreachable(self._places[0].url, "none was asked")
-        heard = [place for place in self._places if place.silent_until_s <= now_s]
-        for place in heard or list(self._places):
-            try:
-                answer = await self._ask_one(place, method, path, body)
-                if len(self._places) == 1 or answer.status not in ELSEWHERE or _lease_s(answer) is not None:
-                    self._places.remove(place)
-                    self._places.insert(0, place)
-                    return _content(answer)
-                met = refused(answer.status, _json(answer))
-            except SchedulerUnreachable as error:
-                met = error
-                if isinstance(error.__cause__, httpx.TimeoutException):
-                    place.silent_until_s = time.monotonic() + SILENT_S
-                    self._places.remove(place)
-                    self._places.append(place)
+        waiting = [place for place in self._places if place.silent_until_s <= now_s] or list(self._places)
+        asked: dict[asyncio.Future[Answered | SchedulerUnreachable], _LinkPlace] = {}
+        try:
+            while waiting or asked:
+                if waiting:
+                    place = waiting.pop(0)
+                    asked[asyncio.ensure_future(ask(place))] = place
+                limit_s = NEXT_AFTER_S if waiting else None
+                done, _ = await asyncio.wait(asked, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    place, answer = asked.pop(each), each.result()
+                    if isinstance(answer, SchedulerUnreachable):
+                        met = answer
+                        self._note_silence(place, answer)
+                    elif answer.status not in ELSEWHERE or _lease_s(answer) is not None:
+                        self._places.remove(place)
+                        self._places.insert(0, place)
+                        return _content(answer)
+                    else:
+                        met = refused(answer.status, _json(answer))
+        finally:
+            for each in asked:
+                each.cancel()
         raise met
 
-    async def _ask_one(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
+    def _note_silence(self, place: _LinkPlace, error: SchedulerUnreachable) -> None:
+        if isinstance(error.__cause__, httpx.TimeoutException):
+            place.silent_until_s = time.monotonic() + SILENT_S
+            self._places.remove(place)
+            self._places.append(place)
+
+    async def _ask_one(
+        self, place: _LinkPlace, *, method: str, path: str, body: Mapping[str, object] | None
+    ) -> Answered | SchedulerUnreachable:
         try:
             return await self._exchange(place, method, path, body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SchedulerUnreachable(place.url, str(error) or type(error).__name__) from error
+            unreachable = SchedulerUnreachable(place.url, str(error) or type(error).__name__)
+            unreachable.__cause__ = error
+            return unreachable
 
     async def _exchange(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
         if place.heading is None:
