@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
-from colane.core.cluster.co_runners import CoRunners, Pacing, SizedSpeed
+from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.limits import LimitBook
-from colane.core.cluster.situations import rate_of, speeds_at_sizes
+from colane.core.cluster.situations import rate_of
+from colane.core.cluster.sized_speeds import SizedSpeed, speeds_at_sizes
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
 from colane.core.cluster.view import NONE_CAME, ClusterView

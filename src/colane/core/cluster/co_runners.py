@@ -7,7 +7,7 @@ from typing import NamedTuple
 from colane.core.cluster.state import ClusterState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
-from colane.perf.rate import Rate, RateSource
+from colane.perf.rate import Rate
 
 
 class CoRunners(NamedTuple):
@@ -40,23 +40,6 @@ class Pacing(NamedTuple):
     rate: Rate
     co_runners: CoRunners | None
     cores_useful: int | None = None
-
-
-class SizedSpeed(NamedTuple):
-    """How fast a job is believed to go alone with one of the numbers of GPUs that it can run on.
-
-    Attributes:
-        gpus: So many.
-        steps_per_s: None while unknown.
-        speedup: Batches per second against those with the GPUs that it has, or asked for while it has none; None
-            while either is unknown.
-        source: What that rests on.
-    """
-
-    gpus: int
-    steps_per_s: float | None
-    speedup: float | None
-    source: RateSource
 
 
 def shared_gpus(state: ClusterState, job: Job) -> list[GpuId]:

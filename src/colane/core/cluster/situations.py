@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from colane.core.cluster.co_runners import SizedSpeed
 from colane.core.cluster.load import Booking, GpuLoad
 from colane.core.cluster.state import ClusterState, NodeState
 from colane.model.hardware import GpuId
@@ -16,7 +15,7 @@ from colane.model.lane import TurnRule
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
-from colane.perf.rate import Rate, weakest
+from colane.perf.rate import Rate
 from colane.perf.situation import LaneMate, Situation
 from colane.perf.topology import ACROSS_MACHINES, cost, shape_of_node
 
@@ -192,26 +191,6 @@ def rates_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> l
 def rate_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> Rate | None:
     """The rate of a placed job as it runs: that of its slowest rank, as all wait for it; None while it has no GPU."""
     return max(rates_of(state, job, rule), key=lambda rate: rate.slowdown, default=None)
-
-
-def speeds_at_sizes(state: ClusterState, job: Job) -> list[SizedSpeed]:
-    """How fast a job of several sizes is believed to go at each, alone and as well connected as can be."""
-    sizes = job.effective.sizes
-    if not sizes:
-        return []
-    held = [state.gpus[gpu].gpu.type for gpu in job.gpus_held if gpu in state.gpus]
-    gpu_type = held[0] if held else job.spec.gpu_type or ""
-    present = job.gpu_count if held else job.effective.gpus
-    rates = {gpus: state.beliefs.rate(job.effective, Situation(gpu_type, gpus)) for gpus in {*sizes, present}}
-    batches = {
-        gpus: (rate.steps_per_s or 0.0) * (gpus if job.spec.batch_per_gpu else 1) for gpus, rate in rates.items()
-    }
-    found = list[SizedSpeed]()
-    for gpus in sizes:
-        source = weakest((rates[present].factors.size, rates[gpus].factors.size)).source
-        speedup = batches[gpus] / batches[present] if batches[gpus] and batches[present] else None
-        found.append(SizedSpeed(gpus, rates[gpus].steps_per_s, speedup, source))
-    return found
 
 
 def _carries(state: ClusterState, gpu: GpuId, job: Job) -> bool:

@@ -35,7 +35,8 @@ from colane.api.nodes import (
     SaveObject,
     ShownNodeObject,
 )
-from colane.core.cluster.co_runners import CoRunners, Pacing, SizedSpeed
+from colane.core.cluster.co_runners import CoRunners, Pacing
+from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import BandwidthSample, Throttle

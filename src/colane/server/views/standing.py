@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from colane.core.cluster.co_runners import CoRunners, SizedSpeed
+from colane.core.cluster.co_runners import CoRunners
+from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
