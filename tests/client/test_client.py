@@ -243,6 +243,25 @@ class TestSeveral:
         frozen, other = self.URLS
         assert asked == [frozen, other, other, frozen, other]
 
+    async def test_an_agent_asks_a_silent_one_where_the_others_are_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        gone, busy = self.URLS
+
+        async def exchange(_: AgentLink, place: _LinkPlace, *__: object) -> Answered:
+            asked.append(place.url)
+            if place.url == gone:
+                raise httpx.ConnectError("gone")
+            if len(asked) == len(self.URLS):
+                raise httpx.ReadTimeout("busy")
+            return Answered(200, [], b"{}")
+
+        monkeypatch.setattr(AgentLink, "_exchange", exchange)
+        async with AgentLink(f"{gone},{busy}") as link:
+            with pytest.raises(SchedulerUnreachable):
+                await link.launch_info(1)
+            await link.launch_info(1)
+        assert asked == [gone, busy, gone, busy]
+
     async def test_an_agent_asks_the_next_one_where_one_takes_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("colane.client.agent_link.NEXT_AFTER_S", 0.0)
         asked: list[str] = []

@@ -99,10 +99,13 @@ class AgentLink:
         """Ask one after another until one answers that leads, the next one also where one takes long."""
         now_s = time.monotonic()
         met: SchedulerError = SchedulerUnreachable(self._places[0].url, "none was asked")
-        waiting = [place for place in self._places if place.silent_until_s <= now_s] or list(self._places)
+        waiting = [place for place in self._places if place.silent_until_s <= now_s]
+        silent = [place for place in self._places if place not in waiting]
         asked: dict[asyncio.Future[Answered | SchedulerUnreachable], _LinkPlace] = {}
         try:
-            while waiting or asked:
+            while waiting or asked or (silent and isinstance(met, SchedulerUnreachable)):
+                if not waiting and not asked:  # none of the others is there: the one that was silent may be busy
+                    waiting, silent = silent, []
                 if waiting:
                     place = waiting.pop(0)
                     asked[asyncio.ensure_future(ask(place))] = place
