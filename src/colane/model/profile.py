@@ -33,14 +33,11 @@ class Memory(NamedTuple):
     persistent_bytes: int
     ephemeral_bytes: int
 
-
-def memory_of_peak(peak_bytes: int, persistent_bytes: int | None = None) -> Memory:
-    """P and E of a peak of which P is known, or nothing but the peak: then all of it is taken as held between steps.
-
-    Less than that would let jobs share a lane whose peaks do not fit the GPU together, on no more than a guess.
-    """
-    held = peak_bytes if persistent_bytes is None else persistent_bytes
-    return Memory(held, peak_bytes - held)
+    @classmethod
+    def of_peak(cls, peak_bytes: int, persistent_bytes: int | None = None) -> Memory:
+        """Where P is not known it is all of the peak: with less, jobs would share a lane on no more than a guess."""
+        held = peak_bytes if persistent_bytes is None else persistent_bytes
+        return cls(held, peak_bytes - held)
 
 
 class MemoryWindow(NamedTuple):

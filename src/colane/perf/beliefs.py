@@ -9,16 +9,7 @@ from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
-from colane.model.profile import (
-    Memory,
-    MemoryWindow,
-    Profile,
-    ProfileKey,
-    SetMeasurement,
-    Value,
-    ValueSource,
-    memory_of_peak,
-)
+from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
@@ -205,7 +196,7 @@ class Beliefs:
         key = profile_key(spec, gpu_type, gpus)
         known = self._known_memory(key, spec)
         if known is None:
-            return None if declared is None else memory_of_peak(declared)
+            return None if declared is None else Memory.of_peak(declared)
         persistent = (known[0].value + self._overhead_beside(known[0], key)) * self.config.persistent_factor
         total = (persistent + known[1].value) * self.config.total_factor
         if known[0].source is not ValueSource.MEASURED:

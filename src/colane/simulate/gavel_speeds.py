@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from colane.model.profile import Memory, memory_of_peak
+from colane.model.profile import Memory
 from colane.simulate.factors import demand_of_copies
 from colane.simulate.fitting import fitting_memory, measured_type
 from colane.simulate.tables import canonical, type_in
@@ -83,7 +83,7 @@ class GavelSpeeds:
         """Derived from which pairs fit."""
         key = self._key(job)
         found = self._memory.get((key.model, key.batch_size))
-        return None if found is None else memory_of_peak(found)
+        return None if found is None else Memory.of_peak(found)
 
     def _key(self, job: TraceJob) -> GavelJob:
         model = self._models.get(canonical(job.model), job.model)

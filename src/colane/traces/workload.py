@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
-from colane.model.profile import Memory, memory_of_peak
+from colane.model.profile import Memory
 from colane.model.words import count
 
 
@@ -51,7 +51,7 @@ class TraceJob:
     def memory(self) -> Memory | None:
         """P and E on each of its GPUs, as far as the trace tells; None where it tells none."""
         peak = self.spec.gpu_memory_bytes
-        return None if peak is None else memory_of_peak(peak, self.persistent_bytes)
+        return None if peak is None else Memory.of_peak(peak, self.persistent_bytes)
 
     @property
     def model(self) -> str:

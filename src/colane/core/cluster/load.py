@@ -9,7 +9,7 @@ from typing import Final, final
 from colane.lanes.safety import has_room_for_caches, needed_bytes
 from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
-from colane.model.profile import Memory, ProfileKey, memory_of_peak
+from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
 from colane.perf.beliefs import Beliefs, BelievedLoad, Load, Terms
 
@@ -90,7 +90,7 @@ def memory_held(job: Job, terms: Terms) -> Memory | None:
     """
     if terms.memory is None or job.turn != UNGATED:
         return terms.memory
-    return memory_of_peak(sum(terms.memory))
+    return Memory.of_peak(sum(terms.memory))
 
 
 @final
