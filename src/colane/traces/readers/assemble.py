@@ -108,8 +108,8 @@ def load_json(path: Path, text: str) -> Any:  # noqa: ANN401 - JSON is what its 
     """
     try:
         return json.loads(text, object_pairs_hook=_unique)
-    except _TwiceError as error:
-        raise TraceError(path, f"has key {error.key!r} twice in one object", column=error.key) from error
+    except _TwiceError as twice:  # mypyc gives a name one type: not the one of the next
+        raise TraceError(path, f"has key {twice.key!r} twice in one object", column=twice.key) from twice
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise TraceError(path, f"is not JSON ({getattr(error, 'msg', error)})", line=line) from error
