@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from colane.cli.service.agent_settings import told_by_scheduler
 from colane.engines import Engine
 from colane.engines.local import LocalConfig, LocalEngine
+from colane.settings.setting import Given, SettingError
+from colane.settings.sources import gather
+from colane.settings.table import AGENT, AGENTS, GRACE, HEARTBEAT, MPS, Mps
 from tests.cli.conftest import marked, until_gone
 
 pytestmark = pytest.mark.live
@@ -40,3 +46,28 @@ def test_start_watch_and_stop(tmp_path: Path) -> None:
         engine.stop()
     until_gone(tmp_path)
     engine.stop()
+
+
+def test_agents_are_told_what_they_have_in_common(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It counts after all that an agent is told itself; without a scheduler, what it said last counts."""
+    config = LocalConfig.of(tmp_path / "state", "here", devices="cpu:1")
+    common = gather(AGENTS, {}, environment={"COLANE_AGENTS_GRACE": "7s", "COLANE_AGENTS_MPS": "off"})
+    with LocalEngine(replace(config, agents=common, has_agent=False)) as engine:
+        url, token, folder = engine.url, engine.token, tmp_path / "agent"
+        told = told_by_scheduler(url, token, folder)
+    assert not caplog.records
+    values = gather(AGENT, {"grace": "3s"}, environment={}, told=told)
+    assert (values[GRACE], values[MPS], values.is_given(HEARTBEAT)) == (3.0, Mps.OFF, False)
+    assert gather(AGENT, {}, environment={}, told=told)[GRACE] == 7.0
+    with caplog.at_level(logging.WARNING):
+        assert told_by_scheduler(url, token, folder) == told
+        assert told_by_scheduler(url, token, tmp_path / "another") == {}
+    what_it_said, defaults = (record.getMessage() for record in caplog.records)
+    assert what_it_said.endswith("is set to what it said last")
+    assert defaults.endswith("is set to defaults")
+
+
+def test_a_value_that_an_agent_cannot_take_names_the_schedulers_file() -> None:
+    told = {"grace": Given("soon", "[agents] of the scheduler at http://head:8642: grace")}
+    with pytest.raises(SettingError, match=r"^\[agents\] of the scheduler at http://head:8642: grace: must be"):
+        gather(AGENT, {}, environment={}, told=told)

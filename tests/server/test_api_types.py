@@ -81,6 +81,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         )
         seeing = ("/overview", "/timeline", "/usage/days", f"/job/{first}/efficiency", f"/job/{first}/cost")
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
+        await w.good("GET", "/agent_settings")
         for path in ("/samples/nodes/n1", f"/samples/jobs/{first}", *seeing, *drawn):
             await w.good("GET", path)
         await w.good("POST", "/page_link", {})

@@ -84,7 +84,7 @@ def test_what_a_parent_hands_on_is_what_it_was_given(tmp_path: Path) -> None:
     [
         ('[server]\n\npolcy = "fifo"\n', (3, ": there is no such key; did you mean policy?")),
         ("[sever]\n", (1, ": there is no such table; did you mean server?")),
-        ("policy = 'fifo'\n", (1, ": there is no such table; known: agent, client, server, up")),
+        ("policy = 'fifo'\n", (1, ": there is no such table; known: agent, agents, client, server, up")),
         ('[agent]\ntoken = "x"\n', (2, "name its file: token_file")),
         ("[server]\nguard = {}\n", (2, ": must be text, a number, true or false, got {}")),
     ],

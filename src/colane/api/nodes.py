@@ -263,3 +263,9 @@ class LaunchObject(LaunchSpecObject, LaunchArrayObject, JobTokenObject):
     gpus: int
     gpu_memory_bytes: int | None
     labels: dict[str, str]
+
+
+class AgentSettingsAnswer(TypedDict):
+    """The answer of `/agent_settings`: what agents are set to where nothing else is said to them."""
+
+    settings: dict[str, str | int | float | bool]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
-    from colane.api.nodes import NodeObject, RemovedNodesAnswer
+    from colane.api.nodes import AgentSettingsAnswer, NodeObject, RemovedNodesAnswer
     from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
         AdoptedAnswer,
@@ -326,6 +326,11 @@ class Client:
     def usage(self, since_s: float = 0.0) -> list[UsageObject]:
         """Return what users have had since a unix time, and what they have now."""
         return list(self._get("/usage", since_s=max(0.0, since_s)))
+
+    def agent_settings(self) -> AgentSettingsAnswer:
+        """Return what agents are set to where nothing else is said to them."""
+        found: AgentSettingsAnswer = self._get("/agent_settings")
+        return found
 
     def overview(self) -> OverviewAnswer:
         """Return the cluster in numbers."""

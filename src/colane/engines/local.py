@@ -57,6 +57,7 @@ class LocalConfig:
         node: Name of the node.
         server: Settings of the scheduler.
         agent: Settings of the agent; it listens where the scheduler does unless they say otherwise.
+        agents: What the scheduler tells agents that join it later; None is nothing.
         token: Demanded by both.
         keep_jobs: Leave jobs running at the end.
         has_agent: Whether there is an agent; else the scheduler alone is started.
@@ -67,6 +68,7 @@ class LocalConfig:
     node: str
     server: Values
     agent: Values
+    agents: Values | None = None
     token: str | None = field(default=None, repr=False)
     keep_jobs: bool = False
     has_agent: bool = True
@@ -201,7 +203,8 @@ class LocalEngine:
 
     def _start_server(self) -> None:
         config = self.config
-        settings = {**config.server.document(), SERVER_PORT.name: Given(self._port, SERVER_PORT.flag)}
+        told = {} if config.agents is None else config.agents.document()
+        settings = {**told, **config.server.document(), SERVER_PORT.name: Given(self._port, SERVER_PORT.flag)}
         words, said = ["server", "--state", str(config.state_dir)], {"settings": settings, "token": config.token}
         child = self._server = Child("scheduler", words, said, self._tell)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))

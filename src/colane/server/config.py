@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -19,7 +20,7 @@ from colane.server.notify.channels import NotifyConfig, NotifyError, read_channe
 from colane.server.submitting.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
-from colane.settings.setting import SettingError, Values
+from colane.settings.setting import Raw, SettingError, Values
 from colane.settings.store_address import StoreAddress
 
 
@@ -49,6 +50,7 @@ class ServiceConfig:
         leader_lease_s: How long this scheduler leads without having written; 0 where no other may take over, None of a
             store in a file.
         own_url: Where others reach it.
+        agents: What it tells agents to be set to where they are told nothing else, by names of settings.
     """
 
     policy: str = "colane"
@@ -71,6 +73,7 @@ class ServiceConfig:
     samples: Path | None = None
     leader_lease_s: float | None = None
     own_url: str = ""
+    agents: Mapping[str, Raw] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +103,8 @@ class ServerConfig(ServiceConfig):
     body_bytes_max: int = 8 * 2**20
 
     @classmethod
-    def of(cls, values: Values, state_dir: Path, token: str | None) -> Self:
-        """Return the settings of a scheduler.
+    def of(cls, values: Values, state_dir: Path, token: str | None, agents: Values | None = None) -> Self:
+        """Return the settings of a scheduler, and of all agents as far as it tells those.
 
         Raises:
             SettingError: They do not go together, or a file that they name says what cannot be.
@@ -129,6 +132,7 @@ class ServerConfig(ServiceConfig):
             metrics_names=values[table.METRICS_NAMES],
             notify=_channels(values),
             core=core_config(values),
+            agents={} if agents is None else agents.raw(),
         )
 
 

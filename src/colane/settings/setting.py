@@ -108,6 +108,10 @@ class Values:
         """Return what was given, for a child process."""
         return {name: given for name, given in self.given.items() if given.origin}
 
+    def raw(self) -> dict[str, Raw]:
+        """Return what was given, as it was, for another service."""
+        return {name: given.raw for name, given in self.document().items() if given.raw is not None}
+
     def _read(self, setting: Setting[Any]) -> Any:  # noqa: ANN401 - as each setting says
         raw = self.given[setting.name].raw
         if raw is None:

@@ -122,9 +122,12 @@ def gather(
     *,
     file: SettingsFile | None = None,
     document: Mapping[str, Given] | None = None,
+    told: Mapping[str, Given] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Values:
     """Return what the settings of a section are: of flags, else a parent's document, else variables, else the file.
+
+    Last counts what another service has told.
 
     Raises:
         SettingError: A value cannot be, or the file has keys that are none.
@@ -133,6 +136,7 @@ def gather(
         raise SettingError("; ".join(file.problems))
     sources = [document or {}, _of_variables(section, environment)]
     sources += [] if file is None else [file.given.get(section.name, {})]
+    sources.append(told or {})
     given: dict[str, Given] = {}
     for setting in section.settings:
         if flags.get(setting.name) is not None:

@@ -505,6 +505,8 @@ AGENT: Final = Section(
         TLS_KEY, STOP_JOBS, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS,
     ),
 )  # fmt: skip
+AGENTS: Final = Section("agents", (MPS, DRAIN_ON_STOP, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS))
+"""What the scheduler tells all agents, for those of their settings that are given nowhere else."""
 UP: Final = Section(
     "up",
     (
@@ -512,7 +514,7 @@ UP: Final = Section(
     ),
 )  # fmt: skip
 CLIENT: Final = Section("client", (URL, CLIENT_TOKEN_FILE, CA_FILE))
-SECTIONS: Final = (SERVER, AGENT, UP, CLIENT)
+SECTIONS: Final = (SERVER, AGENTS, AGENT, UP, CLIENT)
 
 
 def tuning(values: Values) -> TuningConfig | None:

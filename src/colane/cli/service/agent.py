@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.service.agent_settings import told_by_scheduler
 from colane.cli.service.command import ServiceStart, log_to_stderr, node_name, service_command, token_of
 from colane.client.errors import BadUrl
 from colane.client.locate import TOKEN_VARIABLE, URL_VARIABLE, default_state_dir, find_token, find_url
@@ -37,13 +38,15 @@ def agent(start: ServiceStart) -> None:
     log_to_stderr("agent")
     values = start.values(AGENT)
     url, found_token = _scheduler(start, values)
+    token, state_dir = token_of(start, values) or found_token, _state_dir(values)
+    values = start.values(AGENT, told=told_by_scheduler(url, token, state_dir))
     topology = values[TOPOLOGY]
     config = AgentConfig.of(
         values,
         name=values[NAME] or node_name(),
         url=url,
-        state_dir=_state_dir(values),
-        token=token_of(start, values) or found_token,
+        state_dir=state_dir,
+        token=token,
         topology=None if topology is None else imported(topology, "--topology").topology,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed

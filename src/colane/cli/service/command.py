@@ -40,11 +40,17 @@ class ServiceStart(NamedTuple):
     document: Mapping[str, Given] | None = None
     token: str | None = None
 
-    def values(self, section: Section, *, without: Sequence[Setting[Any]] = ()) -> Values:
-        """Return the settings of a section, of which some flags belong to another."""
+    def values(
+        self,
+        section: Section,
+        *,
+        without: Sequence[Setting[Any]] = (),
+        told: Mapping[str, Given] | None = None,
+    ) -> Values:
+        """Return the settings of a section, of which some flags belong to another, and some another service tells."""
         names = {setting.name for setting in section.settings} - {setting.name for setting in without}
         flags = {name: value for name, value in self.flags.items() if name in names}
-        return gather(section, flags, file=self.file, document=self.document)
+        return gather(section, flags, file=self.file, document=self.document, told=told)
 
 
 ConfigOption = Annotated[

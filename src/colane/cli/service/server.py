@@ -9,7 +9,7 @@ import typer
 
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.service.command import ServiceStart, log_to_stderr, service_command, state_dir, token_of
-from colane.settings.table import SERVER
+from colane.settings.table import AGENTS, SERVER
 
 HandOver = Annotated[
     bool,
@@ -45,7 +45,7 @@ def server(start: ServiceStart) -> None:
         return
     log_to_stderr("server")
     values = start.values(SERVER)
-    config = ServerConfig.of(values, state_dir(values), token_of(start, values))
+    config = ServerConfig.of(values, state_dir(values), token_of(start, values), start.values(AGENTS))
     try:
         run_server(config)
     except UnknownPolicyError as error:

@@ -16,7 +16,7 @@ from colane.cli.nodes.mechanisms import on_and_off
 from colane.cli.service.command import ServiceStart, node_name, service_command, state_dir, token_of
 from colane.model.words import about_lease
 from colane.settings import table
-from colane.settings.table import AGENT, SERVER, UP, EngineName
+from colane.settings.table import AGENT, AGENTS, SERVER, UP, EngineName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,8 @@ def up(start: ServiceStart) -> None:
     from colane.cli.service.terminal import interruptible, outlive_terminal  # noqa: PLC0415 - imported late
     from colane.engines.local import LocalConfig, LocalEngine  # noqa: PLC0415 - imported late
 
-    server, agent = start.values(SERVER), start.values(AGENT, without=SERVER.settings)
+    server, agents = start.values(SERVER), start.values(AGENTS, without=AGENT.settings)
+    agent = start.values(AGENT, without=SERVER.settings, told=agents.document())
     mode = start.values(UP)
     topology, devices = agent[table.TOPOLOGY], agent[table.DEVICES]
     is_local = mode[table.ENGINE] is EngineName.LOCAL
@@ -95,6 +96,7 @@ def up(start: ServiceStart) -> None:
         node=agent[table.NAME] or node_name(),
         server=server,
         agent=agent,
+        agents=agents,
         token=token_of(start, server),
         keep_jobs=mode[table.KEEP_JOBS],
         has_agent=is_local,

@@ -7,7 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
-from colane.api.nodes import DrainedAnswer, FinishedAnswer, NodeObject, RemovedNodesAnswer, UndrainedAnswer
+from colane.api.nodes import (
+    AgentSettingsAnswer,
+    DrainedAnswer,
+    FinishedAnswer,
+    NodeObject,
+    RemovedNodesAnswer,
+    UndrainedAnswer,
+)
 from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
@@ -48,6 +55,13 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
     caller.demand_node(body.name)
     await service.driver.change(service.register(body))
     return JSONResponse(service.node(body.name))
+
+
+@router.get("/agent_settings", responses=answered(AgentSettingsAnswer))
+async def agent_settings(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa: ARG001 - it needs a token
+    """Return what agents are set to where nothing else is said to them, by names of settings."""
+    answer: AgentSettingsAnswer = {"settings": dict(service.config.agents)}
+    return JSONResponse(answer)
 
 
 @router.get("/nodes", responses=answered(list[NodeObject]))
