@@ -111,10 +111,11 @@ def test_a_bad_file_is_refused_with_its_place(colane: Colane, matrix: Path, old:
 
 
 def test_an_agent_is_told_its_topology(colane: Colane, matrix: Path) -> None:
-    """It has one device, so that two connected GPUs are refused, before it looks for its scheduler."""
+    """It has one device, so that two connected GPUs are refused, whether its scheduler answers or not."""
     state = str(matrix.parent / "agent")
     said = run_colane(["agent", "--devices", "cpu:1", "--topology", str(matrix), "--state", state])
-    assert (said.code, said.err) == (2, "colane: --topology: connects 2 GPUs, but this agent has 1 device\n")
+    assert said.code == 2
+    assert said.err.endswith("colane: --topology: connects 2 GPUs, but this agent has 1 device\n")
     assert "--topology: nowhere: cannot be read" in colane("agent", "--topology", "nowhere").err
 
 
