@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set
 
-BOUNDS = {"fifo": (67, 10_950), "srtf": (87, 14_300), "pack": (91, 15_000), "colane": (115, 18_410)}
+BOUNDS = {"fifo": (67, 10_950), "srtf": (87, 14_300), "pack": (91, 15_000), "colane": (115, 18_430)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

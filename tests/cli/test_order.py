@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -23,7 +24,10 @@ def test_a_pipeline_of_three_runs_in_its_order(live: Colane, gate: Gate) -> None
     third = submitted(live, "--after", f"fail:{second},any:{first}", "--", "echo", "third")
     never = submitted(live, "--after", f"ok:{second}", "--", "echo", "never")
     assert f"job {first} has succeeded" in live("why", second).out
-    assert f"after ok:{first}" in live("show", second).out
+    assert live("change", second, "--time-limit", "1h").code == 0
+    shown = live("show", second).out
+    assert re.search(r"needs +1 GPU, after ok:@\n", shown), "as declared, without the limit that it got since"
+    assert re.search(rf"in force +at most 1 h, after ok:{first}\n", shown)
     assert live("wait", second, "--timeout", "0.2s").code == 124
     gate.open()
     said = live("wait", first, second, third, never)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from colane.core.events import LimitsChanged, NewLimit, Submitted
+from colane.core.events import LimitsChanged, Submitted
+from colane.model.constraints import NewLimit
 from colane.model.job import JobState
 from colane.model.reason import Why
 from colane.scheduling.registry import POLICIES
@@ -67,7 +68,9 @@ def test_a_job_that_waits_keeps_its_place(policy: str) -> None:
     waiting = replace(SPEC, share=False)
     world.at(20.0, Submitted(TWO, waiting))
     world.at(21.0, LimitsChanged(TWO, "ann", NewLimit(5.0)))
-    assert world.job(TWO).spec.time_limit_s == world.job(TWO).effective.time_limit_s == 5.0
+    assert world.job(TWO).effective.time_limit_s == 5.0
     world.at(22.0, LimitsChanged(TWO, "ann", NewLimit(None)))
     assert world.job(TWO).is_waiting
-    assert world.job(TWO).spec == replace(waiting, time_limit_s=None)
+    assert world.job(TWO).effective == replace(waiting, time_limit_s=None)
+    world.at(23.0, LimitsChanged(TWO, "ann", NewLimit(waiting.time_limit_s)))
+    assert world.job(TWO).effective == world.job(TWO).spec == waiting

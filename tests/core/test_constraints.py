@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
-from colane.model.constraints import UNCONSTRAINED, Constraints, under
+from colane.model.constraints import UNCONSTRAINED, Constraints, NewLimit, under
 from colane.model.job import Job, JobId, JobSpec
 
-PLAIN = JobSpec(name="a", family="a", gpus=2, sizes=(1, 2, 4), cores=3, preemptible=True, steps_total=7)
+PLAIN = JobSpec(
+    name="a",
+    family="a",
+    gpus=2,
+    sizes=(1, 2, 4),
+    cores=3,
+    preemptible=True,
+    steps_total=7,
+    time_limit_s=60.0,
+    after="ok:@",
+)
 SIGNAL = CheckpointContract("SIGUSR1", 9.0)
 
 
@@ -34,6 +44,9 @@ SIGNAL = CheckpointContract("SIGUSR1", 9.0)
         (Constraints(sharing_domain="user ann"), {"sharing_domain": "user ann"}),
         (Constraints(gpu_memory_bytes=9), {"gpu_memory_bytes": 9}),
         (Constraints(steps_total_doubted=True), {"steps_total": None}),
+        (Constraints(time_limit=NewLimit(9.0)), {"time_limit_s": 9.0}),
+        (Constraints(time_limit=NewLimit(None)), {"time_limit_s": None}),
+        (Constraints(after="ok:12"), {"after": "ok:12"}),
     ],
 )
 def test_constraints_change_what_a_job_needs(constraints: Constraints, changed: dict[str, object]) -> None:
@@ -55,7 +68,7 @@ def test_who_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
 CONSTRAINED = {
     "share", "preemptible", "checkpoint", "sizes", "gpus_min", "gpus_max", "cores", "sharing_domain", "need", "part",
     "at",
-    "can_run_on", "gpu_memory_bytes", "steps_total",
+    "can_run_on", "gpu_memory_bytes", "steps_total", "time_limit_s", "after",
 }  # fmt: skip
 """What may be another than was declared."""
 

@@ -19,10 +19,11 @@ from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
+from colane.core.events import LimitsChanged
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Planner, Policy, ask
 from colane.cpu.config import TuningConfig
-from colane.model.constraints import under
+from colane.model.constraints import NewLimit, under
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.lane import ShareBetween
@@ -166,14 +167,19 @@ def test_codes_of_reasons_explain_and_decide_nothing(name: str, seed: int) -> No
     assert told.core.state.version == retold.core.state.version
 
 
+LIMITS = (None, 1.0, 100.0, 1e6)
+
+
 @policies
 @examples(15)
 @given(seed=SEEDS)
 def test_what_was_declared_stays_declared(name: str, seed: int) -> None:
     config = CoreConfig(share_between=ShareBetween.USER, saves_failed_max=1, tuning=TuningConfig())
     world = World(make(name), seed, config, sized=True, cpu_only=True, drains=True, saves=True)
+    pick = Random(seed)
     for _ in range(60):
-        for job in world.step(world.random_event(), world.random_event()).jobs:
+        limited = LimitsChanged(pick.choice([JobId(1), *world.core.state.jobs]), "ann", NewLimit(pick.choice(LIMITS)))
+        for job in world.step(world.random_event(), limited, world.random_event()).jobs:
             assert job.spec is world.submitted[job.id]
             assert job.effective == under(job.spec, job.constraints)
 

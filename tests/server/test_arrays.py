@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from colane.client.in_force import in_force
 from colane.model.see import See
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 from tests.server.test_users import guest
@@ -195,8 +196,8 @@ async def test_jobs_wait_for_elements_and_for_arrays() -> None:
         whole = await w.submit(user="ann", after=f"any:{array}")
         by_id = await w.submit(user="ann", after=f"start:{array + 3}")
         shown = await w.good("GET", f"/job/{one}")
-        assert shown["needs"]["after"] == f"ok:{array}[0],any:{array}[20]"
-        assert (await w.good("GET", f"/job/{by_id}"))["needs"]["after"] == f"start:{array}[20]"
+        assert in_force(shown, "after") == f"ok:{array}[0],any:{array}[20]"
+        assert in_force(await w.good("GET", f"/job/{by_id}"), "after") == f"start:{array}[20]"
         assert (await w.good("GET", f"/job/{one}/why"))["sentence"] == (
             f"Dependency: it starts once job {array}[0] has succeeded and job {array}[20] has ended"
         )
@@ -207,7 +208,7 @@ async def test_jobs_wait_for_elements_and_for_arrays() -> None:
         assert (await w.good("GET", f"/job/{one}"))["holds"] == []
         assert (await w.good("GET", f"/job/{by_id}"))["holds"] == []
         several = await w.submit(user="ann", after="any:@~3[30,50-70:10]")
-        assert (await w.good("GET", f"/job/{several}"))["needs"]["after"] == (
+        assert in_force(await w.good("GET", f"/job/{several}"), "after") == (
             ",".join(f"any:{array}[{index}]" for index in (30, 50, 60, 70))
         )
         await w.good("DELETE", f"/job/{array}")

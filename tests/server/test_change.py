@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from colane.client.in_force import in_force
 from tests.server.harness import World, finished, launched, node, report, world
 
 
 async def limit(w: World, job: int) -> float | None:
-    limit_s: float | None = (await w.good("GET", f"/job/{job}"))["needs"]["time_limit_s"]
+    limit_s: float | None = in_force(await w.good("GET", f"/job/{job}"), "time_limit_s")
     return limit_s
 
 

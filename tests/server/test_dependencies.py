@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from colane.client.in_force import in_force
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
 from tests.server.test_users import guest
 
@@ -14,7 +15,7 @@ async def end(w: World, job: int, code: int = 0) -> None:
 
 
 async def after(w: World, job: int) -> str:
-    return str((await w.good("GET", f"/job/{job}"))["needs"]["after"])
+    return str(in_force(await w.good("GET", f"/job/{job}"), "after"))
 
 
 async def test_it_waits_for_the_other_and_starts_then() -> None:
@@ -23,7 +24,8 @@ async def test_it_waits_for_the_other_and_starts_then() -> None:
         first = await w.submit(user="ann")
         second = await w.submit(user="ann", after="ok:@")
         shown = await w.good("GET", f"/job/{second}")
-        assert (shown["state"], shown["needs"]["after"], shown["suspended"]) == ("queued", f"ok:{first}", False)
+        assert (shown["state"], shown["needs"]["after"], shown["suspended"]) == ("queued", "ok:@", False)
+        assert shown["constraints"] == {"after": f"ok:{first}"}
         assert shown["holds"] == [{"kind": "after", "by": f"ok:{first}", "until_s": None, "after": f"ok:{first}"}]
         assert (await w.good("GET", f"/job/{second}/why"))["sentence"] == (
             f"Dependency: it starts once job {first} has succeeded"

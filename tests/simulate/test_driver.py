@@ -379,6 +379,14 @@ def test_jobs_wait_for_those_that_they_waited_for(policy: str) -> None:
     assert started == {1: 0.0, 2: 10.0, 3: 10.0, 4: 10.0, 5: 1.0, 6: 20.0, 7: 25.0}
 
 
+@pytest.mark.parametrize(("changed_s", "end_s"), [(None, 5.0), (2.0, 2.0), (inf, 10.0)])
+def test_a_job_ends_at_the_limit_that_it_was_given_since(changed_s: float | None, end_s: float) -> None:
+    declared = job(1, 0.0, 10.0)
+    limited = replace(declared, spec=replace(declared.spec, time_limit_s=5.0), changed_limit_s=changed_s)
+    done = run([limited], cluster(1), create("fifo"), NeutralWorld())
+    assert list(done.ledger.rows.end_s) == [end_s]
+
+
 def test_a_job_that_was_held_starts_when_it_was_let_go() -> None:
     held = replace(job(1, 0.0, 10.0), held_s=25.0)
     done = run([held, job(2, 1.0, 5.0)], cluster(1), create("fifo"), NeutralWorld())

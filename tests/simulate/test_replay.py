@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,27 @@ def test_what_a_job_waited_for_goes_along_or_the_time_it_took(tmp_path: Path, mi
     first, second = read(made.trace).jobs
     assert first.after == ""
     assert (second.after, second.held_s) == (("", 9.0) if misses else (f"ok:{first.spec.name}", 0.0))
+
+
+class ChangingScheduler(FakeScheduler):
+    """Of its two jobs the second was given another time limit than it had declared."""
+
+    limit_s: float | None = None
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        first, second, *others = super().finished_jobs(labels)
+        declared = {**second["needs"], "time_limit_s": 5.0}
+        return [first, {**second, "needs": declared, "constraints": {"time_limit_s": self.limit_s}}, *others]
+
+
+@pytest.mark.parametrize("limit_s", [None, 2.0])
+def test_a_limit_that_was_changed_goes_along_beside_the_declared_one(tmp_path: Path, limit_s: float | None) -> None:
+    scheduler = ChangingScheduler()
+    scheduler.limit_s = limit_s
+    made = export_jobs(scheduler, {}, tmp_path / "export")  # type: ignore[arg-type]
+    first, second = read(made.trace).jobs
+    assert (first.changed_limit_s, second.spec.time_limit_s) == (None, 5.0)
+    assert second.changed_limit_s == (inf if limit_s is None else limit_s)
 
 
 class SilentScheduler(FakeScheduler):

@@ -136,6 +136,8 @@ class ConstraintsObject(TypedDict, total=False):
     steps_total_doubted: bool
     family: str
     needs_cores: bool
+    time_limit_s: float | None
+    after: str
 
 
 class ThrottleObject(TypedDict):

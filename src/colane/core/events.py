@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, final
 
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import BandwidthSample
+from colane.model.constraints import NewLimit
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
@@ -23,7 +24,7 @@ class Submitted:
     """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission.
 
     Of an array, `array` says which elements it has; their ids are those behind its own. `elements` are those of them,
-    counted from 0, that wait for something of their own, each with that.
+    counted from 0, that wait for something of their own, each with that. `after` names the jobs that the spec's means.
     """
 
     job: Final[JobId]
@@ -31,6 +32,7 @@ class Submitted:
     holds: Final[tuple[Hold, ...]]
     array: Final[Array | None]
     elements: Final[tuple[tuple[int, tuple[Hold, ...]], ...]]
+    after: Final[str]
 
     def __init__(
         self,
@@ -39,12 +41,14 @@ class Submitted:
         holds: tuple[Hold, ...] = (),
         array: Array | None = None,
         elements: tuple[tuple[int, tuple[Hold, ...]], ...] = (),
+        after: str = "",
     ) -> None:
         self.job = job
         self.spec = spec
         self.holds = holds
         self.array = array
         self.elements = elements
+        self.after = after
 
 
 class CancelRequested(NamedTuple):
@@ -79,12 +83,6 @@ class ResumeRequested(NamedTuple):
     job: JobId
     by: str
     begin: Hold | None = None
-
-
-class NewLimit(NamedTuple):
-    """A limit in place of another: seconds, or elements at once; None for none."""
-
-    value: float | None
 
 
 class LimitsChanged(NamedTuple):

@@ -13,6 +13,12 @@ from colane.model.job_spec import JobSpec
 from colane.model.kinds import JobKind
 
 
+class NewLimit(NamedTuple):
+    """A limit in place of another: seconds, or elements at once; None for none."""
+
+    value: float | None
+
+
 class Constraints(NamedTuple):
     """What was learnt of a job, or imposed on it.
 
@@ -27,6 +33,8 @@ class Constraints(NamedTuple):
         sharing_domain: Only jobs of the same domain may share a GPU with it; empty where all may.
         gpu_memory_bytes: What it was seen to need of a GPU, where that is more than was declared.
         steps_total_doubted: Its declared total of steps is not believed: it has gone past it, or its owner's jobs have.
+        time_limit: Its time limit as it was changed since, by its owner or an operator; None: as declared.
+        after: The jobs that its declared `after` means, by id (`ok:12` of `ok:@`); empty: as declared.
         family: Whose beliefs count for it, where those of its own family are another user's word alone; empty: its own.
     """
 
@@ -40,6 +48,8 @@ class Constraints(NamedTuple):
     steps_total_doubted: bool = False
     family: str = ""
     needs_cores: bool = False
+    time_limit: NewLimit | None = None
+    after: str = ""
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -69,6 +79,8 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         sharing_domain=constraints.sharing_domain,
         gpu_memory_bytes=spec.gpu_memory_bytes if held_bytes is None else held_bytes,
         steps_total=None if constraints.steps_total_doubted else spec.steps_total,
+        time_limit_s=spec.time_limit_s if constraints.time_limit is None else constraints.time_limit.value,
+        after=constraints.after or spec.after,
     )
 
 

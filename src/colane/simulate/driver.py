@@ -11,7 +11,8 @@ from dataclasses import replace
 from math import inf
 
 from colane.core import Core
-from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
+from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
+from colane.model.constraints import NewLimit
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
@@ -192,6 +193,9 @@ class Driver:
             until_s = job.submit_s + job.held_s
             holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
             events.append(Submitted(job.id, job.spec, (*holds, *self._conditions(job))))
+            if job.changed_limit_s is not None:
+                limit = NewLimit(None if job.changed_limit_s == inf else job.changed_limit_s)
+                events.append(LimitsChanged(job.id, "the trace", limit))
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index

@@ -28,6 +28,7 @@ class TraceJob:
         line: Line of the file it was read from; 0 where there is none.
         held_s: For so long after its submission it may not start: its owner held it, or gave it a time to begin.
         after: What other jobs, by their names, must have done before it starts; see `traces.conditions`.
+        changed_limit_s: Its time limit as it was changed after its submission, infinite for none; None: never changed.
         persistent_bytes: P: what of its peak, `spec.gpu_memory_bytes`, it holds between steps; None is unknown.
     """
 
@@ -41,6 +42,7 @@ class TraceJob:
     held_s: float = 0.0
     after: str = ""
     persistent_bytes: int | None = None
+    changed_limit_s: float | None = None
 
     @property
     def is_cpu_only(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.eff import summary, told
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
+from colane.client.in_force import in_force
 from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
@@ -92,6 +93,7 @@ def _fields(job: JobObject, reason: WhyAnswer) -> Iterator[tuple[str, str]]:
     yield "user", output.text(job["user"])
     yield from _command(job)
     yield "needs", _needs(job["needs"])
+    yield from _in_force(job)
     yield "runs on", place(job)
     yield from _sharing(job)
     yield from _rate(job)
@@ -173,7 +175,7 @@ def _cores(job: JobObject) -> Iterator[tuple[str, str]]:
 
 def _checkpoint(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield how it is asked to save its state, and what it has saved."""
-    contract = job.get("constraints", {}).get("checkpoint") or job["needs"].get("checkpoint")
+    contract = in_force(job, "checkpoint")
     if contract is None:
         return
     left = f"{output.duration(contract['lead_s'])} to save at {contract['signal']}"
@@ -301,10 +303,26 @@ def _needs(needs: NeedsObject) -> str:
     return ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
 
 
-def _said(values: Mapping[str, Any], shelf: Shelf) -> Iterator[tuple[str, str]]:
+def _in_force(job: JobObject) -> Iterator[tuple[str, str]]:
+    """Yield what of its needs holds otherwise than its owner declared it."""
+    constraints = job.get("constraints", {})
+    told = [text for _, text in _said(constraints, Shelf.NEEDS, CHANGED)]
+    if "time_limit_s" in constraints and constraints["time_limit_s"] is None:
+        told.append("no time limit")
+    if told:
+        yield "in force", ", ".join(told)
+
+
+CHANGED = frozenset({"time_limit_s", "after", "gpu_memory_bytes"})
+"""Needs of which something else may be in force."""
+
+
+def _said(values: Mapping[str, Any], shelf: Shelf, only: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield names and phrases of what was declared; what is as ever, or unknown to an older scheduler, is not said."""
     for field in JOB_FIELDS:
         value = values.get(field.name)
+        if only is not None and field.name not in only:
+            continue
         if field.shown and field.shelf is shelf and value is not None and value != field.default:
             yield field.name.replace("_", " "), fill(field.shown, {"value": _amount(field.takes, value)})
 

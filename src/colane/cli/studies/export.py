@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from colane.cli import output
 from colane.cli.errors import FailureError
 from colane.cli.jobs import objects as jobs
 from colane.cli.studies.overhead import DeviceUse, device_uses, fit, overhead_s, run_of, run_overheads
+from colane.client.in_force import in_force
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ def _job(
         outcome=item["state"],
         held_s=_held_s(item, is_ordered=bool(after)),
         after=after,
+        changed_limit_s=_changed_limit_s(item),
     )
 
 
@@ -173,6 +176,14 @@ def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
         body: Mapping[str, Any] = item if field.shelf is Shelf.JOB else item["needs"]
         if field.column and field.name in body:
             yield field.name, field.in_job(body[field.name])
+
+
+def _changed_limit_s(item: JobObject) -> float | None:
+    """Its time limit where that was changed after its submission, as a trace has it."""
+    constraints = item.get("constraints", {})
+    if "time_limit_s" not in constraints:
+        return None
+    return inf if constraints["time_limit_s"] is None else constraints["time_limit_s"]
 
 
 def _names(items: Sequence[JobObject]) -> dict[int, list[str]]:
@@ -189,7 +200,7 @@ def _after(item: JobObject, names: Mapping[int, Sequence[str]]) -> str:
     from colane.model.arrays import parse_name  # noqa: PLC0415 - imported late
 
     found = list[str]()
-    for condition in (item["needs"].get("after") or "").split(","):
+    for condition in (in_force(item, "after") or "").split(","):
         kind, _, other = condition.partition(":")
         job_id, indexes = parse_name(other) if other else (0, None)
         if kind == "each" or indexes is not None or not names.get(job_id):

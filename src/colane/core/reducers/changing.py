@@ -1,14 +1,15 @@
-"""What an owner changes of a job that is in the queue or runs: its time limit, how many elements run at once."""
+"""What is changed of a job that is in the queue or runs: its time limit, how many elements run at once.
+
+A time limit that is changed, by its owner or by an operator, stands among the job's constraints beside the one that was
+declared: what was submitted can be read, submitted again and simulated as it was, and the story says who changed it.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from colane.core.events import LimitsChanged
 from colane.core.lifecycle import noted
 from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
-from colane.model.constraints import under
 from colane.model.hold import HoldKind
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
@@ -33,8 +34,8 @@ def is_held_whole(owner: Job | None) -> bool:
 
 def _change(step: Step, job: Job, event: LimitsChanged) -> None:
     changed, said = job, list[str]()
-    if event.time_limit is not None and job.spec.time_limit_s != event.time_limit.value:
-        changed = _with_time_limit(changed, event.time_limit.value)
+    if event.time_limit is not None and job.effective.time_limit_s != event.time_limit.value:
+        changed = changed.under(job.constraints._replace(time_limit=event.time_limit))
         said.append("no time limit" if event.time_limit.value is None else f"time limit {event.time_limit.value:g} s")
     if event.at_once is not None and job.array is not None and job.array.throttle != event.at_once.value:
         most = None if event.at_once.value is None else int(event.at_once.value)
@@ -46,10 +47,3 @@ def _change(step: Step, job: Job, event: LimitsChanged) -> None:
     step.put(changed)
     if changed.placement is not None:
         step.set_limit_timer(changed)
-
-
-def _with_time_limit(job: Job, limit_s: float | None) -> Job:
-    fresh = job.copied()
-    fresh.spec = replace(job.spec, time_limit_s=limit_s)
-    fresh.effective = under(fresh.spec, job.constraints)
-    return fresh

@@ -21,12 +21,16 @@ ARRAY_HOLD: Final = Hold(HoldKind.ARRAY)
 """Of an array itself: its elements start in its place."""
 
 
-def entered(step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], array: Array | None = None) -> Job:
-    """A job as it is when it was just submitted."""
+def entered(
+    step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], array: Array | None = None, after: str = ""
+) -> Job:
+    """A job as it is when it was just submitted; `after` names the jobs that its spec means."""
     story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
     if array is not None:
         holds = (*holds, ARRAY_HOLD)
     constraints = _constraints(step, spec)
+    if after != spec.after:
+        constraints = constraints._replace(after=after)
     return Job(
         job_id, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds, array=array
     )
@@ -34,8 +38,9 @@ def entered(step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], a
 
 def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
     """An element of an array as a job: it was submitted, let go and is believed as that was."""
-    array = owner.array
+    array, held_to = owner.array, owner.constraints
     assert array is not None  # noqa: S101 - as the caller knows
+    constraints = _constraints(step, owner.spec)
     return Job(
         job_id,
         owner.spec,
@@ -44,7 +49,7 @@ def element_of(step: Step, owner: Job, job_id: JobId) -> Job:
         reason=owner.reason,
         story=owner.story,
         story_left_out=owner.story_left_out,
-        constraints=_constraints(step, owner.spec)._replace(family=owner.constraints.family),
+        constraints=constraints._replace(family=held_to.family, time_limit=held_to.time_limit, after=held_to.after),
         element=arrays.element_of(owner.id, array, job_id),
     )
 

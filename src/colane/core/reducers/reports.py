@@ -53,7 +53,7 @@ EXITED: Final = Reason(Why.EXITED)
 
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
-    step.put(entered(step, event.job, event.spec, event.holds, event.array))
+    step.put(entered(step, event.job, event.spec, event.holds, event.array, event.after))
     job = step.state.jobs[event.job]
     set_hold_timers(step.timers, job)
     dependencies.enter(step, job)
@@ -332,7 +332,7 @@ def timer_due(step: Step, timer: Timer) -> None:
 
 def _time_limit(step: Step, job: Job) -> None:
     """Stop a job whose time is up."""
-    limit_s, due_s = job.spec.time_limit_s, step.limit_due_s(job)
+    limit_s, due_s = job.effective.time_limit_s, step.limit_due_s(job)
     if job.state is JobState.PAUSED or limit_s is None or due_s is None:
         return  # it is timed anew when it is resumed
     if due_s > step.now_s:

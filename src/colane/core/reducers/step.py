@@ -221,7 +221,7 @@ class Step:
 
         Time in which it was suspended does not count, as with Slurm. A lead takes at most half of the limit.
         """
-        limit_s, start_s, contract = job.spec.time_limit_s, job.start_s, job.effective.checkpoint
+        limit_s, start_s, contract = job.effective.time_limit_s, job.start_s, job.effective.checkpoint
         if limit_s is None or start_s is None:
             return None
         lead_s = 0.0 if contract is None else min(contract.lead_s, limit_s / 2)

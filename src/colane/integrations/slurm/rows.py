@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from colane.client.in_force import in_force
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.request import LABEL
 from colane.model.arrays import element_id, known_indexes, parse_name
@@ -133,6 +134,10 @@ class SlurmRow:
         """Return what it asked for."""
         needs: Any = self.job["needs"]
         return needs[name]
+
+    def in_force(self, name: str) -> Any:  # noqa: ANN401 - JSON
+        """Return one of its needs as it holds now."""
+        return in_force(self.job, name)
 
     @property
     def tres(self) -> str:

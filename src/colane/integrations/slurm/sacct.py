@@ -14,7 +14,7 @@ from colane.integrations.slurm.squeue import wanted_states
 
 
 def _limit(row: SlurmRow) -> str:
-    limit_s: float | None = row.need("time_limit_s")
+    limit_s: float | None = row.in_force("time_limit_s")
     return long_duration(limit_s)
 
 

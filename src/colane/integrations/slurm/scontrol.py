@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from colane.client.errors import Refused
+from colane.client.in_force import in_force
 from colane.integrations.slurm import contact, quantities
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
@@ -131,7 +132,7 @@ def _time_limit(scheduler: Client, job_id: int, value: str, sign: str) -> None:
     except ValueError as error:
         raise SlurmError(f"TimeLimit {error}") from error
     if sign:
-        before_s = scheduler.job(job_id)["needs"]["time_limit_s"]
+        before_s = in_force(scheduler.job(job_id), "time_limit_s")
         if before_s is None or limit_s is None:
             raise SlurmError(
                 f"TimeLimit{sign}={value}: job {job_id} has no time limit to change: give TimeLimit={value}"
@@ -210,13 +211,13 @@ def _jobs(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
 
 def _job(row: SlurmRow) -> list[str]:
     job = row.job
-    limit_s, array = row.need("time_limit_s"), job.get("array_index")
+    limit_s, array = row.in_force("time_limit_s"), job.get("array_index")
     element = f" ArrayJobId={row.array} ArrayTaskId={row.index}" if row.waiting or array is not None else ""
     return [
         f"JobId={job['id']}{element} JobName={job['name']}",
         f"UserId={job['user']} Account={row.account or '(null)'} QOS=normal",
         f"Priority={job['priority']}",
-        f"JobState={row.state} Reason={row.reason} Dependency={row.need('after') or '(null)'}",
+        f"JobState={row.state} Reason={row.reason} Dependency={row.in_force('after') or '(null)'}",
         f"Requeue=1 Restarts={max(int(job['attempt']) - 1, 0)} BatchFlag=1 Reboot=0 ExitCode={row.exit}",
         f"RunTime={duration(row.elapsed_s)} TimeLimit={duration(limit_s)}",
         (

@@ -35,12 +35,12 @@ def _place(row: SlurmRow) -> str:
 
 
 def _limit(row: SlurmRow) -> str:
-    limit_s: float | None = row.need("time_limit_s")
+    limit_s: float | None = row.in_force("time_limit_s")
     return duration(limit_s)
 
 
 def _left(row: SlurmRow) -> str:
-    limit_s: float | None = row.need("time_limit_s")
+    limit_s: float | None = row.in_force("time_limit_s")
     return "UNLIMITED" if limit_s is None else duration(max(limit_s - row.elapsed_s, 0.0))
 
 
@@ -49,7 +49,7 @@ def _gres(row: SlurmRow) -> str:
 
 
 def _expected_end(row: SlurmRow) -> str:
-    end_s, limit_s = row.job.get("end_s"), row.need("time_limit_s")
+    end_s, limit_s = row.job.get("end_s"), row.in_force("time_limit_s")
     if end_s is None and limit_s is not None and row.start_s is not None:
         end_s = row.start_s + limit_s
     return moment(end_s)
@@ -99,7 +99,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "k": ("COMMENT", lambda row: row.job["comment"] or "(null)"),
     "Z": ("WORK_DIR", lambda row: row.job.get("workdir") or NONE),
     "o": ("COMMAND", lambda row: row.job["name"]),
-    "E": ("DEPENDENCY", lambda row: row.need("after") or "(null)"),
+    "E": ("DEPENDENCY", lambda row: row.in_force("after") or "(null)"),
     "f": ("FEATURES", lambda _: "(null)"),
     "h": ("OVER_SUBSCRIBE", lambda row: "OK" if row.need("share") else "NO"),
     "g": ("GROUP", lambda row: row.job["user"]),

@@ -134,7 +134,7 @@ class _Ends:
         return events
 
     def _end_s(self, job: Job, at_s: float) -> float | None:
-        sample, limit_s, spec = self._core.state.progress.get(job.id), job.spec.time_limit_s, job.spec
+        sample, limit_s, spec = self._core.state.progress.get(job.id), job.effective.time_limit_s, job.spec
         ends = [] if limit_s is None else [(at_s if job.start_s is None else job.start_s) + limit_s]
         total = spec.steps_total or self._lengths.get(kind_of(spec))
         done, step_s = job.totals.steps_kept, None

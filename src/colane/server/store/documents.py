@@ -14,7 +14,7 @@ from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
-from colane.model.constraints import Constraints
+from colane.model.constraints import Constraints, NewLimit
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
@@ -99,7 +99,10 @@ PLACEMENT: Final = record(
     cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
 )
 CONSTRAINTS: Final = record(
-    Constraints, checkpoint=maybe(row(CheckpointContract, saved_codes=several())), sizes_lost=several()
+    Constraints,
+    checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
+    sizes_lost=several(),
+    time_limit=maybe(record(NewLimit)),
 )
 ORDINALS: Final = several(Form(list, tuple))
 JOB: Final = record(

@@ -44,6 +44,7 @@ class Admitted:
         is_singleton: Earlier jobs of its user and name must have ended.
         array: Its elements, where it is an array.
         elements: Those of them, counted from 0, that wait for something of their own, each with that.
+        after: The jobs that the spec's `after` means, by id; empty where it waits for none.
     """
 
     spec: JobSpec
@@ -53,6 +54,7 @@ class Admitted:
     is_singleton: bool = False
     array: Array | None = None
     elements: tuple[tuple[int, tuple[Hold, ...]], ...] = ()
+    after: str = ""
 
     @property
     def ids(self) -> int:

@@ -73,9 +73,8 @@ class Dependencies:
         _demand_possible(wanted)
         each_of_other = {JobId(self._meant(each, job.spec.user)): None for each in asked if each.is_each}
         told = [*map(str, wanted), *(f"each:{other}" for other in each_of_other)]
-        spec = replace(job.spec, after=",".join(told))
         elements = self._by_element(job, list(each_of_other))
-        return replace(job, spec=spec, holds=(*job.holds, *holds), elements=elements)
+        return replace(job, after=",".join(told), holds=(*job.holds, *holds), elements=elements)
 
     def _by_element(self, job: Admitted, others: Sequence[JobId]) -> tuple[tuple[int, tuple[Hold, ...]], ...]:
         """What each element of an array waits for of others: that the one with its index has succeeded.

@@ -8,6 +8,7 @@ from colane.api.jobs import ArrayObject
 from colane.api.nodes import ElementObject, LaunchArrayObject
 from colane.core.eligibility import hold_reason, without
 from colane.model.arrays import RANGES_MAX, both, element_of, has, known, number_of, parse_indexes
+from colane.model.constraints import Constraints
 from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
 from colane.model.phases import Array, Ordinals
@@ -91,17 +92,21 @@ def unmade(owner: Job, job_id: JobId) -> Job | None:
     array, ordinal = owner.array, job_id - owner.id - 1
     if array is None or not has(owner.id, array, job_id):
         return None
+    held_to = Constraints(time_limit=owner.constraints.time_limit, after=owner.constraints.after)
     element, here = element_of(owner.id, array, job_id), ((ordinal, ordinal),)
     if both(array.cut, here):
         reason = Reason(Why.CANCELLED, {"by": _canceller(owner)})
         story = (StateChange(owner.submit_s, JobState.CANCELLED, reason),)
-        return Job(job_id, owner.spec, owner.submit_s, JobState.CANCELLED, reason=reason, story=story, element=element)
+        return Job(
+            job_id, owner.spec, owner.submit_s, JobState.CANCELLED,
+            reason=reason, story=story, constraints=held_to, element=element,
+        )  # fmt: skip
     if not both(array.pending, here):
         return None
     holds = without(owner, HoldKind.ARRAY)
     before = number_of(both(array.pending, ((0, ordinal),))) - 1
     reason = Reason(Why.ARRAY_NEXT, {"before": before, "array": owner.id})
-    job = Job(job_id, owner.spec, owner.submit_s, reason=reason, holds=holds, element=element)
+    job = Job(job_id, owner.spec, owner.submit_s, reason=reason, holds=holds, constraints=held_to, element=element)
     if holds:
         job.reason = hold_reason(job)
     return job

@@ -81,7 +81,7 @@ def _rows(
     booked = len(job.placement.cores) if job.placement is not None else 0
     yield _row("cores", _mean(columns["cpu_cores"]), float(booked or job.spec.cores) or None, "cores")
     yield _row("host-memory", _most(columns["host_bytes"]), float(job.spec.host_memory_bytes) or None, "bytes")
-    yield _row("time", round(_present_s(job, now_s), 3), job.spec.time_limit_s, "s")
+    yield _row("time", round(_present_s(job, now_s), 3), job.effective.time_limit_s, "s")
 
 
 def _row(what: str, used: float | None, asked: float | None, unit: str) -> UsedOfAskedObject:

@@ -207,6 +207,8 @@ def _constraints(held_to: Constraints) -> ConstraintsObject:
         body["checkpoint"] = _checkpoint(held_to.checkpoint)
     if held_to.sizes_lost:
         body["sizes_lost"] = list(held_to.sizes_lost)
+    if held_to.time_limit is not None:
+        body["time_limit_s"] = body.pop("time_limit").value
     return cast("ConstraintsObject", body)
 
 
@@ -395,7 +397,7 @@ def _desired(
         "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),
         "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,
         "gang": _gang(placement, node, nodes),
-        "time_limit_s": job.spec.time_limit_s,
+        "time_limit_s": job.effective.time_limit_s,
         "memory_limit_bytes": job.effective.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),
         "weight": job.spec.weight,
         "priority": job.spec.priority,

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from io import TextIOWrapper
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 
@@ -78,6 +79,10 @@ def _conditions(text: str) -> str:
     return text
 
 
+def _limit(text: str) -> float:
+    return inf if text.strip() == "inf" else cells.seconds(text)
+
+
 def _of(field: JobField) -> Callable[[TraceJob], Any]:
     return lambda job: getattr(job.spec, field.name)
 
@@ -104,6 +109,9 @@ OF_TRACES: Final = (
            cells.seconds, lambda job: job.held_s),
     Column("after", "text", "what others must have done before it starts: `ok:ID`, `any:ID`, `fail:ID` or `start:ID`, "
            "several with commas", "", _conditions, lambda job: job.after),
+    Column("changed_limit_s", "seconds", "time limit that it was given after its submission, in place of "
+           "`time_limit_s`; `inf` is none, empty is that it was not changed", None, _limit,
+           lambda job: job.changed_limit_s),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
 """Columns that say what no job request does, or say it otherwise."""
@@ -240,5 +248,5 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
         outcome=values["outcome"], line=line, held_s=values["held_s"],
-        after=values["after"], persistent_bytes=values["persistent_bytes"],
+        after=values["after"], changed_limit_s=values["changed_limit_s"], persistent_bytes=values["persistent_bytes"],
     )  # fmt: skip
