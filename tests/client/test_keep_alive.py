@@ -80,13 +80,13 @@ async def test_many_requests_take_one_connection() -> None:
 async def test_an_agent_asks_below_the_address_that_it_was_given() -> None:
     host = Host(OK, OK)
     async with client(host) as http, AgentLink(f"{http.base_url}/colane/", "t") as link:
-        told: Any = {"ratio": 0.5}
+        told: Any = {"jobs": []}
         answers: list[Any] = [await link.report("n 1/é\r\nX: y", told), await link.launch_info(7)]
         assert answers == [{}, {}]
     first, second = host.asked
     assert first.startswith(b"POST /colane/node/n%201/%C3%A9%0D%0AX%3A%20y/report HTTP/1.1\r\n")
     assert b"Authorization: Bearer t\r\n" in first
-    assert first.endswith(b'\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"ratio":0.5}')
+    assert first.endswith(b'\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"jobs":[]}')
     assert second.startswith(b"GET /colane/job/7/launch HTTP/1.1\r\n")
     assert second.endswith(b"\r\n\r\n")
     assert host.connections == 1

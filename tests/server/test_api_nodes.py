@@ -109,7 +109,41 @@ class TestUpdate:
             assert await w.state(2) == "assigned"
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        (b"", 422, "is required"),
+        (b"[1", 400, [{"field": "jobs[2]", "message": "the body is not valid JSON: Expecting ',' delimiter"}]),
+        (b"[]", 422, "must be a valid dictionary or object to extract fields from"),
+        (b"{}", 422, [{"field": "at_s", "message": "is required"}]),
+        (b'{"at_s": "1"}', 422, [{"field": "at_s", "message": "must be a valid number, got '1'"}]),
+        (b'{"at_s": 1, "jobs": [{"id": 1, "attempt": -1, "phase": "launched"}]}', 422,
+         [{"field": "jobs[0].attempt", "message": "must be at least 0, got -1"}]),
+        (b'{"at_s": NaN}', 422,
+         [{"field": "at_s", "message": "must be a finite number, got a number that is not finite"}]),
+    ],
+)  # fmt: skip
+async def test_bad_reports_are_refused_as_all_else_is(body: bytes, status: int, detail: Any) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        answer = await w.http.post("/node/n1/report", content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["detail"]) == (status, detail)
+
+
+async def test_a_name_that_is_too_long_and_another_method() -> None:
+    async with world() as w:
+        assert (await w.refused("POST", f"/node/{'n' * 101}/report", report()))[0] == 422
+        assert (await w.refused("GET", "/node/n1/report"))[0] == 405
+
+
 class TestReport:
+    async def test_devices_that_it_leaves_out_are_as_they_were(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node(gpus=2))
+            await w.good("POST", "/node/n1/report", report(gpus=[gpu(0, healthy=False), gpu(1)]))
+            shown = await w.good("POST", "/node/n1/report", report())
+            assert [each["healthy"] for each in shown["gpus"]] == [False, True]
+
     async def test_a_job_goes_through_its_life(self) -> None:
         async with world() as w:
             await w.good("POST", "/node", node())

@@ -21,6 +21,7 @@ from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable, refused
 from colane.client.keep_alive import Answered, KeepAliveTransport, Origin, origin_of
 from colane.client.locate import urls_of
+from colane.client.report_deltas import ToldDevices
 from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
@@ -49,6 +50,7 @@ class AgentLink:
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self._token = token
+        self._told: dict[str, ToldDevices] = {}
         self._places = [_LinkPlace.of(each) for each in urls_of(url)]
         limit_s = timeout_s if len(self._places) == 1 else min(timeout_s, SEVERAL_TIMEOUT_S)
         self._limits: dict[str, float | None] = {"connect": limit_s, "read": limit_s}
@@ -69,11 +71,18 @@ class AgentLink:
     async def register(self, node: RegistrationObject) -> NodeObject:
         """Make a node known; refused with 409 while another live agent has its name."""
         answer: NodeObject = await self._ask("POST", "/node", node)
+        self._told.setdefault(node["name"], ToldDevices()).registered(node, answer)
         return answer
 
     async def report(self, name: str, report: ReportObject) -> NodeObject:
         """Tell what is there, and return the node object: what shall be."""
-        answer: NodeObject = await self._ask("POST", f"/node/{name}/report", report)
+        told = self._told.setdefault(name, ToldDevices())
+        try:
+            answer: NodeObject = await self._ask("POST", f"/node/{name}/report", told.sparing(report))
+        except SchedulerError:
+            told.forget()
+            raise
+        told.reported(report, answer)
         return answer
 
     async def launch_info(self, job_id: int) -> LaunchObject:

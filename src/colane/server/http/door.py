@@ -143,7 +143,7 @@ class Gate:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    return _replay([message], receive)
+                    return replay([message], receive)
                 chunk = message.get("body", b"")
                 chunks.append(chunk)
                 size, self._coming_bytes = size + len(chunk), self._coming_bytes + len(chunk)
@@ -154,21 +154,22 @@ class Gate:
                     raise RefusedError.because(503, "too much is being sent to the scheduler at once; try again")
         finally:
             self._coming_bytes -= size
-        return _replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
+        return replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
 
 
 def _lapsed() -> Response:
     return refusal_response(RefusedError.because(503, LAPSED))
 
 
-def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
+def replay(messages: Iterable[Message], receive: Receive) -> Receive:
+    """Return what gives these messages once more, then those that follow."""
     left = iter(messages)
 
-    async def replay() -> Message:
+    async def replayed() -> Message:
         message = next(left, None)
         return await receive() if message is None else message
 
-    return replay
+    return replayed
 
 
 def _too_large(limit: int) -> RefusedError:

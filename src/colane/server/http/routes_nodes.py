@@ -19,24 +19,29 @@ from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
 router = APIRouter(responses=REFUSALS)
-NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name of a node")]
+NamePath = Annotated[str, Path(min_length=1, max_length=NODE_NAME_MAX, description="Name of a node")]
 
 
 # What agents ask again and again stands first: routes are tried in order.
 
 
-@router.post("/node/{name}/report", responses=answered(NodeObject))
 async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResponse:
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
     service, caller = asked(request)
     caller.demand_node(name)
     return JSONResponse(await service.report(name, body))
+
+
+router.add_api_route(
+    "/node/{name}/report", report, methods=["POST"], responses=answered(NodeObject), route_class_override=ReportRoute
+)
 
 
 @router.post("/finished_job", responses=answered(FinishedAnswer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from colane.api.wire import ProfileBody, ValueBody
 from colane.api.wire_nodes import (
@@ -55,6 +55,9 @@ from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
 from colane.settings.readers import Retention
+
+SHIFTED: Final = ("at_s", "first_step_s", "last_step_s")
+"""Of a sample, the times that are told by its agent's clock."""
 
 UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""
@@ -321,7 +324,7 @@ def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
         start_s = turn.now_s if body.start_s is None else min(body.start_s + shift_s, turn.now_s)
         turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s, name))
     if body.progress is not None:
-        progress = _shifted(to_progress(body.progress), shift_s, job.start_s or job.submit_s, turn.now_s)
+        progress = _to_progress(body.progress, shift_s, job.start_s or job.submit_s, turn.now_s)
         if turn.progress.get(job.id) != progress:
             turn.events.append(Progressed(job.id, body.attempt, progress, name))
 
@@ -354,7 +357,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
         return False
     start_s, end_s = _lasted(job, body, turn.now_s)
     shift_s = end_s - body.end_s
-    progress = None if body.progress is None else _shifted(to_progress(body.progress), shift_s, start_s, turn.now_s)
+    progress = None if body.progress is None else _to_progress(body.progress, shift_s, start_s, turn.now_s)
     turn.finished[job.id, body.node] = _finished_fields(body, progress or turn.progress.get(job.id))
     ending = Exit(body.exit_code, body.signal, body.detail)
     times = (None if body.start_s is None else start_s, end_s)
@@ -371,30 +374,27 @@ def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
     return max(start_s, job.submit_s), min(max(end_s, job.submit_s), now_s)
 
 
-def _shifted(progress: Progress, shift_s: float, first_s: float, last_s: float) -> Progress:
-    """A sample in our time: nothing in it before the job's start or after now, but for what clocks may differ."""
+def _to_progress(body: ProgressBody, shift_s: float, first_s: float, last_s: float) -> Progress:
+    """Return the sample in the model's type and our time.
+
+    Nothing in it is before the job's start or after now, but for what clocks may differ.
+    """
 
     def ours(at_s: float) -> float:
         return min(max(at_s + shift_s, first_s), last_s + AGENT_OFFSET_MIN_S)
 
-    first_step_s, last_step_s = progress.first_step_s, progress.last_step_s
-    return replace(
-        progress,
-        at_s=ours(progress.at_s),
-        first_step_s=None if first_step_s is None else ours(first_step_s),
-        last_step_s=None if last_step_s is None else ours(last_step_s),
-    )
+    fields = dict(body.__dict__)  # it is flat; an agent says as much of each job with every report
+    for name in SHIFTED:
+        at_s = fields[name]
+        if at_s is not None:
+            fields[name] = ours(at_s)
+    return Progress(**fields)
 
 
 def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str, Any]:
     fields = body.model_dump()
     fields["progress"] = None if progress is None else encode_progress(progress)
     return fields
-
-
-def to_progress(body: ProgressBody) -> Progress:
-    """Return the sample in the model's type."""
-    return Progress(**body.__dict__)  # it is flat; an agent says as much of each job with every report
 
 
 def declare(turn: Turn, body: ProfileBody) -> None:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from colane.api.nodes import NodeObject
+from colane.api.wire_nodes import DeviceUseBody, JobUseBody, ProgressBody, ReportBody
+from colane.client.report_deltas import ToldDevices
+from tests.server.harness import gpu, launched, node, report
+from tests.server.test_api_types import STEPS
+from tests.server.test_samples import SEEN, USE
+
+
+def answer(epoch: int = 1) -> NodeObject:
+    return cast("NodeObject", {"epoch": {"number": epoch, "id": str(epoch)}})
+
+
+def whole(**fields: Any) -> Any:
+    """A report that says all there is to say, some of it null."""
+    progress = {**dict.fromkeys(ProgressBody.model_fields), **STEPS, "memory_by": "", "turn": "", "loss": None}
+    known = {name: value for name, value in progress.items() if value is not None or _may_be_null(ProgressBody, name)}
+    jobs = [launched(1, progress=known, use={**dict.fromkeys(JobUseBody.model_fields), **USE}), launched(2)]
+    devices = [{**SEEN, "power_w": None, "throttle": []}]
+    return report(*jobs, gpus=[gpu(0)], devices=devices, **fields)
+
+
+def _may_be_null(model: type[BaseModel], name: str) -> bool:
+    return model.model_fields[name].default is None
+
+
+class TestSparing:
+    def test_it_says_the_same_in_fewer_words(self) -> None:
+        lean = ToldDevices().sparing(whole())
+        assert ReportBody.model_validate(lean) == ReportBody.model_validate(whole())
+        assert "loss" not in lean["jobs"][0]["progress"]
+        assert lean["devices"][0]["throttle"] == []
+
+    def test_what_may_be_left_out_is_what_is_assumed(self) -> None:
+        """Of samples, whatever may be null, or an empty text, is that where it is left out."""
+        for model in (ProgressBody, JobUseBody, DeviceUseBody):
+            for name, field in model.model_fields.items():
+                if not field.is_required() and isinstance(field.default, str | None):
+                    assert field.default in {None, ""}, name
+
+    def test_devices_are_told_once(self) -> None:
+        told = ToldDevices()
+        assert "gpus" in told.sparing(whole())
+        told.reported(whole(), answer())
+        assert "gpus" not in told.sparing(whole())
+        ill: Any = {**whole(), "gpus": [gpu(0, healthy=False)]}
+        assert told.sparing(ill)["gpus"] == [gpu(0, healthy=False)]
+        told.forget()
+        assert "gpus" in told.sparing(whole())
+
+    def test_what_it_was_registered_with_last_counts(self) -> None:
+        told = ToldDevices()
+        told.reported(whole(), answer())
+        told.registered(node(gpus=2), answer())
+        assert "gpus" in told.sparing(whole())
+
+    def test_a_scheduler_that_was_started_anew_is_told_all(self) -> None:
+        told = ToldDevices()
+        told.reported(whole(), answer(1))
+        told.reported(whole(), answer(2))
+        assert "gpus" in told.sparing(whole())
+        told.reported(whole(), answer(2))
+        assert "gpus" not in told.sparing(whole())
