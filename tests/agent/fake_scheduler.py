@@ -44,6 +44,9 @@ OUTCOMES = {
     "lease-run-out",
     "node-fault",
     "no-memory",
+    "mps-fault",
+    "mps-fault-of-other",
+    "mps-fault-unknown",
 }
 
 

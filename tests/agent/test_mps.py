@@ -77,6 +77,25 @@ async def test_a_daemon_is_started_for_one_gpu_with_directories_of_its_own(manag
     assert (set(manager.active), set(manager.server_pids), manager.messages) == ({1}, {4711, 4712}, [])
 
 
+async def test_jobs_that_start_together_have_one_daemon_started(manager: MpsManager, fake: Fake) -> None:
+    one, other = await asyncio.gather(manager.ensure(GPU), manager.ensure(GPU))
+    assert one == other != {}
+    assert (fake.calls().count("start GPU-b"), manager.messages) == (1, [])
+
+
+async def test_a_server_that_has_failed_takes_no_new_job(manager: MpsManager, fake: Fake) -> None:
+    await manager.ensure(GPU)
+    assert not await manager.has_failed(1)
+    fake.set("servers", "4711\n4712\n")
+    fake.set("status", "FAULT\n")
+    assert (await manager.has_failed(1), await manager.has_failed(0)) == (True, False)
+    assert await manager.ensure(GPU) == {}
+    assert "MPS on GPU 1 takes no new job" in manager.messages[0]
+    fake.set("status", "ACTIVE\n")
+    assert await manager.ensure(GPU)
+    assert manager.messages == []
+
+
 async def test_a_daemon_that_runs_is_used_again(manager: MpsManager, fake: Fake, tmp_path: Path) -> None:
     first = await manager.ensure(GPU)
     assert await manager.ensure(GPU) == first

@@ -354,6 +354,17 @@ def loses_its_steps(steps: int) -> int:
     return 2 * 2 * KERNELS + steps
 
 
+def asserts(steps: int) -> int:
+    """An assertion of a kernel fails in its last step, as an index out of range does."""
+    from emulated_cuda import torch_cuda  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    made = reads_each_loss(steps)
+    where = "block: [0,0,0], thread: [3,0,0] Assertion `srcIndex < srcSelectDimSize` failed."
+    print(f"indexSelectSmallIndex: {where}", file=sys.stderr, flush=True)
+    torch_cuda.fail("device-side assert triggered")
+    return made
+
+
 def ranks(steps: int) -> int:
     """One of several ranks, each on a GPU of its own, which wait for each other in every step."""
     local = int(os.environ["LOCAL_RANK"])
@@ -421,7 +432,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-OTHERS = (inductor, ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics)
+OTHERS = (inductor, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics)
 """For tests of their own."""
 
 

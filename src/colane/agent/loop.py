@@ -37,6 +37,7 @@ from colane.agent.running.host_memory import HostMemory, Mover, with_host
 from colane.agent.running.jobdir import LaunchFacts, StateDir
 from colane.agent.running.jobs import Jobs, refusal
 from colane.agent.running.lost_place import OwnPlace
+from colane.agent.running.mps_faults import MpsFaults
 from colane.agent.running.placing import CorePlacer
 from colane.agent.running.saving import Saver
 from colane.agent.supervisor import programs
@@ -92,6 +93,7 @@ class Agent:
         self._gpus_seen = devices.observe()
         self._gpus = frozenset(gpu.index for gpu in self._gpus_seen if not gpu.is_cpu_device)
         self._mps = MpsManager(state.root / "mps")
+        self._mps_faults = MpsFaults(state, self.jobs, self._mps.has_failed)
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
@@ -320,10 +322,15 @@ class Agent:
         if len(gpus) > 1:
             self._no_mps[key] = NO_SHARING.format(key=key, count=len(gpus))
             return {}
-        return await self._mps.ensure(gpus[0], account)
+        variables = await self._mps.ensure(gpus[0], account)
+        if variables:
+            self._mps_faults.over(gpus[0].index)
+        return variables
 
     async def _tell(self, key: Key) -> None:
-        """Tell of an end; what is not answered is told again in the next round."""
+        """Tell of an end; what is not answered, or not clear yet, is told in a later round."""
+        if not await self._mps_faults.is_settled(key):
+            return
         if await self._contact.finished(self._named(self.jobs.finished(key))):
             self.jobs.deliver(key)
             self._cages.remove(key)
@@ -386,6 +393,7 @@ class Agent:
             *self.state.removals.messages(),
             *filter(None, [self._memory_problem, self._memory_note]),
             *self._mps.messages,
+            *self._mps_faults.messages,
             *self._no_mps.values(),
             *self._gate.messages(),
             *self._host.messages(),

@@ -173,7 +173,8 @@ class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
-    `lease-run-out`, `node-fault`, `no-memory`, `stopped`, `unknown`.
+    `lease-run-out`, `node-fault`, `no-memory`, `stopped`, `mps-fault`, `mps-fault-of-other`, `mps-fault-unknown`,
+    `unknown`.
     """
 
     job: Final[JobId]

@@ -130,11 +130,14 @@ class Why(StrEnum):
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
     RETRY_ALONE = "retry-alone"
+    MPS_FAULT_OF_OTHER = "mps-fault-of-other"
+    MPS_FAULT_UNKNOWN = "mps-fault-unknown"
     RETRY = "retry"
     EXITED = "exited"
     EXIT_CODE = "exit-code"
     KILLED_BY_SIGNAL = "killed-by-signal"
     OUT_OF_MEMORY = "out-of-memory"
+    MPS_FAULT = "mps-fault"
     TIME_LIMIT = "time-limit"
     CANCELLED = "cancelled"
     AFTER_NEVER = "after-never"
@@ -336,11 +339,20 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "none of them can take turns, be parked or be stopped"
         ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
+        Why.MPS_FAULT_OF_OTHER: (
+            "ended by a fatal error of another job on the GPU they shared through MPS on {node}: {detail}; "
+            "it counts as no failure"
+        ),
+        Why.MPS_FAULT_UNKNOWN: (
+            "ended by a fatal error on the GPU that it shared through MPS on {node}: {detail}; it counts as no "
+            "failure, and it is tried again with a GPU to itself"
+        ),
         Why.RETRY: "attempt {attempt} ended ({cause}); {left:retry} left",
         Why.EXITED: "exited with code 0",
         Why.EXIT_CODE: "exited with code {code}",
         Why.KILLED_BY_SIGNAL: "killed by signal {signal}",
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
+        Why.MPS_FAULT: "a fatal error on the GPU that it shared through MPS: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
         Why.LIMITS_CHANGED: "from now on {what}, by {by}",

@@ -13,7 +13,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +36,10 @@ PROBE_EVERY_S = 30.0
 
 SOCKET_PATH_MAX = 107
 """Bytes of a unix socket's path (unix(7)); MPS makes `control` and longer names in its pipe directory."""
+
+IN_FAULT = (
+    "MPS on GPU {gpu} takes no new job: one it has failed them all, and they are not all gone; time slicing is used"
+)
 
 _LONGEST_NAME = "/control_privileged"
 
@@ -75,6 +79,7 @@ class MpsManager:
         self._control = control
         self._daemons: dict[tuple[int, int], _Daemon] = {}
         self._problems: dict[tuple[int, int], str] = {}
+        self._locks: defaultdict[tuple[int, int], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def messages(self) -> list[str]:
@@ -108,6 +113,10 @@ class MpsManager:
             account: The user its clients run as; None is the agent's own user.
         """
         account = account or own_account()
+        async with self._locks[gpu.index, account.uid]:  # jobs that start together have one daemon started
+            return await self._ensure(gpu, account)
+
+    async def _ensure(self, gpu: Gpu, account: Account) -> dict[str, str]:
         key = (gpu.index, account.uid)
         daemon = self._daemons.get(key) or self._daemon(gpu, account)
         try:
@@ -119,6 +128,9 @@ class MpsManager:
             self._problems[key] = problem
             return {}
         self._daemons[key] = daemon
+        if await self._is_in_fault(daemon):
+            self._problems[key] = IN_FAULT.format(gpu=gpu.index)
+            return {}
         self._problems.pop(key, None)
         return daemon.environment()
 
@@ -134,6 +146,10 @@ class MpsManager:
             with suppress(OSError, UnknownUserError):
                 found.append(_Daemon(gpu, account_of_uid((path / "pipe").lstat().st_uid), path))
         return found
+
+    async def has_failed(self, index: int) -> bool:
+        """Whether a server of a GPU says that a client's fatal error has failed it; older drivers do not tell."""
+        return any([await self._is_in_fault(daemon) for daemon in self._daemons.values() if daemon.gpu.index == index])
 
     async def watch(self, busy: Container[int] = ()) -> None:
         """Ask daemons that have not been asked for a while, and start anew those that are gone.
@@ -185,6 +201,14 @@ class MpsManager:
         answer = await self._ask(daemon, "get_server_list")
         daemon.server_pids = frozenset(int(word) for word in answer.split() if word.isdigit())
         daemon.probed_s = time.monotonic()
+
+    async def _is_in_fault(self, daemon: _Daemon) -> bool:
+        with suppress(MpsError):
+            await self._probe(daemon)
+            for pid in sorted(daemon.server_pids):
+                if "FAULT" in (await self._ask(daemon, f"get_server_status {pid}")).upper():
+                    return True
+        return False
 
     async def _start(self, daemon: _Daemon) -> None:
         # Its output goes to a file: it may keep a pipe open for as long as it lives.

@@ -25,7 +25,7 @@ from colane.agent.reconcile import AttemptPhase, DesiredJob, Evidence, Key, phas
 from colane.agent.running.boundaries import Boundaries
 from colane.agent.running.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
 from colane.agent.running.logs import read_tail
-from colane.agent.running.outcome import TAIL_BYTES, classify, printable
+from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify, printable
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.api.reports import FinishedObject, JobReportObject
@@ -207,12 +207,17 @@ class Jobs:
             "use": job_use_object(meter.use(progress, busy, held)),
         }
 
-    def finished(self, key: Key) -> FinishedObject:
-        """Give what the scheduler is told of an attempt's end: put together once, then always the same."""
+    def finished(self, key: Key, judged: ExitOutcome | None = None) -> FinishedObject:
+        """Give what the scheduler is told of an attempt's end: put together once, then always the same.
+
+        Args:
+            key: Which.
+            judged: Its outcome, where its record alone does not tell.
+        """
         job = self._state.job_dir(key)
         known = job.finished()
         if known is None:
-            known = self._put_together(job)
+            known = self._put_together(job, judged)
             with suppress(OSError):  # on a full disk it is put together again, of the same records
                 write_json(job.path / FINISHED, known)
         return known
@@ -374,11 +379,11 @@ class Jobs:
         }
         return {process for pid in roots for process in processes.read_tree(pid).processes}
 
-    def _put_together(self, job: JobDir) -> FinishedObject:
+    def _put_together(self, job: JobDir, judged: ExitOutcome | None) -> FinishedObject:
         record = job.exit_record()
         if record is None:
             raise AssertionError(f"job {job.key} has not ended")
-        outcome = classify(record, read_tail(job.path, TAIL_BYTES))
+        outcome = judged or classify(record, read_tail(job.path, TAIL_BYTES))
         progress = self._meter(job).last(record["end_s"], record["start_s"], record["cpu_s"])
         steps = read_steps(job.steps_path)
         return {

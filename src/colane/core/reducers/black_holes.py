@@ -28,7 +28,7 @@ def blame(step: Step, job: Job, event: Ended) -> str:
     """An attempt has failed: why that is its node's fault, which is then taken out; empty where it is the job's."""
     if not step.config.black_holes or job.placement is None or len(job.placement.nodes) > 1 or _has_run(job, event):
         return ""
-    if job.state is JobState.STOPPING or event.outcome == "out-of-memory":
+    if job.state is JobState.STOPPING or event.outcome in {"out-of-memory", "mps-fault"}:
         return ""
     node, suspicions = job.placement.node, step.suspicions
     suspicions.failed(node, kind_of(job), step.now_s)

@@ -22,6 +22,8 @@ CAUSES: Mapping[str, Why] = {
     "signalled": Why.KILLED_BY_SIGNAL,
     "out-of-memory": Why.OUT_OF_MEMORY,
     "not-started": Why.NOT_STARTED,
+    "mps-fault": Why.MPS_FAULT,
+    "mps-fault-unknown": Why.MPS_FAULT,
 }
 """Outcomes an agent reports and their reasons."""
 
@@ -43,10 +45,21 @@ SENT_BACK = "no-memory"
 SENT_BACK_MAX = 3
 """A job that was sent back so often in a row is held: what was booked after each time has not helped."""
 
+MPS_FAULT = "mps-fault"
+"""A kernel of it failed all jobs that shared its GPU through MPS: it shares none any more."""
+
+MPS_FAULT_OF_OTHER = "mps-fault-of-other"
+"""It went down with another job, which is known: nothing is counted."""
+
+MPS_FAULT_UNKNOWN = "mps-fault-unknown"
+"""It went down with others, and may have caused it: nothing is counted, and a GPU to itself shows whose fault it is."""
+
 UNKNOWN_END = "unknown"
 """The agent, of another version, says what is not known here: whatever it is, the job has not succeeded."""
 
-NOT_ITS_OWN = frozenset({LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SENT_BACK, UNKNOWN_END})
+NOT_ITS_OWN = frozenset(
+    {LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SENT_BACK, MPS_FAULT_OF_OTHER, MPS_FAULT_UNKNOWN, UNKNOWN_END}
+)
 """Outcomes that are no failure of the job."""
 
 BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
@@ -86,11 +99,24 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple
     elif event.outcome == STOPPED:
         reason = Reason(Why.STOPPED_WITH_AGENT, {"node": event.node, "because": event.exit.detail})
         step.finish(job, JobState.QUEUED, reason, end_s)
+    elif event.outcome in {MPS_FAULT_OF_OTHER, MPS_FAULT_UNKNOWN}:
+        _went_down(step, job, event, end_s)
     elif event.outcome == NODE_FAULT:
         _blame_node(step, job, event, event.exit.detail, end_s)
         _close(step, event.node)
     else:
         _sent_back(step, job, event, end_s, mates)
+
+
+def _went_down(step: Step, job: Job, event: Ended, end_s: float) -> None:
+    """What may have caused it runs alone from now on; one of a set that is measured together cannot, and has failed."""
+    facts = {"node": event.node, "detail": event.exit.detail}
+    if event.outcome == MPS_FAULT_OF_OTHER:
+        step.finish(job, JobState.QUEUED, Reason(Why.MPS_FAULT_OF_OTHER, facts), end_s)
+    elif job.spec.measurement_group is None:
+        step.finish(isolated(job), JobState.QUEUED, Reason(Why.MPS_FAULT_UNKNOWN, facts), end_s)
+    else:
+        _own_failure(step, job, event, end_s, ())
 
 
 def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
@@ -123,6 +149,8 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[
     """It counts as the job's own failure, within its retries; out of memory with co-runners gives one try alone."""
     cause, before, failures = _cause(event), job, job.totals.failures + 1
     job = job.with_totals(job.totals._replace(failures=failures))
+    if event.outcome == MPS_FAULT:
+        job = isolated(job)
     left = job.spec.retries - failures
     if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.measurement_group is None:
         step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)

@@ -4,8 +4,9 @@ Nothing runs. A kernel of so many seconds is given its beginning and its end on 
 launched; who waits for it sleeps until then. So device time is exact, however busy the machine is.
 
 Kernels of all processes run one at a time in the order in which they were launched (`time-slicing`; a driver would
-rather give each process an equal part of the time), or each stream for itself, all at once (`mps`). The standard
-library alone: the job's Python and the tests' read this.
+rather give each process an equal part of the time), or each stream for itself, all at once (`mps`). Under MPS a kernel
+that fails for good fails all processes, and no new one is let in until these are gone. The standard library alone: the
+job's Python and the tests' read this.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ SLOTS_OFFSET, SLOTS = 64, 128
 TOTAL_OFFSET = 24
 """Where the page says how much memory there is."""
 _HEAD = struct.Struct("=dQQ")
-"""When its last kernel ends, whether it is lost (1), nanoseconds of kernels so far."""
+"""When its last kernel ends, whether it is lost (1) and failed under MPS (2), nanoseconds of kernels so far."""
+_LOST, _FAILED = 1, 2
 _SLOT = struct.Struct("=QQQQ")
 """Process, when that was started (ticks), its context's bytes, and those of its allocator's blocks."""
 
@@ -42,6 +44,14 @@ class OutOfMemoryError(Exception):
 
 class LostError(Exception):
     """The GPU has fallen off the bus."""
+
+
+class FailedError(Exception):
+    """A kernel of one of the processes that share it has failed for good; says whether this one is a new client."""
+
+    def __init__(self, uuid: str, *, is_new: bool = False) -> None:
+        super().__init__(uuid)
+        self.is_new = is_new
 
 
 @dataclass(frozen=True)
@@ -122,11 +132,11 @@ class Gpu:
 
         Raises:
             LostError: The GPU is lost.
+            FailedError: It is shared through MPS, and a kernel has failed.
         """
         with self._alone():
-            free_s, is_lost, busy_ns = _HEAD.unpack_from(self._map)
-            if is_lost:
-                raise LostError(self.kind.uuid)
+            free_s, _, busy_ns = _HEAD.unpack_from(self._map)
+            self.check()
             one_at_a_time = self.kind.sharing != "mps"
             began_s = max(launched_s, ready_s, free_s if one_at_a_time else 0.0)
             span = Span(launched_s, began_s, began_s + kernel_s)
@@ -141,13 +151,34 @@ class Gpu:
     @property
     def is_lost(self) -> bool:
         """Whether it does not answer any more."""
-        return bool(_HEAD.unpack_from(self._map)[1])
+        return bool(_HEAD.unpack_from(self._map)[1] & _LOST)
+
+    def check(self) -> None:
+        """See whether it works for this process, which is a client of it.
+
+        Raises:
+            LostError: The GPU is lost.
+            FailedError: It is shared through MPS, and a kernel has failed.
+        """
+        flags = _HEAD.unpack_from(self._map)[1]
+        if flags & _LOST:
+            raise LostError(self.kind.uuid)
+        if flags & _FAILED:
+            raise FailedError(self.kind.uuid)
+
+    def fail(self) -> None:
+        """A kernel fails for good: shared through MPS, it fails for all processes until they are gone."""
+        if self.kind.sharing == "mps":
+            self._mark(_FAILED, is_set=True)
 
     def lose(self, *, lost: bool = True) -> None:
         """Let it fall off the bus, or come back."""
+        self._mark(_LOST, is_set=lost)
+
+    def _mark(self, flag: int, *, is_set: bool) -> None:
         with self._alone():
-            free_s, _, busy_ns = _HEAD.unpack_from(self._map)
-            _HEAD.pack_into(self._map, 0, free_s, int(lost), busy_ns)
+            free_s, flags, busy_ns = _HEAD.unpack_from(self._map)
+            _HEAD.pack_into(self._map, 0, free_s, flags | flag if is_set else flags & ~flag, busy_ns)
 
     def held(self) -> dict[int, int]:
         """Bytes of each process that lives."""
@@ -160,12 +191,17 @@ class Gpu:
         Raises:
             OutOfMemoryError: There is not as much.
             LostError: The GPU is lost.
+            FailedError: It is shared through MPS, and a kernel has failed.
         """
         own = os.getpid()
         with self._alone():
-            if self.is_lost:
-                raise LostError(self.kind.uuid)
             living = list(self._living())
+            if not living:
+                self._mark(_FAILED, is_set=False)
+            try:
+                self.check()
+            except FailedError as error:
+                raise FailedError(self.kind.uuid, is_new=own not in {pid for _, pid, *_ in living}) from error
             others = sum(context + blocks for _, pid, _, context, blocks in living if pid != own)
             if others + self.kind.context_bytes + blocks_bytes > self.kind.total_bytes:
                 raise OutOfMemoryError(f"{self.kind.uuid}: {others} bytes are others'")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import collectives, data_parallel
-from .device import HOME_ENV, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
+from .device import HOME_ENV, FailedError, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
 
 CYCLES_PER_S = 1e9
 BLOCK_BYTES = 2 * 1024**2
@@ -79,6 +79,7 @@ class Device:
         self.number, self.gpu = number, gpu
         self.streams: dict[int, Stream] = {0: Stream(self)}
         self.has_context = False
+        self.failure = ""
         self.allocated = self.allocated_peak = self.reserved = self.reserved_peak = 0
         self._under_way: deque[float] = deque()
         self._alone = threading.Lock()
@@ -98,6 +99,7 @@ class Device:
             label: For the log.
             meets: Says when the other ranks have come to it, of a collective.
         """
+        self.check()
         self.use()
         if stream.graph is not None:
             stream.graph.append(kernel_s)
@@ -123,8 +125,8 @@ class Device:
                 return False
             try:
                 span = self.gpu.reserve(ready_s, kernel_s, now_s)
-            except LostError as error:
-                raise _state.error("CUDA error: GPU is lost") from error
+            except (LostError, FailedError) as error:
+                raise self.refusal(error) from error
             stream.ready_s = span.ended_s
             with self._alone:
                 self._under_way.append(span.ended_s)
@@ -138,8 +140,7 @@ class Device:
         self.use()
         if any(stream.graph is not None for stream in self.streams.values()):
             raise _state.error("CUDA error: operation not permitted when stream is capturing")
-        if self.gpu.is_lost:
-            raise _state.error("CUDA error: GPU is lost")
+        self.check()
         wait_until(max(stream.ready_s for stream in self.streams.values()))
         _state.counts["synchronize"] += 1
 
@@ -169,8 +170,32 @@ class Device:
             self.gpu.hold(size)
         except OutOfMemoryError as error:
             raise _state.torch_c.OutOfMemoryError(f"CUDA out of memory. {error}") from error
-        except LostError as error:
-            raise _state.error("CUDA error: GPU is lost") from error
+        except (LostError, FailedError) as error:
+            raise self.refusal(error) from error
+
+    def fail(self, text: str) -> None:
+        """Let a kernel fail for good: from now on this process is told of it, under MPS all are."""
+        self.use()
+        self.failure = text
+        self.gpu.fail()
+
+    def check(self) -> None:
+        """Raise what a process is told once its GPU is lost or a kernel has failed."""
+        if self.failure:
+            raise _state.error(f"CUDA error: {self.failure}")
+        try:
+            self.gpu.check()
+        except (LostError, FailedError) as error:
+            raise self.refusal(error) from error
+
+    def refusal(self, error: LostError | FailedError) -> Exception:
+        """What a process is told that is not the one whose kernel has failed."""
+        if isinstance(error, LostError):
+            return _state.error("CUDA error: GPU is lost")
+        if error.is_new:
+            return _state.error("CUDA error: the MPS server is not ready to accept new MPS client requests")
+        told = os.environ.get("EMULATED_MPS_TELLS", "unspecified launch failure")
+        return _state.error(f"CUDA error: {told}")
 
 
 class _Here(threading.local):
@@ -268,6 +293,11 @@ def allocate(size: int, device: int | None = None) -> None:
 def free(size: int, device: int | None = None) -> None:
     """Give it back."""
     _state.device(device).free(size)
+
+
+def fail(text: str, device: int | None = None) -> None:
+    """Let a kernel fail for good."""
+    _state.device(device).fail(text)
 
 
 def stream() -> Stream:
@@ -604,6 +634,7 @@ def _wait(why: str) -> None:
         if stream.graph is not None:
             raise _state.error("CUDA error: operation not permitted when stream is capturing")
         wait_until(stream.ready_s)
+        stream.device.check()
         _state.counts[why] += 1
 
 

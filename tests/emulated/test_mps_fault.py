@@ -1,0 +1,169 @@
+"""A kernel that fails for good: under MPS all jobs of the GPU end, by one event; under time slicing one does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from colane.agent.measuring import processes
+from colane.agent.running import mps_faults
+from tests.agent.agents import Running, running
+from tests.agent.lane import Lane
+from tests.emulated.conftest import LOOPS
+from tests.emulated.job.emulated_cuda.device import Kind
+from tests.emulated.machine import Machine
+from tests.emulated.nvml import EmulatedNvml
+from tests.emulated.test_turns import START_S, all_wait
+
+pytestmark = [pytest.mark.live]
+CONTROL = Path(__file__).parents[1] / "agent" / "fake-mps-control"
+ASSERTION = "Loss.cu: block: [0,0,0], thread: [1,0,0] Assertion `t >= 0` failed."
+ERROR = "RuntimeError: CUDA error: an illegal memory access was encountered"
+ENDED = "RuntimeError: CUDA error: the MPS client has been terminated by the server"
+SAYS = 'read -r words < "$1"; echo "$words"; exit 1'
+CAUSED, OF_OTHER, UNKNOWN = "mps-fault", "mps-fault-of-other", "mps-fault-unknown"
+
+
+@pytest.fixture
+def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Put MPS's control program on the path; gives where its double looks for what it is to say."""
+    place, programs = tmp_path / "fake", tmp_path / "bin"
+    place.mkdir()
+    programs.mkdir()
+    shutil.copy(CONTROL, programs / "nvidia-cuda-mps-control")
+    monkeypatch.setenv("MPS_FAKE", str(place))
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    yield place
+    left = processes.marked(f"MPS_FAKE={place}".encode())
+    processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with one GPU, that the agent sees."""
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", sharing="mps"))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return machine
+
+
+async def runs(agent: Running, lane: Lane, *jobs: int) -> None:
+    await agent.until(lambda: all(lane.fake.launched(job) for job in jobs), f"jobs {jobs} run", START_S)
+
+
+async def ends(agent: Running, lane: Lane, *jobs: int) -> dict[int, str]:
+    await agent.until(lambda: all((job, 1) in lane.fake.ends for job in jobs), f"jobs {jobs} end", START_S)
+    return {job: lane.fake.ends[job, 1]["outcome"] for job in jobs}
+
+
+def waits_for_words(lane: Lane, job: int) -> Path:
+    """Have a job that ends with the words it is given."""
+    words = lane.folder / f"words-{job}"
+    os.mkfifo(words)
+    lane.fake.want(job, "sh", "-c", SAYS, "sh", str(words), env=lane.env)
+    return words
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "outcomes"),
+    [
+        ("on", (ASSERTION, ERROR), (CAUSED, OF_OTHER)),
+        ("on", (ERROR, ASSERTION), (OF_OTHER, CAUSED)),
+        ("on", (ERROR, ENDED), (CAUSED, OF_OTHER)),
+        ("on", (ENDED, ERROR), (OF_OTHER, CAUSED)),
+        ("on", (ERROR, ERROR), (UNKNOWN, UNKNOWN)),
+        ("on", (ENDED, ENDED), (UNKNOWN, UNKNOWN)),
+        ("on", (ERROR, "ValueError: no such file"), ("exited", "exited")),
+        ("off", (ASSERTION, ERROR), ("exited", "exited")),
+        ("off", (ERROR, ENDED), ("exited", "exited")),
+    ],
+)
+@pytest.mark.usefixtures("mps", "node")
+async def test_who_caused_it_is_told_as_far_as_it_can_be(
+    lane: Lane, tmp_path: Path, mode: str, said: tuple[str, str], outcomes: tuple[str, str]
+) -> None:
+    words = {job: waits_for_words(lane, job) for job in (1, 2)}
+    async with running(tmp_path / "state", lane.fake, devices="gpu", mps=mode) as agent:
+        await runs(agent, lane, 1, 2)
+        for job, text in zip((1, 2), said, strict=True):
+            words[job].write_text(f"{text}\n")
+        assert tuple((await ends(agent, lane, 1, 2)).values()) == outcomes
+        if CAUSED in outcomes:
+            causer = 1 + outcomes.index(CAUSED)
+            assert lane.fake.ends[3 - causer, 1]["detail"] == f"job {causer} caused it"
+            assert lane.fake.ends[causer, 1]["detail"] == f"job {3 - causer} ended with it"
+        messages = [message for message in lane.fake.reports[-1]["messages"] if "fatal error" in message]
+        assert len(messages) == any(outcome.startswith("mps-") for outcome in outcomes), "one event for all"
+
+
+@pytest.mark.usefixtures("node")
+async def test_a_job_that_has_not_noticed_is_ended_and_no_new_one_goes_through_a_server_that_has_failed(
+    lane: Lane, tmp_path: Path, mps: Path
+) -> None:
+    (mps / "servers").write_text(f"{os.getpid()}\n")
+    words = {job: waits_for_words(lane, job) for job in (1, 2)}
+    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+        await runs(agent, lane, 1, 2)
+        (mps / "status").write_text("FAULT\n")
+        words[1].write_text(f"{ASSERTION}\n")
+        assert await ends(agent, lane, 1, 2) == {1: CAUSED, 2: OF_OTHER}
+        shown = ("sh", "-c", 'echo "through ${CUDA_MPS_PIPE_DIRECTORY:-nothing}"')
+        lane.fake.want(3, *shown, env=lane.env)
+        await ends(agent, lane, 3)
+        assert (await agent.get("/log/3/1")).text == "through nothing\n"
+        await agent.until(partial(lane.fake.is_told, "MPS on GPU 0 takes no new job"), "it is said")
+        (mps / "status").write_text("ACTIVE\n")
+        lane.fake.want(4, *shown, env=lane.env)
+        await ends(agent, lane, 4)
+        assert (await agent.get("/log/4/1")).text.startswith(f"through {tmp_path}")
+        await agent.until(lambda: lane.fake.reports[-1]["messages"] == [], "what is over is no longer said")
+
+
+@pytest.mark.usefixtures("mps", "node")
+async def test_a_job_beside_which_the_others_go_on_has_failed_by_itself(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has printed such words, and no server has failed."""
+    monkeypatch.setattr(mps_faults, "SETTLE_S", 0.2)
+    words = {job: waits_for_words(lane, job) for job in (1, 2)}
+    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+        await runs(agent, lane, 1, 2)
+        words[1].write_text(f"{ERROR}\n")
+        assert await ends(agent, lane, 1) == {1: "exited"}
+        assert lane.fake.launched(2)
+        words[2].write_text("done\n")
+        assert await ends(agent, lane, 2) == {2: "exited"}
+
+
+@pytest.mark.parametrize("sharing", ["mps", "time-slicing"])
+@pytest.mark.usefixtures("mps")
+async def test_an_assertion_in_a_kernel_ends_the_jobs_that_share_the_gpu_through_mps_and_no_others(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
+) -> None:
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", sharing=sharing))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    mode, is_shared = ("on", True) if sharing == "mps" else ("off", False)
+    async with running(tmp_path / "state", lane.fake, devices="gpu", mps=mode) as agent:
+        env = lane.env | machine.env
+        lane.fake.want(1, sys.executable, LOOPS, "asserts", "3", "0.5", env=env, turn={"paused": True})
+        lane.fake.want(2, sys.executable, LOOPS, "reads_each_loss", "1000000", "0.5", env=env)
+        await all_wait(agent, machine, {1: 1})
+        await agent.until(lambda: lane.progress(2).get("steps", 0) > 0, "the other has made a step", START_S)
+        lane.fake.resume(1)
+        if is_shared:
+            assert await ends(agent, lane, 1, 2) == {1: CAUSED, 2: OF_OTHER}
+            assert "unspecified launch failure" in (await agent.get("/log/2/1")).text
+        else:
+            assert await ends(agent, lane, 1) == {1: "exited"}
+            steps = lane.progress(2)["steps"]
+            await agent.until(lambda: lane.progress(2)["steps"] > steps, "it goes on")
+            await lane.end(agent, (2,))
+        assert machine.gpu().held() == {}
+        machine.gpu().hold(0)  # a new client is let in once all are gone
