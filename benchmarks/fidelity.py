@@ -100,7 +100,7 @@ def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     request = Request(
         cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE, sharing="cpu"
     )
-    ledger = simulate(inputs(request, load(request, 0), options.policy, 0)).ledger
+    ledger = simulate(inputs(request, load(request, 0), options.policy, 0, as_published=False)).ledger
     jct_s = [end_s - submit_s for end_s, submit_s in zip(ledger.rows.end_s, ledger.rows.submit_s, strict=True)]
     simulated = Outcome(max(ledger.rows.end_s) - min(ledger.rows.submit_s), statistics.fmean(jct_s))
     _write_jobs(ran, ledger, export / "jobs.csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set
 
-BOUNDS = {"fifo": (67, 10_950), "srtf": (87, 14_300), "pack": (91, 15_000), "colane": (115, 18_430)}
+BOUNDS = {"fifo": (68, 11_010), "srtf": (88, 14_360), "pack": (92, 15_060), "colane": (116, 18_500)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

@@ -14,7 +14,17 @@ from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.lanes.in_lane import InLane, ShareWhen
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.topology.connected import Connected
-from colane.scheduling.registry import ALIASES, NAMES, POLICIES, SUMMARIES, UnknownPolicyError, create, preset
+from colane.scheduling.registry import (
+    ALIASES,
+    AS_PUBLISHED,
+    NAMES,
+    POLICIES,
+    SUMMARIES,
+    UnknownPolicyError,
+    bounded,
+    create,
+    preset,
+)
 
 
 def test_options_are_read_by_the_kind_of_their_field() -> None:
@@ -94,6 +104,38 @@ def test_a_short_name_is_its_row_with_options_and_takes_more() -> None:
         assert create(f"{alias}:max_wait_s=7") == replace(
             create(f"{row}:{_last(options)}max_wait_s=7"), name=f"{alias}:max_wait_s=7"
         )
+
+
+def test_a_baseline_has_the_form_in_which_it_was_published() -> None:
+    as_live, published = create("srsf"), create("srsf", as_published=True)
+    guards = {"max_wait_s": None, "protects": False, "displaces_min": 1.0, "quantum_s": 0.0}
+    assert published == replace(preset("srsf", **guards), is_as_published=True)
+    assert create("srsf:as_published=yes") == replace(published, name="srsf:as_published=yes")
+    assert create("srsf:as_published=no", as_published=True) == replace(as_live, name="srsf:as_published=no")
+    longer = create("srsf:as_published=yes,quantum_s=30")
+    assert longer == replace(preset("srsf", **{**guards, "quantum_s": 30.0}, name=longer.name), is_as_published=True)
+    assert create("colane", as_published=True) == create("colane")
+    assert bounded("fifo:as_published=yes", 60.0) == create("fifo:as_published=yes")
+
+
+@pytest.mark.parametrize("row", AS_PUBLISHED)
+def test_no_published_form_bounds_how_long_jobs_wait(row: str) -> None:
+    policy = create(row, as_published=True)
+    assert policy.is_as_published
+    assert all(rule.max_wait_s is None for rule in policy.admits if isinstance(rule, Ageing))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("srtf:as_published=perhaps", "as_published must be yes or no"),
+        ("srtf:as_published=yes,as_published=no", "be said once"),
+        ("colane:as_published=yes", "Colane's own and published nowhere; leave as_published away"),
+    ],
+)
+def test_a_form_that_is_none(text: str, line: str) -> None:
+    with pytest.raises(UnknownPolicyError, match=line):
+        create(text)
 
 
 def _last(options: str) -> str:

@@ -14,7 +14,7 @@ from colane.model.job_spec import JobSpec
 from colane.model.time_spent import TimeSpent
 from colane.papers import elastic_goodput, elastic_workloads
 from colane.papers.claims import Claim, Evaluation, Experiment, Figure, Origin, Stated, Trait, on_gpu, ours, said
-from colane.scheduling.registry import preset
+from colane.scheduling.registry import create, preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.request import Loaded
@@ -54,9 +54,7 @@ FIXTURE_SPENT_S: Final = {"waiting": 130.77, "running": 766.89}
 
 BOUNDS: Final = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 
-PAPER: Final = preset(
-    "f-sched", variance_max=0.5, rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False, max_wait_s=None
-)
+PAPER: Final = create("f-sched", as_published=True)
 """As the prototype: resized for one step per second more, whatever the restart costs."""
 
 

@@ -184,13 +184,15 @@ class GuardedPolicy:
         return Plan(view.version, rest=dict.fromkeys(view.pools, reason))
 
 
-def strict(text: str, budget_s: float = BUDGET_S) -> Policy:
-    """A policy for a simulation: a user's own is held to its time, and its first failure is an error.
+def strict(text: str, budget_s: float = BUDGET_S, *, as_published: bool = True) -> Policy:
+    """A policy for a simulation: as published, where nothing else is said; a user's own is held to its time.
+
+    The first failure of a user's own is an error.
 
     Raises:
         UnknownPolicyError: There is none such.
     """
-    policy = create(text)
+    policy = create(text, as_published=as_published)
     return StrictPolicy(policy, path_of(text), budget_s) if is_file(text) else policy
 
 

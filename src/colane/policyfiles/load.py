@@ -42,14 +42,18 @@ def is_file(text: str) -> bool:
     return TEXT.fullmatch(text) is not None or "/" in text.partition(":")[0]
 
 
-def create(text: str) -> Policy:
+def create(text: str, *, as_published: bool = False) -> Policy:
     """A policy: `pack`, `pack:share_when=always`, `mine.py:Shortest` or `mine.py:Shortest:depth=3`.
+
+    Args:
+        text: Its name, or its file and name there.
+        as_published: A registered one without the guards that its publication lacks.
 
     Raises:
         UnknownPolicyError: There is none, or it has no such option or not with that value.
         PolicyFileError: The file cannot be used: it is missing, does not run, or has no such policy.
     """
-    return _from_file(text) if is_file(text) else registry.create(text)
+    return _from_file(text) if is_file(text) else registry.create(text, as_published=as_published)
 
 
 def where_in(path: Path, error: BaseException) -> str:

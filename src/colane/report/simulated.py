@@ -135,6 +135,8 @@ class SimulatedRun:
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
         lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
         stuck: The first of the jobs that never ended, and why.
+        guards: How often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted.
+        is_as_published: Whether the policy is in the form in which it was published, without guards of ours.
     """
 
     policy: str
@@ -157,6 +159,8 @@ class SimulatedRun:
     pause_s: Mapping[int, float] = field(default_factory=dict)
     lengthless: int = 0
     stuck: str = ""
+    guards: Mapping[str, int] = field(default_factory=dict)
+    is_as_published: bool = False
 
     @property
     def window_s(self) -> tuple[float, float] | None:

@@ -119,6 +119,8 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         "belief_error": _belief_object(run.belief_error),
         "partial": run.is_partial,
         "refused_plans": len(run.flaws),
+        "as_published": run.is_as_published,
+        "guards": dict(run.guards) or None,
     } | _pauses_object(run)
 
 
@@ -135,6 +137,7 @@ def notes(study: Study) -> tuple[str, ...]:
     if study.is_partial:
         said.insert(0, _partial_note(study))
     said += _load_note(study)
+    said += _form_note(study)
     for policy in study.policies:
         said += _policy_notes(study, policy)
     if len({tuple(found.finished for _, found in study.of(policy)) for policy in study.policies}) > 1:
@@ -169,6 +172,31 @@ def _load_note(study: Study) -> list[str]:
     return [f"Offered load: {', '.join(values)} GPU-seconds asked for per GPU-second there is, while jobs arrive."]
 
 
+def _form_note(study: Study) -> list[str]:
+    """Which policies are as their papers have them."""
+    published = [policy for policy, run in study.first().items() if run.is_as_published]
+    if not published:
+        return []
+    named, live = ", ".join(published), f"{published[-1].partition(':')[0]}:as_published=no"
+    return [f"As published, without ageing, hysteresis, protection of ours: {named}; {live} simulates what runs live."]
+
+
+GUARDS_SAID = {
+    "ageing": "served {} out of turn, or on GPUs kept for them, as they had waited too long",
+    "hysteresis": "kept {} waiting as a gain over a running one is asked for",
+    "protection": "kept {} waiting as a running one had hardly begun",
+}
+"""What each guard did to so many jobs."""
+
+
+def _guard_notes(run: SimulatedRun) -> Iterator[str]:
+    acted = [
+        said.format(count(f"{run.guards[name]:,}", "job")) for name, said in GUARDS_SAID.items() if run.guards.get(name)
+    ]
+    if acted:
+        yield f"guards {'; '.join(acted)}."
+
+
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         jobs = count(f"{found.jobs:,}", "job")
@@ -182,6 +210,7 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
         yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."
     if run.flaws:
         yield f"{len(run.flaws)} plans of the policy were refused as impossible, the first at {run.flaws[0]}"
+    yield from _guard_notes(run)
     error = run.belief_error
     if error is not None:
         yield f"error of the policy's beliefs at starts: {belief_text(error)}."

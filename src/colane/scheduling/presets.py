@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from colane.perf.utility import FELT_FIRST
+from colane.perf.utility import FELT_FIRST, NEUTRAL
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.admissions.line import DepthMax, HeadOfLine
@@ -126,6 +126,37 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Short names, and the row with the options that each stands for."""
+
+UNGUARDED: Final[Mapping[str, object]] = MappingProxyType({"max_wait_s": None, "protects": False})
+
+AS_PUBLISHED: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
+    {
+        "fifo": UNGUARDED,
+        "easy-backfill": UNGUARDED,
+        "sjf": UNGUARDED,
+        "drf": UNGUARDED,
+        "srtf": {**UNGUARDED, "displaces_min": 1.0, "quantum_s": 0.0},
+        "las": UNGUARDED,
+        "max-min": {**UNGUARDED, "surplus_min": 1.0},
+        "finish-time-fair": {**UNGUARDED, "rho_gain_min": 1.0},
+        "f-sched": {
+            "max_wait_s": None,
+            "variance_max": 0.5,
+            "rise_steps_per_s_min": 1.0,
+            "rise_ratio_min": 0.0,
+            "pays_back": False,
+        },
+        "colocate": UNGUARDED,
+        "pack": {**UNGUARDED, "gain_min": None},
+        "coda": UNGUARDED,
+        "topo-aware": {**UNGUARDED, "weights": NEUTRAL},
+    }
+)
+"""What each row that is others' is without what we added to it, which a cluster that people use needs (decision 9).
+
+Bounds of waiting, gains asked for and spared beginnings that were published stay: Gavel's round (`max-min`), Themis'
+lease (`finish-time-fair`), the three launch times of `f-sched`. Rows that are not here are our own.
+"""
 
 SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {

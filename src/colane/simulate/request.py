@@ -157,8 +157,15 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
     return base if has_steps else NeutralWorld()
 
 
-def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
+def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_published: bool = True) -> Inputs:
     """Inputs of one run; beliefs are fresh.
+
+    Args:
+        request: What to simulate.
+        loaded: What it names, for this seed.
+        policy: A registered name, or FILE.py:NAME.
+        seed: Of the noise on beliefs.
+        as_published: Whether baselines go without guards of ours; else as they run live.
 
     Raises:
         ValueError: There is no such policy.
@@ -172,7 +179,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         cluster=_as_stated(loaded.cluster, driver),
         workload=loaded.workload,
         world=loaded.world,
-        policy=strict(policy, request.policy_budget_s),
+        policy=strict(policy, request.policy_budget_s, as_published=as_published),
         beliefs=beliefs,
         driver=driver,
         tuning=request.tuning,

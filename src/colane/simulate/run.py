@@ -17,10 +17,13 @@ from colane.cpu.contention import ContentionConfig
 from colane.model.limits import Quotas
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
+from colane.scheduling.engine.guard_tally import GuardTally
+from colane.scheduling.engine.loop import Composed
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.simulate.accuracy import Accuracy, BeliefErrors
 from colane.simulate.config import DriverConfig
 from colane.simulate.driver import Driver
+from colane.simulate.guards import GuardCounter, GuardCounts
 from colane.simulate.ledger import Ledger, Refusal
 from colane.simulate.tables import somewhere
 from colane.simulate.watcher import Watcher
@@ -81,6 +84,8 @@ class Run:
         wall_s: Wall time of the run.
         lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
         stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
+        guards: How often guards decided; None of a policy as published, and of a user's own that is not composed.
+        is_as_published: Whether the policy is in the form in which it was published.
     """
 
     policy: str
@@ -97,6 +102,8 @@ class Run:
     wall_s: float
     lengthless: int = 0
     stuck: str = ""
+    guards: GuardCounts | None = None
+    is_as_published: bool = False
 
 
 def admit(
@@ -120,10 +127,13 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
     return tuple(sorted({gpu.type for node in cluster.nodes if node.pool == pool for gpu in node.gpus}))
 
 
-def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
+def prepare(
+    inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = (), guards: GuardCounter | None = None
+) -> Driver:
     """A driver that is ready to run these jobs."""
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
-    at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
+    protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
+    at_once = not (protects and inputs.world.counts_steps and _is_heeded(inputs, jobs))
     config = CoreConfig(
         runs_at_once=at_once,
         guard=inputs.guard_margin_ratio is not None,
@@ -136,6 +146,7 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
         limits=inputs.limits,
     )
     core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
+    core.state.derived(GuardTally).watch = guards
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
@@ -179,7 +190,8 @@ def simulate(
     lengthless = _lengthless(inputs)  # before anything is learnt
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
         jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
-        driver = prepare(inputs, jobs)
+        guards = _counter(inputs.policy)
+        driver = prepare(inputs, jobs, guards=guards)
         accuracy = Accuracy(driver.core.state.beliefs, driver.world)
         driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
         if on_ready is not None:
@@ -200,7 +212,17 @@ def simulate(
         wall_s=perf_counter() - start_s,
         lengthless=lengthless,
         stuck="" if ledger.interrupted else _stuck(driver),
+        guards=None if guards is None else guards.counts,
+        is_as_published=_is_as_published(inputs.policy),
     )
+
+
+def _is_as_published(policy: Policy) -> bool:
+    return isinstance(policy, Composed) and policy.is_as_published
+
+
+def _counter(policy: Policy) -> GuardCounter | None:
+    return GuardCounter() if isinstance(policy, Composed) and not policy.is_as_published else None
 
 
 def _lengthless(inputs: Inputs) -> int:

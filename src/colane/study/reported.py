@@ -43,6 +43,8 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         pause_s=ledger.paused_s,
         times=_times(ledger, loaded),
         stuck=run.stuck,
+        guards={} if run.guards is None else run.guards._asdict(),
+        is_as_published=run.is_as_published,
     )
 
 

@@ -21,6 +21,7 @@ from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
 from colane.scheduling.engine.contracts import SchedulingContext
+from colane.scheduling.engine.guard_tally import GuardTally
 from colane.scheduling.engine.usual import UsualRule
 
 HOUR_S = 3600.0
@@ -64,6 +65,9 @@ class AgeingRule(UsualRule):
             if draft.is_undecided(job.id) and job.id not in draft.waits:
                 kept = keep_room(draft, job, self._context.least(job))
                 if kept is not None:
+                    watch = draft.view.derived(GuardTally).watch
+                    if watch is not None:
+                        watch.keeps(self._context, job)
                     self._context.changed(kept)
                     return
         if cpu_only is not None:

@@ -119,6 +119,7 @@ class BoundOrder:
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
             false for equal ranks, and holds for every rank before the first if it holds for the first.
         quantum_s: A job may be displaced when it has run this long.
+        gain_min: How many times more a running one must have, by the second number of ranks, to be displaced.
         because: Ends the sentence "stopped for job N: ...".
         until_s: Until when the order holds if nothing happens.
         turns_s: The same as far as one running job is concerned.
@@ -141,6 +142,7 @@ class BoundOrder:
         "class_key",
         "displaces",
         "drains_s",
+        "gain_min",
         "is_arrival",
         "left_s",
         "preferred",
@@ -161,6 +163,7 @@ class BoundOrder:
         rank: Callable[[Job], Rank],
         displaces: Callable[[Rank, Rank], bool],
         quantum_s: float = QUANTUM_S,
+        gain_min: float = 1.0,
         because: str = HIGHER_PRIORITY,
         until_s: float = inf,
         turns_s: Callable[[Job], float] | None = None,
@@ -187,6 +190,7 @@ class BoundOrder:
         self.rank: Final = rank
         self.displaces: Final = displaces
         self.quantum_s: Final = quantum_s
+        self.gain_min: Final = gain_min
         self.because: Final = because
         self.until_s: Final = until_s
         self.turns_s: Final = turns_s

@@ -41,6 +41,7 @@ from colane.scheduling.engine.contracts import (
     Source,
     Verdict,
 )
+from colane.scheduling.engine.guard_tally import GuardTally
 from colane.scheduling.engine.refusals import behind, no_place
 from colane.scheduling.engine.usual import BesidePolicy, BoundSourceDefaults
 
@@ -67,6 +68,8 @@ class Composed:
         moving: How running jobs are moved or resized.
         usage: Goes before the order: among equal priorities users that have used least.
         chooser: Decides about many jobs at once, before the others are asked in order; None where none does.
+        protects: Whether jobs are left alone for a while after their launch.
+        is_as_published: Whether it is without guards that its publication lacks (`scheduling.presets.AS_PUBLISHED`).
     """
 
     name: str
@@ -80,6 +83,8 @@ class Composed:
     moving: Moving | None = None
     usage: PastUsage | None = None
     chooser: Chooser | None = None
+    protects: bool = True
+    is_as_published: bool = False
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """The order, to serve a pool."""
@@ -150,6 +155,7 @@ class _Service:
         self._rules = _bound_rules(parts, context)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
         self._takes_first = not self._judges and isinstance(parts.choose, First)
+        self._watch = draft.view.derived(GuardTally).watch
         self._promised: set[JobId] = set()
         self._at_home: list[BoundSource] = []
         self._now: list[BoundSource] = []
@@ -175,15 +181,14 @@ class _Service:
         for rule in self._rules:
             for job in rule.urgent():
                 if self._is_open(job):
-                    self._serve_one(job)
+                    self._serve_urgent(job)
         if self._chooser is not None:
             self._chooser.serve(self._context, self._take)
         if self._bound_sources or not self._context.skips_hopeless:
             while self._serve_line():
                 self._newcomers = None
         if self._waiting > 0:
-            for bound_source in self._bound_sources:
-                bound_source.plan_again()
+            self._plan_again()
         if self._settles():
             self._draft.plan_for_newcomers(self._context.pool, self._full_up_to())
 
@@ -238,6 +243,17 @@ class _Service:
     def _is_open(self, job: Job) -> bool:
         """Whether nothing has been decided for a job yet."""
         return self._draft.is_undecided(job.id) and job.id not in self._promised
+
+    def _plan_again(self) -> None:
+        for bound_source in self._bound_sources:
+            bound_source.plan_again()
+        if self._watch is not None and any(bound_source.preempts for bound_source in self._bound_sources):
+            self._watch.waits(self._context)
+
+    def _serve_urgent(self, job: Job) -> None:
+        is_favoured = self._watch is not None and self._watch.asks_urgent(self._context, job)
+        if self._serve_one(job) is not None and self._watch is not None and is_favoured:
+            self._watch.serves_urgent(job)
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""

@@ -69,6 +69,7 @@ class LeastRemaining:
             rank=rank,
             displaces=partial(by_gain, self.displaces_min),
             quantum_s=self.quantum_s,
+            gain_min=self.displaces_min,
             because="it has less left to do",
         )
 

@@ -78,7 +78,7 @@ class ByValue:
 
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
-            because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
+            gain_min=self.displaces_min, because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
             awaits=self.awaits and self.objective is Objective.JCT,

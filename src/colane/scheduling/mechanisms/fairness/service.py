@@ -137,6 +137,7 @@ class SmallestPart:
             rank=rank,
             displaces=partial(by_gain, self.surplus_min),
             quantum_s=self.quantum_s,
+            gain_min=self.surplus_min,
             because="it has had less of its fair share",
             until_s=end_s,
             preferred=lambda _job, spec, types: shares.preferred(spec, types),
@@ -181,6 +182,7 @@ class WorstFinish:
             rank=rank,
             displaces=self._displaces,
             quantum_s=self.lease_s,
+            gain_min=self.rho_gain_min,
             because="it would finish later than its fair share allows",
             until_s=end_s,
         )
