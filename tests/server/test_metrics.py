@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 from colane.model.job import JobId
 from colane.model.metric_names import MetricNames
 from colane.model.see import See
-from colane.server.metrics.text import LABEL_MAX, Histogram, MetricKind, MetricText, label_value
+from colane.server.metrics.text import LABEL_MAX, RATIOS_MAX, Histogram, MetricKind, MetricText, RatioTexts, label_value
 from tests.server.harness import World, finished, gpu, launched, node, report, world
 from tests.server.test_users import guest
 
@@ -105,6 +105,17 @@ async def test_names_that_dashboards_have() -> None:
         assert (one(found["slurm_nodes_mixed"]), one(found["slurm_nodes_idle"])) == (1, 0)
         assert one(found["slurm_partition_jobs_pending"], partition="default") == 1
         assert one(found["slurm_node_cpus"], node="n1") == 4
+        assert one(found["slurm_user_jobs"], username="ann") == one(found["slurm_user_jobs_running"], username="ann")
+        assert sum(found["slurm_user_jobs_pending"].values()) == one(found["slurm_jobs_pending"])
+        assert one(found["slurm_user_jobs_cpus_alloc"], username="ann") == one(found["slurm_jobs_cpus_alloc"])
+
+
+def test_texts_of_few_numbers_are_those_of_the_numbers() -> None:
+    texts = RatioTexts()
+    assert [texts[value] for value in (0.97, 1, True, 61.0, 0.97)] == ["0.97", "1", "1", "61", "0.97"]
+    for value in range(RATIOS_MAX):
+        assert texts[value + 0.5] == f"{value + 0.5}"
+    assert len(texts) <= RATIOS_MAX
 
 
 async def test_names_of_jobs_neither_break_a_line_nor_grow() -> None:

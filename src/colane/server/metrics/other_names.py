@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.job import Job, JobState
 from colane.server.http.sight import Sight
+from colane.server.metrics.own import USERS_MAX
 from colane.server.metrics.text import MetricKind, MetricText, labels_text
 from colane.server.writer.board import NodeRecord
 
@@ -83,10 +84,11 @@ def _dcgm_labels(node: str, gpu: Gpu) -> str:
 
 
 def write_slurm(text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer) -> None:
-    """Write slurmctld's names, as its /metrics/jobs, nodes, partitions and scheduler have them."""
+    """Write slurmctld's names, as its /metrics/jobs, jobs-users-accts, nodes, partitions and scheduler have them."""
     jobs = [job for job in service.read_model.jobs.values() if sight.has(job.spec.user)]
     _nodes(text, service)
     _of_jobs(text, "slurm_jobs", "", jobs, service)
+    _of_users(text, jobs)
     pools = sorted({record.node.pool for record in service.read_model.nodes.values()} | {job.spec.pool for job in jobs})
     text.family("slurm_partitions", GAUGE, "Total number of partitions", [("", len(pools))])
     _partitions(text, service, jobs, pools)
@@ -132,6 +134,30 @@ def _of_jobs(text: MetricText, prefix: str, labels: str, jobs: Sequence[Job], se
     if not labels:
         nodes = len({node for job in placed if job.placement is not None for node in job.placement.nodes})
         text.family(f"{prefix}_nodes_alloc", GAUGE, "Total number of nodes allocated by jobs", [("", nodes)])
+
+
+LIVE_STATES: Final = ("pending", "running", "suspended", "completing", "hold")
+
+
+def _of_users(text: MetricText, jobs: Sequence[Job]) -> None:
+    """Live jobs of the users with most of them; there are no accounts, and whose jobs have ended is not counted."""
+    of_user = defaultdict[str, list[Job]](list)
+    for job in jobs:
+        of_user[job.spec.user].append(job)
+    most = sorted(of_user, key=lambda user: (-len(of_user[user]), user))[:USERS_MAX]
+    labels = [labels_text({"username": user}) for user in most]
+    counts = [_counts(of_user[user], {}) for user in most]
+    totals = [sum(row[state] for state in LIVE_STATES[:-1]) for row in counts]
+    prefix = "slurm_user_jobs"
+    text.family(prefix, GAUGE, "Total number of jobs of the user", zip(labels, totals, strict=True))
+    for state in LIVE_STATES:
+        values = [row[state] for row in counts]
+        text.family(f"{prefix}_{state}", GAUGE, f"Number of jobs {state} of the user", zip(labels, values, strict=True))
+    cores = [sum(len(job.placement.cores) for job in of_user[user] if job.placement is not None) for user in most]
+    text.family(f"{prefix}_cpus_alloc", GAUGE, "Cpus allocated by jobs of the user", zip(labels, cores, strict=True))
+    memory = [sum(job.spec.host_memory_bytes for job in of_user[user] if job.placement is not None) for user in most]
+    about = "Memory bytes allocated by jobs of the user"
+    text.family(f"{prefix}_memory_alloc", GAUGE, about, zip(labels, memory, strict=True))
 
 
 NODE_STATES: Final = ("alloc", "mixed", "idle", "down", "drain", "drained", "draining")
@@ -192,6 +218,6 @@ def _partitions(text: MetricText, service: Service, jobs: Sequence[Job], pools: 
         values = [(labels[pool], nodes[pool][state]) for pool in pools]
         text.family(f"{prefix}_nodes_{state}", GAUGE, f"Nodes {state}", values)
     text.family(f"{prefix}_jobs", GAUGE, "Number of jobs", [(labels[pool], len(of_pool[pool])) for pool in pools])
-    for state in ("pending", "running", "suspended", "completing", "hold"):
+    for state in LIVE_STATES:
         values = [(labels[pool], counts[pool][state]) for pool in pools]
         text.family(f"{prefix}_jobs_{state}", GAUGE, f"Number of jobs {state}", values)

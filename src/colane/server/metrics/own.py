@@ -13,7 +13,7 @@ from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.model.versions import own_version
 from colane.server.http.sight import Sight
-from colane.server.metrics.text import MetricKind, MetricText, label_value, labels_text
+from colane.server.metrics.text import MetricKind, MetricText, RatioTexts, label_value, labels_text
 from colane.server.views.holders import Holders
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class DeviceLabels:
 
 
 SAMPLED: Final = ("busy_ratio", "memory_used_bytes", "power_watts", "temperature_celsius", "xid", "throttled")
+FEW_DIFFERENT: Final = frozenset({"busy_ratio", "temperature_celsius"})
+_PLACES: Final[Mapping[str, str]] = {"power_watts": "%.1f"}
+"""How a value is written where it is not as it is: no sensor tells of less than a tenth of a watt."""
 _VALUES: Final = attrgetter("index", "busy_ratio", "used_bytes", "power_w", "temperature_c", "xid", "throttle")
 """In the order of `SAMPLED`, the index before them."""
 
@@ -98,7 +101,7 @@ def _texts(node: Node) -> NodeTexts:
         lines("memory_bytes", labels, [gpu.memory_bytes for gpu in gpus]),
         lines("healthy", labels, [1 if gpu.healthy else 0 for gpu in gpus]),
     )
-    formats = tuple([lines(of, escaped, places) for of in SAMPLED])
+    formats = tuple([lines(of, escaped, [_PLACES.get(of, "%s")] * len(gpus)) for of in SAMPLED])
     jobs, idle = lines("jobs", escaped, places), lines("jobs", labels, [0] * len(gpus))
     return NodeTexts(node, tuple([gpu.index for gpu in gpus]), labels, formats, jobs, idle, fixed)
 
@@ -187,14 +190,18 @@ def _devices(text: MetricText, service: Service, holders: Holders) -> None:
         text.lines(f"colane_device_{own}", GAUGE, about, columns[own])
 
 
+_RATIOS: Final = RatioTexts()
+_HAS_FEW: Final = tuple([name in FEW_DIFFERENT for name in SAMPLED])
+
+
 def _sampled(columns: Sequence[list[str]], known: NodeTexts, uses: Iterable[DeviceUsage]) -> None:
     """Add the lines of what was seen of a node's devices; unknown values have none."""
     indexes, *values = zip(*map(_VALUES, uses), strict=True)
     values[-1] = tuple([None if words is None else 1 if words else 0 for words in values[-1]])
     if indexes == known.indexes:
-        for column, text, row in zip(columns, known.formats, values, strict=True):
+        for column, text, row, has_few in zip(columns, known.formats, values, _HAS_FEW, strict=True):
             if None not in row:
-                column.append(text % row)
+                column.append(text % (tuple(map(_RATIOS.__getitem__, row)) if has_few else row))
             elif row.count(None) < len(row):
                 pairs = zip(text.split("\n"), row, strict=True)
                 column += [line % (value,) for line, value in pairs if value is not None]
@@ -210,11 +217,15 @@ def _sampled(columns: Sequence[list[str]], known: NodeTexts, uses: Iterable[Devi
 
 
 def _users(text: MetricText, placed: Iterable[Job], queued: Iterable[Job]) -> None:
-    users = [job.spec.user for job in placed]
-    running, waiting = Counter(users), Counter([job.spec.user for job in queued])
-    devices = dict.fromkeys(running, 0)
-    for user, job in zip(users, placed, strict=True):
-        devices[user] += len(job.gpus_held)
+    running, waiting = dict[str, int](), Counter([job.spec.user for job in queued])
+    devices = dict[str, int]()
+    for job in placed:
+        user = job.spec.user
+        if user in running:
+            running[user] += 1
+            devices[user] += len(job.gpus_held)
+        else:
+            running[user], devices[user] = 1, len(job.gpus_held)
     most = sorted({*running, *waiting}, key=lambda user: (-devices.get(user, 0), -waiting[user], user))[:USERS_MAX]
     labels = {user: labels_text({"user": user}) for user in most}
     for name, about, counts in (

@@ -40,12 +40,12 @@ def holders_of(read_model: ReadModel) -> Holders:
         if job.on_host is not None or job.resizes_to is not None:
             moving.append(job)
         for node, number in job.gpus_held:
-            there = on.get(node)
-            if there is None:
-                there = on[node] = {}
-            jobs = there.get(number)
-            if jobs is None:
-                there[number] = [job]
+            if node in on:
+                there = on[node]
+                if number in there:
+                    there[number].append(job)
+                else:
+                    there[number] = [job]
             else:
-                jobs.append(job)
+                on[node] = {number: [job]}
     return Holders(placed, waiting, on, moving)

@@ -178,6 +178,7 @@ class OverviewMaker:
         kept = list(kept_devices(service, waits, holders))
         sharing, gain = _sharing(service, holders)
         by_reason = _why_waiting(driver, waiting, waits)
+        nowhere = waiting if any(one["why"] in NOWHERE for one in by_reason) else ()
         return {
             "at_s": now_s,
             "devices": _devices(service, {one["gpu"] for one in kept}, holders),
@@ -187,7 +188,7 @@ class OverviewMaker:
             "sharing_gain": gain,
             "why_waiting": by_reason,
             "kept": [one if one["job"] in seen else {**one, "job": None} for one in kept],
-            "look": look.in_order(_look(service, placed, waiting, waits, idle, now_s)),
+            "look": look.in_order(_look(service, placed, nowhere, waits, idle, now_s)),
             "idle": idle,
         }
 
@@ -339,10 +340,9 @@ def _look(
             pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
             yield from look.of_job(driver, job, by_job.get(job.id), pacing)
     told = waits.reasons
-    if any(reason.why in NOWHERE for reason in told.values()):
-        nowhere = [job.id for job in waiting if (reason := told.get(job.id)) is not None and reason.why in NOWHERE]
-        if nowhere:
-            yield look.nowhere(nowhere)
+    nowhere = [job.id for job in waiting if (reason := told.get(job.id)) is not None and reason.why in NOWHERE]
+    if nowhere:
+        yield look.nowhere(nowhere)
 
 
 def _look_at_nodes(service: Service, now_s: float) -> Iterator[LookObject]:
