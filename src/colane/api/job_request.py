@@ -178,20 +178,21 @@ class ChangeBody(WireModel):
     at_once: Annotated[int, Field(ge=1, le=ELEMENTS_MAX)] | None = None
 
 
-AMOUNTS: Final = tuple(field for field in JOB_FIELDS if field.text)
+_AMOUNT_TEXTS: Final = {field.text: field.name for field in JOB_FIELDS if field.text}
+"""Fields that take text with a unit, each with that of the base unit."""
 
 
 def in_base_units(request: JobRequest) -> JobRequest:
     """Return a request whose texts with a unit stand in the fields of the base unit."""
-    told = {field.name: getattr(request, field.text) for field in AMOUNTS}
-    found = {name: value for name, value in told.items() if value is not None}
-    return request.model_copy(update={**found, **{field.text: None for field in AMOUNTS}}) if found else request
+    said = {name: getattr(request, text) for text, name in _AMOUNT_TEXTS.items() if text in request.model_fields_set}
+    found = {name: value for name, value in said.items() if value is not None}
+    return request.model_copy(update={**found, **dict.fromkeys(_AMOUNT_TEXTS)}) if found else request
 
 
 def said_twice(given: set[str]) -> list[Problem]:
     """Return what is wrong where a field is given both as text and in the base unit."""
-    both = (field for field in AMOUNTS if {field.text, field.name} <= given)
-    return [Problem(field.text, f"give {field.text} or {field.name}, not both") for field in both]
+    both = [(text, name) for text, name in _AMOUNT_TEXTS.items() if text in given and name in given]
+    return [Problem(text, f"give {text} or {name}, not both") for text, name in both]
 
 
 def said_name(field: JobField, given: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Category(StrEnum):
@@ -17,9 +18,12 @@ class Category(StrEnum):
     UNKNOWN = "unknown"
 
 
+_BY_NAME: Final = {category.value: category for category in Category}
+
+
 def parse_category(text: str) -> Category:
     """The category of that name, whatever its case; unknown where there is none such."""
-    return next((category for category in Category if category.value == text.strip().lower()), Category.UNKNOWN)
+    return _BY_NAME.get(text.strip().lower(), Category.UNKNOWN)
 
 
 class CoreHint(StrEnum):

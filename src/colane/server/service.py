@@ -68,6 +68,7 @@ from colane.server.submitting import changed_limits, submission
 from colane.server.submitting.admission import admit_all, begin_hold
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
+from colane.server.submitting.lookup import Families, Lookup
 from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
@@ -156,6 +157,7 @@ class Service:
     hands_over: asyncio.Event = field(default_factory=asyncio.Event)
     behind: BehindWatch = field(default_factory=lambda: BehindWatch(time.monotonic))
     copies: Copies = field(default_factory=Copies)
+    lookup: Lookup = field(default_factory=Lookup)
 
     @property
     def policy(self) -> str:
@@ -328,8 +330,23 @@ class Service:
 
     # -- jobs
 
-    def submit(self, requests: list[JobRequest], caller: Caller) -> Callable[[Turn], list[JobId]]:
+    async def families(self, requests: list[JobRequest], caller: Caller) -> Families:
+        """Look up what the commands of jobs run.
+
+        Raises:
+            RefusedError: 403, another user's.
+        """
+        return await self.lookup.families(self._owned(requests, caller), self.config.workdir)
+
+    def submit(
+        self, requests: list[JobRequest], caller: Caller, families: Families | None = None
+    ) -> Callable[[Turn], list[JobId]]:
         """Return the change that judges and appends jobs, the caller's where they name no other user.
+
+        Args:
+            requests: The jobs.
+            caller: Who submits them.
+            families: What their commands run, as far as it was looked up.
 
         Raises:
             RefusedError: 403, another user's.
@@ -343,7 +360,7 @@ class Service:
         def prepare(turn: Turn) -> list[JobId]:
             self._demand_channels(owned)
             ownership.demand_runnable(owned, turn.read_model)
-            admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
+            admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s, families)
             demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, waiting)
@@ -368,7 +385,8 @@ class Service:
         Raises:
             RefusedError: What their submission would be refused with; 503, there is no answer in time.
         """
-        prepare, question = self.submit(requests, caller), self._question(requests, caller)
+        families = await self.families(requests, caller)
+        prepare, question = self.submit(requests, caller, families), self._question(requests, caller, families)
         async with self.copies.room:
             answering = await self.driver.trial(prepare, lambda turn: self._copied(question(turn, None).answer))
             return await _planned(answering)
@@ -384,13 +402,17 @@ class Service:
         except CopyError as error:
             raise RefusedError.because(503, f"no plan could be made: {error}") from error
 
-    def _question(self, requests: list[JobRequest], caller: Caller) -> Callable[[Turn, str | None], PlanQuestion]:
+    def _question(
+        self, requests: list[JobRequest], caller: Caller, families: Families
+    ) -> Callable[[Turn, str | None], PlanQuestion]:
         owned, sight = self._owned(requests, caller), self.sight(caller)
         if not owned:
             raise RefusedError.because(422, "holds no job: there is nothing to plan", "jobs")
 
         def of(turn: Turn, expected: str | None) -> PlanQuestion:
-            return PlanQuestion(self.driver.core, turn, owned, sight, partial(self.submit, caller=caller), expected)
+            return PlanQuestion(
+                self.driver.core, turn, owned, sight, partial(self.submit, caller=caller, families=families), expected
+            )
 
         return of
 
@@ -417,13 +439,15 @@ class Service:
         said = "it is not known when it would start" if found is None else start_text(found)
         return {"starts_in_s": found, "now_s": now_s, "sentence": said}
 
-    def only_if(self, index: str, requests: list[JobRequest], caller: Caller) -> Callable[[Turn], Awaitable[None]]:
+    def only_if(
+        self, index: str, requests: list[JobRequest], caller: Caller, families: Families
+    ) -> Callable[[Turn], Awaitable[None]]:
         """Return what demands of a turn that jobs submitted in it fare as they were planned to.
 
         Raises (from what is returned):
             RefusedError: 409, they would fare otherwise by now; 503, there is no answer in time.
         """
-        question = self._question(requests, caller)
+        question = self._question(requests, caller, families)
 
         async def demand(turn: Turn) -> None:
             if not turn.admitted:  # a request that was sent again, and is answered as it was
@@ -437,9 +461,9 @@ class Service:
 
         return demand
 
-    def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], JobIdAnswer]:
+    def submit_one(self, request: JobRequest, caller: Caller, families: Families) -> Callable[[Turn], JobIdAnswer]:
         """Return the change that judges and appends one job; problems name its fields alone."""
-        prepare = self.submit([request], caller)
+        prepare = self.submit([request], caller, families)
 
         def prepare_one(turn: Turn) -> JobIdAnswer:
             try:

@@ -99,7 +99,9 @@ async def submit_batch(
 ) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
     jobs = parse_batch(await request.body())
-    prepare, demand = service.submit(jobs, caller), None if if_plan is None else service.only_if(if_plan, jobs, caller)
+    families = await service.families(jobs, caller)
+    prepare = service.submit(jobs, caller, families)
+    demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:
         return {"ids": [*prepare(turn)]}
@@ -160,8 +162,9 @@ async def submit(
     if_plan: IfPlan = None,
 ) -> JSONResponse:
     """Append a job to the queue's end."""
-    prepare = service.submit_one(body, caller)
-    demand = None if if_plan is None else service.only_if(if_plan, [body], caller)
+    families = await service.families([body], caller)
+    prepare = service.submit_one(body, caller, families)
+    demand = None if if_plan is None else service.only_if(if_plan, [body], caller, families)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare, demand))
 
 

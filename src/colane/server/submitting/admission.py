@@ -20,8 +20,9 @@ from colane.perf.shared_family import owned_problem
 from colane.server.http.problems import RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
-from colane.server.submitting.family import derive_family, name_of
+from colane.server.submitting.family import name_of
 from colane.server.submitting.hardware import Hardware
+from colane.server.submitting.lookup import Families
 from colane.server.submitting.qos import with_preset
 from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue
@@ -30,6 +31,11 @@ TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of
 """Fields that only a built-in job may carry."""
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
+_NOT_SAID: Final = {
+    field.name: field.in_job(JobRequest.model_fields[field.name].get_default(call_default_factory=True))
+    for field in _SPEC_FIELDS
+}
+"""What a job has of the fields that are not given: most, so they are made once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,13 @@ class _Program:
     model_name: str | None
 
 
-def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str, now_s: float = 0.0) -> list[Admitted]:
+def admit_all(
+    requests: Sequence[JobRequest],
+    hardware: Hardware,
+    workdir: str,
+    now_s: float = 0.0,
+    families: Families | None = None,
+) -> list[Admitted]:
     """Judge a batch; it is taken whole or not at all.
 
     Args:
@@ -82,15 +94,17 @@ def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str, 
         hardware: Nodes known now; with none, hardware is not judged.
         workdir: Working directory of jobs that name none.
         now_s: The time, from which times to begin are counted.
+        families: The families of their commands, as far as they are known already.
 
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
     """
     admitted: list[Admitted] = []
     problems: list[Problem] = []
+    families = families or Families()
     for position, request in enumerate(requests):
         try:
-            admitted.append(admit(request, hardware, workdir, now_s))
+            admitted.append(admit(request, hardware, workdir, now_s, families))
         except RefusedError as refused:
             problems += [Problem(f"jobs[{position}].{field}", text) for field, text in refused.problems]
             if len(problems) >= PROBLEMS_MAX:
@@ -104,7 +118,9 @@ PROBLEMS_MAX: Final = 20
 """A batch that is wrong throughout is not answered with ten thousand problems."""
 
 
-def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 0.0) -> Admitted:
+def admit(
+    request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 0.0, families: Families | None = None
+) -> Admitted:
     """Judge one job; see `admit_all`.
 
     Raises:
@@ -117,7 +133,11 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 
         raise RefusedError(422, problems)
     directory = request.workdir or workdir
     built_in = request.model_name is not None
-    program = _trainer_program(request, directory) if built_in else _command_program(request, directory)
+    program = (
+        _trainer_program(request, directory)
+        if built_in
+        else _command_program(request, directory, families or Families())
+    )
     spec = _spec(request, program)
     spec, misfit = hardware.sized(spec), hardware.problem(spec) or batch_problem(request, spec)
     if misfit is not None:
@@ -180,7 +200,8 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         problems += [] if flaw is None else [Problem(field, flaw)]
     if request.array and request.output and not file_names.is_apart(request.output):
         problems.append(Problem("output", "would be one file for all elements of the array: put %a or %j in its name"))
-    told = senseless(dict(request), has_gpus=request.gpus != (0,))
+    said = {name: getattr(request, name) for name in request.model_fields_set}
+    told = senseless(said, has_gpus=request.gpus != (0,))
     problems += [Problem(said_name(field, given), message) for field, message in told]
     return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
 
@@ -228,9 +249,9 @@ def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
     return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
 
 
-def _command_program(request: JobRequest, directory: str) -> _Program:
+def _command_program(request: JobRequest, directory: str, families: Families) -> _Program:
     command = list(request.command or ())
-    family = request.family or derive_family(command, directory, request.user)
+    family = request.family or families.of(command, directory, request.user)
     name = request.name or name_of(family)
     return _Program(command, name, family, request.batch_size, request.steps_total, None)
 
@@ -252,7 +273,10 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
 
 
 def _spec(request: JobRequest, program: _Program) -> JobSpec:
-    values = {field.name: field.in_job(getattr(request, field.name)) for field in _SPEC_FIELDS}
+    said = request.model_fields_set
+    values = _NOT_SAID | {
+        field.name: field.in_job(getattr(request, field.name)) for field in _SPEC_FIELDS if field.name in said
+    }
     contract = _contract(request)
     per_gpu = request.batch == "per-gpu"
     values |= {

@@ -233,7 +233,66 @@ class _Target(NamedTuple):
     rest: Sequence[str]
 
 
-def derive_family(command: Sequence[str], directory: str = "", user: str = "") -> str:
+class Disk:
+    """Where paths lead and which repository holds them, each looked up once.
+
+    Args:
+        known: What has been looked up already; it grows by what else is.
+    """
+
+    def __init__(self, known: Disk | None = None) -> None:
+        self.links: dict[str, str] = {} if known is None else known.links
+        self.repositories: dict[str, str] = {} if known is None else known.repositories
+
+    def real(self, path: str) -> str:
+        """Return where a path leads; as it is written where no file can have such a name."""
+        if (found := self.links.get(path)) is None:
+            found = self.links[path] = self._followed(path)
+        return found
+
+    def repository(self, folder: str) -> str:
+        """Return the root of the repository that a folder lies in; `/` where it lies in none."""
+        if (found := self.repositories.get(folder)) is None:
+            found = self.repositories[folder] = self._root(folder)
+        return found
+
+    def _followed(self, path: str) -> str:
+        try:
+            return os.path.realpath(path)
+        except ValueError:
+            return posixpath.normpath(path)
+
+    def _root(self, folder: str) -> str:
+        while folder != "/" and not Path(folder, ".git").exists():
+            folder = posixpath.dirname(folder)
+        return folder
+
+
+class NotSeenError(LookupError):
+    """A path has not been looked up."""
+
+
+class Seen(Disk):
+    """What has been seen of a disk, which is not looked at."""
+
+    def _followed(self, path: str) -> str:
+        raise NotSeenError(path)
+
+    def _root(self, folder: str) -> str:
+        raise NotSeenError(folder)
+
+
+class AsWritten(Disk):
+    """No disk at all: a path leads where it says, and is in no repository."""
+
+    def _followed(self, path: str) -> str:
+        return posixpath.normpath(path)
+
+    def _root(self, folder: str) -> str:  # noqa: ARG002 - it is of none
+        return "/"
+
+
+def derive_family(command: Sequence[str], directory: str = "", user: str = "", disk: Disk | None = None) -> str:
     """Return script and sorted argument names: `python train.py --lr 0.1 -v` gives `net/train.py@CODE --lr -v`.
 
     Values never enter, so neither does a secret among them; of code given with `-c`, and of what is not certain, a
@@ -243,14 +302,16 @@ def derive_family(command: Sequence[str], directory: str = "", user: str = "") -
         command: Program and arguments.
         directory: Where it runs; without it and a user scripts are told apart by name alone.
         user: Owner of the job.
+        disk: What is known of the paths already.
     """
+    disk = disk or Disk()
     try:
-        target = _resolve(list(command), directory)
+        target = _resolve(list(command), directory, disk)
         names = sorted({option.group() for word in target.rest if (option := _OPTION.match(word))})
     except _Doubt:
         target, names = _Target(f"{_name(command[0]) or 'command'} {_hash(*command)}", directory, ()), []
     first, space, code = target.name.partition(" ")
-    folder = _real(target.folder) if target.folder else ""
+    folder = disk.real(target.folder) if target.folder else ""
     place = f"@{_hash(user, folder)}" if folder or user else ""
     text = " ".join([f"{first or 'command'}{place}{space}{code}", *names])[:FAMILY_LENGTH_MAX]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -261,7 +322,7 @@ def name_of(family: str) -> str:
     return posixpath.basename(family.split(" ", maxsplit=1)[0]).partition("@")[0] or "command"
 
 
-def _resolve(words: list[str], directory: str) -> _Target:
+def _resolve(words: list[str], directory: str, disk: Disk) -> _Target:
     """Follow launchers to what they run."""
     while True:
         program = words.pop(0)
@@ -271,13 +332,13 @@ def _resolve(words: list[str], directory: str) -> _Target:
             if not words:
                 return _Target(name, directory, ())
             if is_module or is_script or words[0].endswith(".py"):
-                return _python(words, directory, is_module=is_module)
+                return _python(words, directory, disk, is_module=is_module)
             continue
         if name in _DISPATCHERS:
             raise _Doubt
         if INTERPRETER.fullmatch(name) is None:
-            return _Target(*_program(program, directory), words)
-        found = _interpreted(name, words, directory)
+            return _Target(*_program(program, directory, disk), words)
+        found = _interpreted(name, words, directory, disk)
         if found is not None:
             return found
         # A launcher run as a module: `python -m torch.distributed.run`.
@@ -326,7 +387,7 @@ def _words_of(name: str, word: str, launcher: Grammar, following: Sequence[str])
     raise _Doubt
 
 
-def _interpreted(name: str, words: list[str], directory: str) -> _Target | None:
+def _interpreted(name: str, words: list[str], directory: str, disk: Disk) -> _Target | None:
     """What an interpreter runs; None where that is a launcher, which then stands first in `words`."""
     is_python = name.startswith(("python", "pypy"))
     values = _PYTHON_VALUES if is_python else _SHELL_VALUES
@@ -337,47 +398,37 @@ def _interpreted(name: str, words: list[str], directory: str) -> _Target | None:
         elif word == "-m" and is_python and words:
             if words[0] in LAUNCHERS:
                 return None
-            return _python(words, directory, is_module=True)
+            return _python(words, directory, disk, is_module=True)
         elif word.startswith("-") and word.endswith("c") and not word.startswith("--"):
             code = words.pop(0) if words else ""
             return _Target(f"{name} -c {_hash(code)}", directory, words)
         elif not word.startswith(("-", "+")):
-            return _Target(*_in_project(word, directory), words)
+            return _Target(*_in_project(word, directory, disk), words)
     return _Target(name, directory, ())
 
 
-def _python(words: list[str], directory: str, *, is_module: bool) -> _Target:
+def _python(words: list[str], directory: str, disk: Disk, *, is_module: bool) -> _Target:
     """A script or module, and what follows it."""
     if is_module:
         return _Target(words[0].replace(" ", "_"), directory, words[1:])
-    return _Target(*_in_project(words[0], directory), words[1:])
+    return _Target(*_in_project(words[0], directory, disk), words[1:])
 
 
-def _program(path: str, directory: str) -> tuple[str, str]:
+def _program(path: str, directory: str, disk: Disk) -> tuple[str, str]:
     """A program by its name, and by its project where it is a file below the working directory."""
-    full = _real(posixpath.join(directory, path))
-    is_own = "/" in path and full.startswith(_real(directory) + "/")
-    return _in_project(path, directory) if directory and is_own else (_name(path), directory)
+    is_own = "/" in path and disk.real(posixpath.join(directory, path)).startswith(disk.real(directory) + "/")
+    return _in_project(path, directory, disk) if directory and is_own else (_name(path), directory)
 
 
-def _in_project(path: str, directory: str) -> tuple[str, str]:
+def _in_project(path: str, directory: str, disk: Disk) -> tuple[str, str]:
     """A script named by its place in its repository, or by its directory; and that directory."""
     if not directory:
         return _name(path), ""
-    full = _real(posixpath.join(directory, path))
-    folder, root = posixpath.dirname(full), posixpath.dirname(full)
-    while root != "/" and not Path(root, ".git").exists():
-        root = posixpath.dirname(root)
+    full = disk.real(posixpath.join(directory, path))
+    folder = posixpath.dirname(full)
+    root = disk.repository(folder)
     named = f"{_name(root)}/{posixpath.relpath(full, root)}" if root != "/" else f"{_name(folder)}/{_name(full)}"
     return named.replace(" ", "_"), folder
-
-
-def _real(path: str) -> str:
-    """Where a path leads; as it is written where no file can have such a name."""
-    try:
-        return os.path.realpath(path)
-    except ValueError:
-        return posixpath.normpath(path)
 
 
 def _hash(*texts: str) -> str:

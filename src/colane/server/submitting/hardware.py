@@ -41,7 +41,7 @@ class Hardware:
         if self._pools and spec.pool not in self._pools:
             hint = near_matches(spec.pool, self._pools)
             return Problem("pool", f"unknown {spec.pool!r}; {hint}known: {', '.join(self._pools)}")
-        spec = replace(spec, gpus=spec.gpus_min)
+        spec = spec if spec.gpus == spec.gpus_min else replace(spec, gpus=spec.gpus_min)
         shortfall = self._inventory.shortfall(spec)
         if shortfall is None or shortfall.lack is Lack.NODES:
             return None
