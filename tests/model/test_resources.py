@@ -99,7 +99,9 @@ def test_of_the_instances_of_a_gpu_a_job_is_given_one() -> None:
     assert lack(spec(1), instances) is None
     assert lack(spec(2), instances) == Shortfall(Lack.GPUS, 2, 1)
     assert lack(spec(2), instances, node("b", 2)) is None
-    assert lack(spec(2, multi_node=True), instances, node("b", 1, gpu_type="NVIDIA H100 MIG 3g.40gb")) is None
+    other = node("b", 1, gpu_type="NVIDIA H100 MIG 3g.40gb")
+    assert lack(spec(2, multi_node=True), instances, other) == Shortfall(Lack.GPUS, 2, 1)
+    assert lack(spec(2, multi_node=True, anti_collocation=True), instances, other) is None
 
 
 def test_ill_gpus_count_only_where_asked() -> None:

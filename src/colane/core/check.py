@@ -273,10 +273,18 @@ class _Judge:
         if len(gpus) > 1:
             if len(set(gpus)) != len(gpus):
                 flaws += (Flaw("gpu-twice-in-gang", f"job {job.id} has a GPU for two ranks", (job.id,)),)
-            flaws += _spread(job, placement)
+            flaws += _spread(job, placement) + self._instances(job, placement)
         for gpu in gpus:
             flaws += self._rank(job, gpu)
         return flaws
+
+    def _instances(self, job: Job, placement: Placement) -> Flaws:
+        """CUDA shows a process one MIG instance, and no other GPU beside it."""
+        for name in placement.nodes:
+            loads = [self._state.gpus.get(slot.gpu) for slot in placement.slots_on(name)]
+            if len(loads) > 1 and any(load is not None and load.gpu.is_mig_instance for load in loads):
+                return (Flaw("several-instances", f"job {job.id} has a MIG instance and more on {name}", (job.id,)),)
+        return ()
 
     def _without_gpus(self, job: Job, placement: Placement) -> Flaws:
         """It is on a node of its pool, and on no core that is a device."""

@@ -18,7 +18,7 @@ from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.devices.xid import XidWatch
 from colane.model.device_use import THROTTLES, DeviceUsage
-from colane.model.hardware import Gpu
+from colane.model.hardware import Gpu, is_instance_type
 
 NVML_CORES_PER_WORD = 64
 _MIG_ENABLED = 1
@@ -294,11 +294,17 @@ def _read_facts(nvml: Nvml, handle: Handle, parent: Handle, host: HostFacts) -> 
     return Gpu(
         index=0,
         uuid=nvml.call_surely("nvmlDeviceGetUUID", handle) or "",
-        type=nvml.call_surely("nvmlDeviceGetName", handle) or UNKNOWN_TYPE,
+        type=_type(nvml, handle, parent),
         memory_bytes=_usable_bytes(nvml, handle),
         socket=socket,
         cores=near or cores_of_socket(host, socket) or host.cores,
     )
+
+
+def _type(nvml: Nvml, handle: Handle, parent: Handle) -> str:
+    """Its name; that of an instance is told from the whole GPU's, whatever the driver says."""
+    name = nvml.call_surely("nvmlDeviceGetName", handle) or UNKNOWN_TYPE
+    return name if handle is parent or name == UNKNOWN_TYPE or is_instance_type(name) else f"{name} MIG instance"
 
 
 def _near_cores(nvml: Nvml, handle: Handle, host: HostFacts) -> tuple[int, ...]:

@@ -30,6 +30,11 @@ AT_ONCE = frozenset({MPS, CPU_DEVICE_TYPE})
 before it was measured."""
 
 
+def is_instance_type(gpu_type: str) -> bool:
+    """Whether devices of this type are parts of GPUs in MIG mode: NVML names them after the GPU and their size."""
+    return " MIG " in gpu_type
+
+
 def usual_sharing(gpu_type: str) -> str:
     """How jobs share a device where nothing was set up for it: `cpu` for cores, else `time-slice`."""
     return CPU_DEVICE_TYPE if gpu_type == CPU_DEVICE_TYPE else TIME_SLICE
@@ -92,7 +97,7 @@ class Gpu:
     @property
     def is_mig_instance(self) -> bool:
         """Whether this device is a part of a GPU in MIG mode: CUDA shows a process one of these only."""
-        return " MIG " in self.type or self.uuid.startswith("MIG-")
+        return is_instance_type(self.type) or self.uuid.startswith("MIG-")
 
     @property
     def is_disturbed(self) -> bool:

@@ -21,6 +21,7 @@ class Why(StrEnum):
     SUBMITTED = "submitted"
     NO_NODE = "no-node"
     NO_FREE_GPU = "no-free-gpu"
+    NO_FREE_WHOLE_GPU = "no-free-whole-gpu"
     NO_FREE_GANG = "no-free-gang"
     NO_ROOM_FOR_GANG = "no-room-for-gang"
     NO_MEMORY = "no-memory"
@@ -155,6 +156,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
         Why.NO_FREE_GPU: ("Resources: needs {asked} on one node, at most {have} free; GPUs are held by {jobs}"),
+        Why.NO_FREE_WHOLE_GPU: (
+            "Resources: needs {asked} on one node, at most {have} free, and CUDA shows a process one MIG instance "
+            "only, so these are not given to it; GPUs are held by {jobs}"
+        ),
         Why.NO_FREE_GANG: "Resources: needs {asked} over any nodes, {have} free; GPUs are held by {jobs}",
         Why.NO_ROOM_FOR_GANG: (
             "Resources: needs {asked} over any nodes, {have} free, but not all of those nodes have the cores and the "

@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple, final
 
-from colane.model.hardware import Node
+from colane.model.hardware import Node, is_instance_type
 from colane.model.job import JobSpec
 
 
@@ -116,8 +116,15 @@ def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, 
     return Resources(gpus + instances, gpu_memory_bytes=memory_bytes) + host_capacity(node)
 
 
+def may_be_instances(spec: JobSpec) -> bool:
+    """Whether a job may be given MIG instances: CUDA shows a process one of them, so never two on one node."""
+    return spec.gpus <= 1 or spec.anti_collocation
+
+
 def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = False) -> int:
     """How many ranks of a job at most an empty node could hold at once on GPUs of that type."""
+    if is_instance_type(gpu_type) and not may_be_instances(spec):
+        return 0
     has = capacity(node, gpu_type, spec.gpu_memory_bytes or 0, usable_only=usable_only)
     ranks = min(has.gpus, 1 if spec.anti_collocation else spec.gpus)
     while ranks and not needs(spec, ranks) <= has:
@@ -218,6 +225,9 @@ def _over_nodes(spec: JobSpec, types: Iterable[str], alike: list[tuple[Node, int
     held = gpus = 0
     for kind in types:
         held = max(held, sum(count * ranks_held(node, spec, kind) for node, count in alike))
+        if is_instance_type(kind) and not may_be_instances(spec):
+            gpus = max(gpus, 1)
+            continue
         each = [(capacity(node, kind).gpus, count) for node, count in alike]
         gpus = max(gpus, sum(count * (min(has, 1) if spec.anti_collocation else has) for has, count in each))
     if spec.gpus <= held:

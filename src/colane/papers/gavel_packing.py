@@ -79,7 +79,7 @@ class GavelFifoPacked:
         if spec.gpus != 1:
             return []
         found = []
-        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             key, memory = profile_key(spec, kind), draft.beliefs.terms(spec, kind).memory
             for load in draft.open_gpus((spec.pool, kind), 1):
                 total = self.normalised(key, load.bookings[0].key)

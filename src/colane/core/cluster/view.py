@@ -13,9 +13,10 @@ from colane.core.cluster.queue import PoolQueue
 from colane.core.cluster.state import ClusterState, D, Kind, NodeState
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
-from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId
+from colane.model.hardware import GpuId, is_instance_type
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.progress import Progress
+from colane.model.resources import may_be_instances
 from colane.perf.beliefs import Beliefs
 
 EMPTY = PoolQueue()
@@ -128,6 +129,11 @@ class ClusterView:
         """GPU types of a pool, in order of name; only the one asked for, if any."""
         kinds = self._state.gpu_types.get(pool, [])
         return kinds if asked is None else [kind for kind in kinds if kind == asked]
+
+    def gpu_types_for(self, spec: JobSpec) -> list[str]:
+        """The GPU types that a job may be given: of its pool, as asked for, and not in parts where it needs several."""
+        kinds = self.gpu_types(spec.pool, spec.gpu_type)
+        return kinds if may_be_instances(spec) else [kind for kind in kinds if not is_instance_type(kind)]
 
     def free(self, kind: Kind) -> FreeIndex:
         """Free GPUs of a kind, by node."""

@@ -40,7 +40,7 @@ def _place(draft: Draft, jobs: list[Job]) -> None:
         _wait(draft, jobs, Reason(Why.GROUP_INCOMPLETE, {"have": len(jobs), "need": need}))
         return
     spec = jobs[0].effective
-    free = [load for kind in draft.view.gpu_types(spec.pool, spec.gpu_type) for load in _free(draft, spec.pool, kind)]
+    free = [load for kind in draft.view.gpu_types_for(spec) for load in _free(draft, spec.pool, kind)]
     load = next((load for load in free if _fits(draft, jobs, load)), None)
     if load is not None:
         _start(draft, jobs, load)

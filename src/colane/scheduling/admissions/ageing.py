@@ -202,7 +202,7 @@ def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad] | None:
     """
     if job.home:
         return _keep(draft, job, spec, list(draft.homes(job)), spec.gpus) or None
-    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
+    for gpu_type in draft.view.gpu_types_for(spec):
         kept, ranks = list[tuple[NodeState, int]](), 0
         able = draft.view.derived(EmptyNodes).able(draft.view, spec, gpu_type)
         for order in draft.free((spec.pool, gpu_type)).nodes_emptiest_first(able.nodes, spec.gpus):

@@ -125,7 +125,7 @@ def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
         if node.node.pool != spec.pool or not _is_large_enough(node, spec):
             continue
         holds = ends.on(node)
-        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             found = _on_node(draft, spec, node, kind, holds)
             if found is not None and (best is None or found.at_s < best.at_s):
                 best = found

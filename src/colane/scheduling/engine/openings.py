@@ -76,7 +76,7 @@ class Openings:
     def _wanted(self, spec: JobSpec, there: Sequence[GpuLoad], within_s: float) -> _Wanted:
         if spec.gpus == 1:
             return _Wanted(within_s, self._as_fast(spec, there[0].gpu.type))
-        kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
+        kinds = self._draft.view.gpu_types_for(spec)
         distance = self._distance(there)
         return _Wanted(within_s, kinds, self._speed(spec, there, distance), distance)
 
@@ -109,7 +109,7 @@ class Openings:
 
     def _as_fast(self, spec: JobSpec, gpu_type: str) -> list[str]:
         """GPU types on which a job is no slower than on that one."""
-        kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
+        kinds = self._draft.view.gpu_types_for(spec)
         ratios = {kind: self._draft.beliefs.rate(spec, Situation(kind, spec.gpus)).ratio for kind in kinds}
         return [kind for kind in kinds if ratios[kind] >= ratios.get(gpu_type, inf)]
 

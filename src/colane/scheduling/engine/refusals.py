@@ -26,19 +26,19 @@ def behind(job: JobId) -> Reason:
 
 def no_place(draft: Draft, spec: JobSpec) -> Reason:
     """Which need cannot be met on free GPUs: GPUs first, then memory, host memory, cores."""
-    types = draft.view.gpu_types(spec.pool, spec.gpu_type)
-    if not types:
+    types, asked = draft.view.gpu_types_for(spec), draft.view.gpu_types(spec.pool, spec.gpu_type)
+    if not asked:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
     away = _drained(draft, spec, types)
     if away is not None:
         return away
     holders = draft.view.holders(spec.pool)
-    if spec.multi_node:
+    if spec.multi_node and types:
         return _no_gang(draft, spec, types, holders)
-    have = max(draft.free((spec.pool, gpu_type)).most_free for gpu_type in types)
+    have = max((draft.free((spec.pool, gpu_type)).most_free for gpu_type in types), default=0)
     if have < spec.gpus:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
-        return Reason(Why.NO_FREE_GPU, facts, holders)
+        return Reason(Why.NO_FREE_GPU if types == asked else Why.NO_FREE_WHOLE_GPU, facts, holders)
     return _lacking(draft, spec, types, holders)
 
 
@@ -57,7 +57,7 @@ def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None
 def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason | None:
     """That others use the GPUs which a job that lacks a free one might have joined; None where there are no such."""
     may_share = lacking.why is Why.NO_FREE_GPU and spec.share and spec.gpus == 1
-    kinds = draft.view.gpu_types(spec.pool, spec.gpu_type) if may_share else ()
+    kinds = draft.view.gpu_types_for(spec) if may_share else ()
     for load in _used_by_others(draft, spec.pool, kinds):
         if load.is_shareable and load.bookings:
             percent = round(100 * load.gpu.others_ratio)

@@ -94,7 +94,7 @@ class BoundInArrays(BoundArray):
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Over several nodes where no one has room and the job may span them."""
         draft = self._draft
-        types = fastest_first(draft, spec, draft.view.gpu_types(spec.pool, spec.gpu_type))
+        types = fastest_first(draft, spec, draft.view.gpu_types_for(spec))
         for kind in types if not spec.anti_collocation else ():
             for node in self._own_first(spec, kind):
                 gpus = on_node(draft, spec, kind, node)
@@ -163,7 +163,7 @@ class BoundTakeBack(BoundArray):
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Over several nodes where no one can be made free and the job may span them."""
-        kinds = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+        kinds = self._draft.view.gpu_types_for(spec)
         best = None if spec.anti_collocation else self._best_node(spec, kinds)
         if best is not None:
             yield self._candidate(job, (best,))

@@ -8,6 +8,7 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
+from colane.model.hardware import is_instance_type
 from colane.model.job import Job, JobSpec
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.contracts import SchedulingContext
@@ -26,6 +27,8 @@ def reach_of(job: Job) -> str:
 def usable(context: SchedulingContext, reach: str, gpu_type: str) -> int:
     """Free GPUs of a type in reach."""
     draft = context.draft
+    if is_instance_type(gpu_type):
+        return 0  # CUDA shows a process one instance
     if reach != EVERYWHERE:
         return draft.free_count(draft.view.nodes[reach], gpu_type)
     return sum([mask.bit_count() for mask in draft.free((context.pool, gpu_type)).masks[1:]])
@@ -55,7 +58,7 @@ def kept(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...]
 
 def grown(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     """With more GPUs, free ones among them; None where GPUs, cores or host memory are too few."""
-    if job.placement is None:
+    if job.placement is None or context.draft.load(job.gpus_held[0]).gpu.is_mig_instance:
         return None
     return _over_nodes(context, job, gpus) if job.spec.multi_node else _on_its_node(context, job, gpus)
 

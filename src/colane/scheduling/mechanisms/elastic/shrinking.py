@@ -142,7 +142,7 @@ class BoundShrink(BoundSourceDefaults):
         is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or spec.anti_collocation
         if is_barred or not draft.has_room(node, spec):
             return None
-        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             loads, shrinks = self._there(name, site, kind), list[_Giver]()
             for giver in site.shrinkable:
                 if len(loads) >= spec.gpus:
@@ -164,7 +164,7 @@ class BoundShrink(BoundSourceDefaults):
     def _over_nodes(self, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
         """The same over several nodes: one after the other shrinks until there are enough, the least loss first."""
         draft = self._draft
-        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             found, shrinks = self._everywhere(spec, kind), list[_Giver]()
             gpus = on_fewest_nodes(draft, spec, found, {})
             for giver in self._givers(kind) if gpus is None else ():

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from colane.core.cluster.view import ClusterView
+from colane.model.hardware import is_instance_type
 from colane.model.job import Job, JobSpec
+from colane.model.resources import may_be_instances
 from colane.scheduling.engine.live import LiveJobs, Need
 from colane.scheduling.engine.times import RunTimes, at_present_size, gpu_type_of, present_s
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
@@ -122,7 +124,7 @@ class FairShares:
 
     def speed_if_any(self, spec: JobSpec, gpu_type: str) -> float:
         """The same; 0 where it may not run or is known of others but not of this type, 1 where it is known of none."""
-        if spec.gpu_type not in (None, gpu_type):
+        if spec.gpu_type not in (None, gpu_type) or (is_instance_type(gpu_type) and not may_be_instances(spec)):
             return 0.0
         speeds = self._speeds(spec)
         return speeds.get(gpu_type, 0.0) if speeds else 1.0

@@ -237,7 +237,7 @@ class BoundLane(BoundSourceDefaults):
 
     def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:
         """GPU types on which a job's need is known, that on which it is fastest first."""
-        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(self._pool, spec.gpu_type)):
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types_for(spec)):
             memory = self._draft.beliefs.terms(spec, kind).memory
             if memory is not None:
                 yield kind, memory

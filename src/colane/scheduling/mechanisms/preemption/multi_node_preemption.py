@@ -73,7 +73,7 @@ class MultiNodePreemption:
         """Whether as many GPUs as it asks for are free, come free, or belong to jobs whose place it may take."""
         draft, survey, pool = self._context.draft, self._survey, self._context.pool
         count = sum(self._room.without_leaving(site) for site in survey.open_nodes)
-        for kind in draft.view.gpu_types(pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             count += draft.free((pool, kind)).count
         for worst, _, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
             if count >= spec.gpus or not survey.displaces(rank, worst):

@@ -38,7 +38,7 @@ class NodePreemption:
     def kinds(self, job: Job, spec: JobSpec) -> list[str]:
         """GPU types for a job, best first."""
         draft, preferred = self._draft, self._context.queue.preferred
-        types = draft.view.gpu_types(self._context.pool, spec.gpu_type)
+        types = draft.view.gpu_types_for(spec)
         return fastest_first(draft, spec, types) if preferred is None else preferred(job, spec, types)
 
     def without_leaving(self, site: NodeVictims) -> int:

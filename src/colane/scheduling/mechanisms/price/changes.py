@@ -147,7 +147,7 @@ class GpuChanges:
         """
         best: GpuChange | None = None
         spec, numbers = job.effective, dict[str, int]()
-        kinds = self._draft.view.gpu_types(self._context.pool, spec.gpu_type)
+        kinds = self._draft.view.gpu_types_for(spec)
         for gpu_group, gpus in self._among(kinds, at is not None, among):
             kind = gpu_group.kind[1]
             if kind not in numbers:

@@ -141,7 +141,7 @@ class BoundLightest(BoundSourceDefaults):
             why = Why.NO_EVIDENCE if prediction.basis is RateSource.NO_EVIDENCE else Why.NOT_WORTH_SHARING
             return share_reason(why, load, prediction, self._speedup_min)
         lacking, draft = no_place(self._draft, spec), self._draft
-        known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types_for(spec))
         first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
@@ -149,7 +149,7 @@ class BoundLightest(BoundSourceDefaults):
         """Of each GPU type, the fastest first, the lightest co-runners it fits with; heavier would pay still less."""
         if not may_share(spec):
             return
-        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types_for(spec)):
             load = self._lightest(spec, kind)
             prediction = predict(self._draft, spec, load) if load is not None else None
             if load is not None and prediction is not None:
@@ -228,7 +228,7 @@ class BoundPartner(BoundSourceDefaults):
         """One GPU for each kind of partner that pays."""
         if not may_share(spec):
             return
-        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+        for kind in self._draft.view.gpu_types_for(spec):
             if not is_known(self._draft, spec, kind):
                 continue
             for loads in self._by_partner(kind).values():

@@ -76,7 +76,7 @@ class BoundBesideServers(BoundSourceDefaults):
 
     def _has_free(self, spec: JobSpec) -> bool:
         draft = self._draft
-        return any(draft.free((spec.pool, kind)).most_free for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        return any(draft.free((spec.pool, kind)).most_free for kind in draft.view.gpu_types_for(spec))
 
     def _loads(self) -> Iterator[GpuLoad]:
         """GPUs with servers, once each."""

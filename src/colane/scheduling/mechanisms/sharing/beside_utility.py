@@ -116,7 +116,7 @@ def best_sharing(
 def _sharing_values(draft: Draft, spec: JobSpec, jobs_per_gpu_max: int, weights: Weights) -> Iterator[SharedPlace]:
     if not may_share(spec) or jobs_per_gpu_max < 2:
         return
-    for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+    for kind in draft.view.gpu_types_for(spec):
         if not is_known(draft, spec, kind):
             continue
         memory = draft.beliefs.terms(spec, kind).memory

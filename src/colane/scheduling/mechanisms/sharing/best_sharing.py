@@ -70,7 +70,7 @@ class BoundBestSharing(BoundSourceDefaults):
         if job.home:
             yield from self._at_home(job, spec)
             return
-        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+        for kind in self._draft.view.gpu_types_for(spec):
             if self._rises(job, spec, kind):
                 best = self._best(job, spec, kind)
                 if best is not None and best.rise > self._rise_min:
@@ -115,7 +115,7 @@ class BoundBestSharing(BoundSourceDefaults):
         """Co-runners that would not pay, or a first run alone."""
         if not may_share(spec):
             return None
-        kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
+        kinds = self._draft.view.gpu_types_for(spec)
         found = [best for kind in kinds if (best := self._best(job, spec, kind)) is not None]
         if found:
             best = max(found, key=_rise)

@@ -124,7 +124,7 @@ class _Mover:
         """GPU types on which a job may be better off, with its number there."""
         least, values, found = loss + self._settings.moves_rise_min, self._values, list[tuple[str, int]]()
         spec = values.gpu_groups.co_runners.specs[number]
-        for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():
+        for gpu_type in self._draft.view.gpu_types_for(spec) if least < MOST else ():
             there = number if gpu_type == gpu_group.kind[1] else values.elsewhere(number, gpu_type)
             is_free = self._draft.free((self._pool, gpu_type)).most_free > 0
             if values.top(there, gpu_type) > least or (is_free and self._alone(spec, gpu_type) > least):

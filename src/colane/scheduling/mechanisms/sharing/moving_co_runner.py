@@ -54,7 +54,7 @@ class BoundMovingCoRunner(BoundSourceDefaults):
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         if not may_share(spec) or job.home or made_for(self._draft, self._live, job) is not None:
             return
-        for kind in self._draft.view.gpu_types(self._context.pool, spec.gpu_type):
+        for kind in self._draft.view.gpu_types_for(spec):
             best = self._best(job, spec, kind)
             if best is not None:
                 yield self._candidate(job, best)

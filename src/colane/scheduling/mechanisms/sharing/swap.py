@@ -135,7 +135,7 @@ class BoundSwap(BoundSourceDefaults):
     def _places(self, job: Job, spec: JobSpec) -> Iterator[_Place]:
         """The last in rank of each group: of equal ones its speed weighs least."""
         draft, queue, rank = self._draft, self._context.queue, self._context.queue.rank(job)
-        types = draft.view.gpu_types(self._context.pool, spec.gpu_type)
+        types = draft.view.gpu_types_for(spec)
         for group in self._gpu_groups() if self._may_displace(rank) else ():
             if not queue.displaces(rank, group.victims[0][0]):
                 break

@@ -47,7 +47,7 @@ class BoundFastest(BoundSourceDefaults):
         self._knows_neighbours = len(context.draft.beliefs.neighbours) > 0
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        types, self.single = self._draft.view.gpu_types(spec.pool, spec.gpu_type), False
+        types, self.single = self._draft.view.gpu_types_for(spec), False
         for kind in types:
             if spec.gpus <= self._draft.free((spec.pool, kind)).most_free or spec.multi_node:
                 candidate = self._first(job, spec if len(types) == 1 else replace(spec, gpu_type=kind))
@@ -71,7 +71,7 @@ class BoundFastest(BoundSourceDefaults):
         def awaited_last(gpus: Sequence[GpuLoad]) -> list[GpuLoad]:
             return sorted(gpus, key=lambda load: (self._waits.is_awaited(load.id, job), load.gpu.is_disturbed, load.id))
 
-        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in draft.view.gpu_types_for(spec):
             for order in draft.free((spec.pool, kind)).nodes_with(1):
                 gpus = on_node(draft, spec, kind, draft.view.node_at(order), awaited_last)
                 if gpus is not None and not self._waits.is_awaited(gpus[0].id, job):

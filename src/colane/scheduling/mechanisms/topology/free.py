@@ -123,7 +123,7 @@ class BoundFree(BoundSourceDefaults):
 
     def _types(self, job: Job, spec: JobSpec) -> list[str]:
         draft = self._draft
-        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        types = draft.view.gpu_types_for(spec)
         preferred = self._context.queue.preferred
         if len(types) < 2 and preferred is None:
             return types

@@ -111,7 +111,7 @@ def on_node(
 
 def first_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
     """Free GPUs of the first node that has room, or of several where the job may span them; None: there are none."""
-    types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+    types = draft.view.gpu_types_for(spec)
     if not spec.anti_collocation:
         for kind in types:
             for order in draft.free((spec.pool, kind)).nodes_with(spec.gpus):

@@ -153,7 +153,7 @@ class BestPlaces:
         self.refused = BestRefused()
         self._follow()
         best: tuple[float, UtilityPlace] | None = None
-        for kind, ratio in speeds_by_type(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
+        for kind, ratio in speeds_by_type(self._draft, spec, self._draft.view.gpu_types_for(spec)):
             for place in self._first(spec, kind, least):
                 worth = ratio * place.fit.system
                 if best is None or worth > best[0]:
