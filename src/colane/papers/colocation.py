@@ -19,7 +19,8 @@ from colane.model.job import JobId, JobSpec
 from colane.model.profile import Memory
 from colane.papers.claims import Claim, Evaluation, Experiment, Figure, Origin, Sense, Trait, on_gpu, queue_s, span_s
 from colane.papers.gavel_packing import GavelFifoPacked
-from colane.scheduling.registry import preset
+from colane.scheduling.engine.options import with_options
+from colane.scheduling.registry import create
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, examples, make_beliefs
 from colane.simulate.gavel_speeds import GavelSpeeds
@@ -43,6 +44,7 @@ FITS_BYTES = 4_000_000_000
 SEEDS = (0, 1, 2)
 JOBS = 300
 LOAD_GAP_S = 1300.0
+COLOCATE = create("colocate", as_published=True)
 """Mean gap that offers 36 V100 about 1.2 times what they have alone, with Gavel's run times."""
 
 
@@ -165,7 +167,8 @@ def _batch(
     workload = Workload(name=name, jobs=jobs, source=title)
     loaded = Loaded(cluster, workload, TableWorld(sources, jobs))
     policies: list[tuple[Policy, Belief]] = [
-        (preset("fifo"), Belief.ORACLE), (preset("colocate", jobs_per_gpu_max=jobs_per_gpu_max), Belief.ORACLE),
+        (create("fifo", as_published=True), Belief.ORACLE),
+        (with_options(COLOCATE, {"jobs_per_gpu_max": jobs_per_gpu_max}), Belief.ORACLE),
     ]  # fmt: skip
     runs = tuple((0, _run(loaded, policy, belief, 0)) for policy, belief in policies)
     return Experiment(name, title, {0: loaded}, runs, note)
@@ -310,10 +313,10 @@ def _gavel(sources: Sources, tables: Path | None) -> Experiment:
         loaded[seed] = one = Loaded(cluster, workload, world)
         packed = GavelFifoPacked(world, examples(workload.jobs, cluster))
         runs += [
-            (seed, _run(one, preset("fifo"), Belief.NONE, seed)),
-            (seed, _run(one, preset("colocate"), Belief.NONE, seed)),
-            (seed, _run(one, replace(preset("colocate"), name="colocate-profiled"), Belief.PROFILED, seed)),
-            (seed, _run(one, replace(preset("colocate"), name="colocate-oracle"), Belief.ORACLE, seed)),
+            (seed, _run(one, create("fifo", as_published=True), Belief.NONE, seed)),
+            (seed, _run(one, COLOCATE, Belief.NONE, seed)),
+            (seed, _run(one, replace(COLOCATE, name="colocate-profiled"), Belief.PROFILED, seed)),
+            (seed, _run(one, replace(COLOCATE, name="colocate-oracle"), Belief.ORACLE, seed)),
             (seed, _run(one, packed, Belief.ORACLE, seed)),
         ]
     order = {name: place for place, name in enumerate(dict.fromkeys(run.policy for _, run in runs))}

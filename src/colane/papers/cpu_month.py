@@ -19,10 +19,11 @@ from colane.model.plan import SetCores, Start
 from colane.papers.claims import Claim, Experiment, Figure, Origin, Sense, Stated, Trait, on_gpu, ours, queue_s
 from colane.papers.cpu_world import HEAVY, SLOWDOWNS, CpuMonthWorld
 from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.options import with_options
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.users import ShareBy
-from colane.scheduling.registry import POLICIES, preset
+from colane.scheduling.registry import POLICIES, create
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.request import Loaded
@@ -57,14 +58,18 @@ class Setup(NamedTuple):
 def setups() -> dict[str, Setup]:
     """Paper D's three, and CODA's parts alone."""
     return {
-        FIFO: Setup(preset("slurm-fifo", name=FIFO), tunes=False),
-        DRF: Setup(preset("drf", name=DRF, share_by=ShareBy.GPUS), tunes=False),
-        CODA: Setup(preset("coda"), tunes=True, eliminates=True),
-        NO_ELIMINATOR: Setup(preset("coda", name=NO_ELIMINATOR), tunes=True),
-        ARRAYS: Setup(preset("coda", name=ARRAYS), tunes=False),
+        FIFO: Setup(_as_published("slurm-fifo", FIFO), tunes=False),
+        DRF: Setup(with_options(_as_published("drf", DRF), {"share_by": ShareBy.GPUS}), tunes=False),
+        CODA: Setup(_as_published("coda", CODA), tunes=True, eliminates=True),
+        NO_ELIMINATOR: Setup(_as_published("coda", NO_ELIMINATOR), tunes=True),
+        ARRAYS: Setup(_as_published("coda", ARRAYS), tunes=False),
         COLANE: Setup(colane_with_arrays(), tunes=True, eliminates=True),
-        TUNER: Setup(preset("slurm-fifo", name=TUNER), tunes=True),
+        TUNER: Setup(_as_published("slurm-fifo", TUNER), tunes=True),
     }
+
+
+def _as_published(policy: str, name: str) -> Composed:
+    return replace(create(policy, as_published=True), name=name)
 
 
 def colane_with_arrays() -> Composed:

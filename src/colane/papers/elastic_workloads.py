@@ -16,7 +16,7 @@ from colane.core.policy import Policy
 from colane.model.job_spec import JobSpec
 from colane.papers.claims import Claim, Trait, ours
 from colane.report.simulated import Interval, confidence
-from colane.scheduling.registry import preset
+from colane.scheduling.registry import create
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.pollux_speeds import PolluxSpeeds
@@ -91,7 +91,7 @@ def simulated(table: PolluxTable, name: str, seed: int, jobs: int) -> Run:
 
 
 def _policy(name: str) -> Policy:
-    return preset(name) if name in CHOSEN else preset("fifo", name=name)
+    return create(name) if name in CHOSEN else replace(create("fifo", as_published=True), name=name)
 
 
 def _static(gpus: int) -> str:

@@ -11,7 +11,7 @@ from colane.papers.claims import Experiment
 from colane.papers.sharing_memory import Tables
 from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.registry import preset
+from colane.scheduling.registry import create, preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
@@ -19,7 +19,7 @@ from colane.simulate.watcher import Watcher
 from colane.traces import clusters
 from colane.traces.workload import TraceJob, Workload
 
-FIFO = preset("fifo")
+FIFO = create("fifo", as_published=True)
 SRTF = preset("salus-srtf", name="srtf", max_wait_s=None)
 PACK = preset("pack", take_turns=False, gain_min=None, max_wait_s=None)
 PACK_TURNS = preset("pack", name="pack-turns", gain_min=None, max_wait_s=None)

@@ -24,7 +24,7 @@ from colane.perf.neighbours import Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, job_utility
 from colane.perf.views import harm_beside
-from colane.scheduling.registry import preset
+from colane.scheduling.registry import create, preset
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
 from colane.traces.tables.topology import TopologyJob, TopologyTable
@@ -33,8 +33,8 @@ from colane.traces.workload import TraceJob
 NAME = "the authors' simulator: SC 2017 solo and collocated times, the worst neighbour of a socket, times never fall"
 TICK_S = 1.1
 
-FCFS = preset("fcfs")
-BF = preset("best-fit")
+FCFS = create("fcfs", as_published=True)
+BF = create("best-fit", as_published=True)
 TOPO_AWARE = preset("topo-aware", weights=NEUTRAL, max_wait_s=None)
 TOPO_AWARE_P = preset("topo-aware", name="topo-aware-p", weights=NEUTRAL, postpones=True, max_wait_s=None)
 """The paper's policies: all three terms weigh the same, and nobody is served out of turn for having waited long."""
