@@ -18,7 +18,7 @@ from colane.api.jobs import EndingObject, JobObject
 from colane.model.job import ENDED
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 
-OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/metrics")}
+OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/live"), ("GET", "/metrics")}
 """Routes whose answer is a text or a stream."""
 
 

@@ -244,7 +244,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
             "/tokens", "/token/{token}", "/usage", "/usage/days", "/overview", "/metrics", "/timeline",
             "/job/{number}/efficiency", "/job/{number}/cost", "/samples/nodes/{name}", "/samples/jobs/{number}",
-            "/samples/cluster", "/timeline/moves", "/page_link", "/page_rows", "/hand_over",
+            "/samples/cluster", "/timeline/moves", "/page_link", "/page_rows", "/live", "/hand_over",
             "/usage/used", "/usage/waiting", "/usage/ended",
             "/store/behind", "/store/adopt",
         }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import time
 
 import httpx
@@ -10,9 +11,13 @@ import pytest
 
 from tests.server.harness import SLEEP, launched, node, report
 from tests.server.processes import Scheduler
-from tests.web.browser import SMALLEST, Watched, link
+from tests.web.browser import SMALLEST, Watched, link, signed_in
 
 pytestmark = pytest.mark.live
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 NAMES = ["<script>window.hit = 1</script>", "<img src=x onerror='window.hit=1'>", "\u202eevil", "🦊", "n" * 200]
 
 
@@ -81,12 +86,8 @@ def test_names_are_text_and_pages_fit(running: Scheduler, watched: Watched) -> N
     assert page.locator("body *").count() < 1500
 
 
-def test_only_rows_that_are_seen_are_asked_for_and_only_after_an_event(running: Scheduler, watched: Watched) -> None:
+def test_only_rows_that_are_seen_are_told_and_nothing_is_asked_for_again(running: Scheduler, watched: Watched) -> None:
     page = watched.page
-    page.clock.install()
-    shared = -1
-    while shared < running.http.get("/page_rows?limit=0").json()["event"]:  # an overview may be of some events before
-        shared = running.http.get("/page_rows?limit=0&overview=true").json()["event"]
     page.goto(link(running))
     page.goto(running.url + "/#/queue")
     page.locator(".row").first.wait_for()
@@ -94,19 +95,45 @@ def test_only_rows_that_are_seen_are_asked_for_and_only_after_an_event(running: 
     last = running.http.get("/page_rows?limit=0").json()["count"]
     page.locator(".row", has_text=str(last)).wait_for()
     assert page.locator(".row").count() < 100
-    assert not [path for path in watched.asked if path.startswith("/listing")]
+    assert not [path for path in watched.asked if path.startswith(("/listing", "/page_rows?first"))]
     watched.asked.clear()
-    with page.expect_response("**/page_rows*") as quiet:
-        page.clock.fast_forward(5001)
-    assert set(quiet.value.json()) == {"event"}
-    assert len(watched.asked) == 1
     running.http.post("/job", json={**SLEEP, "name": "late"}).raise_for_status()
-    page.clock.fast_forward(5001)
     page.get_by_text(f"{last + 1}", exact=True).first.wait_for()
+    assert watched.asked == []  # what was open has told it
     page.goto(running.url + "/#/queue?text=LATE")
     page.get_by_text("1 by this filter").wait_for()
     page.get_by_label("Id, name, user or reason").fill("no such job")
     page.get_by_text("No job is like this.").wait_for()
+
+
+def test_mine_are_a_filter_of_their_own(running: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    digest = hashlib.sha256(b"mia's").hexdigest()
+    running.http.post("/tokens", json={"digest": digest, "user": "mia"}).raise_for_status()
+    mias = {"Authorization": "Bearer mia's"}
+    job = httpx.post(f"{running.url}/job", json={**SLEEP, "name": "mias"}, headers=mias).json()["id"]
+    page.goto(signed_in(running, "mia's"))
+    page.goto(running.url + "/#/queue")
+    page.locator(".row").first.wait_for()
+    page.get_by_role("link", name="Mine").click()
+    page.get_by_text("1 by this filter").wait_for()
+    assert page.locator(".row bdi").first.get_attribute("title") == "mias"
+    page.get_by_role("link", name="Mine").click()
+    page.locator(".row", has_text="queued").nth(2).wait_for()
+    httpx.delete(f"{running.url}/job/{job}", headers=mias).raise_for_status()
+
+
+def test_a_tab_that_is_not_seen_has_no_stream(running: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    page.goto(link(running))
+    page.locator(".box").first.wait_for()
+    watched.asked.clear()
+    with page.expect_event("requestfailed", lambda request: "/live" in request.url):
+        page.evaluate(HIDE, True)
+    assert watched.asked == []
+    with page.expect_request("**/live*"):
+        page.evaluate(HIDE, False)
+    page.locator(".banner").wait_for(state="detached")
 
 
 def test_a_scheduler_that_does_not_answer_is_told_and_heard_again(running: Scheduler, watched: Watched) -> None:
@@ -114,14 +141,13 @@ def test_a_scheduler_that_does_not_answer_is_told_and_heard_again(running: Sched
     page.clock.install()
     page.goto(link(running))
     page.locator(".box").first.wait_for()
-    page.route("**/page_rows*", lambda _route: None)
-    with page.expect_request("**/page_rows*"):
-        page.clock.fast_forward(5001)
+    running.process.send_signal(signal.SIGSTOP)
     page.clock.fast_forward(8001)
     page.get_by_text("The scheduler is not heard: no answer within 8 s.").wait_for()
     assert page.locator(".box").count() == 1
-    page.unroute_all()
-    page.clock.fast_forward(5001)
+    running.process.send_signal(signal.SIGCONT)
+    with page.expect_request("**/live*"):
+        page.clock.fast_forward(3001)
     page.locator(".banner").wait_for(state="detached")
 
 

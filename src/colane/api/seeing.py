@@ -388,6 +388,24 @@ class RowsAnswer(TypedDict):
     uses: NotRequired[dict[str, list[DeviceNowObject]]]
 
 
+class LiveChangeObject(TypedDict, total=False):
+    """What of a `RowsAnswer` has become another; `overview` has only those of its parts that have.
+
+    `rows` are those that are new or changed; `ids` all rows there are now, in order, where that is not as before.
+    """
+
+    event: int
+    user: str
+    is_operator: bool
+    first: int
+    count: int
+    ids: list[int]
+    rows: list[RowObject]
+    overview: dict[str, object]
+    cells: CellsObject
+    uses: dict[str, list[DeviceNowObject]]
+
+
 class UnchangedAnswer(TypedDict):
     """The answer of `/page_rows` where nothing has happened since the event that was seen."""
 

@@ -6,18 +6,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
+from sse_starlette import EventSourceResponse
 
 from colane.api.seeing import PageLinkAnswer, RowsAnswer, UnchangedAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.door import IS_KNOWN
 from colane.server.http.refusals import REFUSALS, answered
-from colane.server.http.requests import TheCaller, TheService
+from colane.server.http.requests import IsKnown, TheCaller, TheService
 from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
-from colane.server.views.cells import cells as cells_of
-from colane.server.views.cells import uses as uses_of
-from colane.server.views.rows import RowsWanted, page_rows
+from colane.server.http.streams import GRACE_S, PING_S
+from colane.server.views.live import ScreenWanted, live, screen
+from colane.server.views.rows import RowsWanted
 
 router = APIRouter(responses=REFUSALS)
 ROWS_MAX: Final = 500
@@ -81,32 +82,43 @@ async def sign_in(request: Request, code: Annotated[str, Query(max_length=100)])
     return answer
 
 
-@router.get("/page_rows", responses=answered(RowsAnswer | UnchangedAnswer))
-async def rows(  # noqa: PLR0913, PLR0917 - what may be asked for
-    service: TheService,
-    caller: TheCaller,
+async def rows_wanted(
     first: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Rows before these")] = 0,
     limit: Annotated[int, Query(ge=0, le=ROWS_MAX, description="At most so many rows")] = 100,
     text: Annotated[str, Query(max_length=200, description="In name, user or reason, or the id")] = "",
     why: Annotated[str, Query(max_length=100, description="Only those that wait for this reason")] = "",
     job: Annotated[list[int] | None, Query(max_length=ROWS_MAX, description="Only these jobs")] = None,
+    mine: Annotated[bool, Query(description="Only the caller's")] = False,
     overview: Annotated[bool, Query(description="Also the overview, as of some seconds ago at most")] = False,
     cells: Annotated[
         bool, Query(description="Also a letter for each device of more than 12 nodes, else its use")
     ] = False,
+) -> ScreenWanted:
+    """What a screen shows."""
+    chosen = None if job is None else frozenset(job)
+    return ScreenWanted(RowsWanted(first, limit, text.casefold(), why, chosen, mine), overview, cells)
+
+
+Wanted = Annotated[ScreenWanted, Depends(rows_wanted)]
+
+
+@router.get("/page_rows", responses=answered(RowsAnswer | UnchangedAnswer))
+async def rows(
+    service: TheService,
+    caller: TheCaller,
+    wanted: Wanted,
     seen: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number of the last event then")] = None,
 ) -> JSONResponse:
     """Return the rows of live jobs that a screen shows; none where nothing has happened since `seen`."""
     if seen == service.feed.last_number:
         return JSONResponse({"event": seen})
-    wanted = RowsWanted(first, limit, text.casefold(), why, None if job is None else frozenset(job))
+    return JSONResponse(screen(service, service.sight(caller), wanted))
+
+
+@router.get("/live", response_class=EventSourceResponse)
+async def of_screen(service: TheService, caller: TheCaller, wanted: Wanted, is_known: IsKnown) -> EventSourceResponse:
+    """Stream what a screen shows: what `/page_rows` answers, then at most each second what of it has changed."""
     sight = service.sight(caller)
-    found = page_rows(service, sight, wanted)
-    if overview:
-        event, found["overview"] = service.overviews.shared(service, sight)
-        found["event"] = min(found["event"], event)  # so that what has happened since is asked for next time
-    if cells and (drawn := cells_of(service, sight)) is not None:
-        found["cells"] = drawn
-    elif cells:
-        found["uses"] = uses_of(service)
-    return JSONResponse(found)
+    whole = screen(service, sight, wanted)
+    told = live(service, sight, wanted, whole, is_known)
+    return EventSourceResponse(told, ping=PING_S, shutdown_grace_period=GRACE_S)

@@ -28,7 +28,7 @@ from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.sight import lines_for
-from colane.server.http.streams import json_list, sse_lines
+from colane.server.http.streams import GRACE_S, PING_S, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
@@ -38,12 +38,6 @@ from colane.server.writer.turn import Turn
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
-PING_S: Final = 15
-"""A comment this often keeps proxies from closing a quiet stream."""
-
-GRACE_S: Final = 2
-"""At a shutdown the feed ends its streams by itself; they are cut off only if that takes this long."""
-
 router = APIRouter(responses=REFUSALS)
 JSON: Final = "application/json"
 

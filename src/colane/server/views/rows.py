@@ -32,6 +32,7 @@ class RowsWanted:
         text: Only jobs with this, case folded, in name, user or reason, or as their id; empty for all.
         why: Only jobs that wait for this reason; empty for all.
         jobs: Only these jobs; None for all.
+        is_mine: Only jobs of the one who asks.
     """
 
     first: int
@@ -39,6 +40,7 @@ class RowsWanted:
     text: str = ""
     why: str = ""
     jobs: frozenset[int] | None = None
+    is_mine: bool = False
 
 
 def page_rows(service: Service, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
@@ -84,7 +86,9 @@ def _chosen(service: Service, sight: Sight, wanted: RowsWanted, reasons: _Reason
         known = [job for job in jobs.values() if job.element is None]
     else:
         known = [jobs[JobId(one)] for one in sorted(wanted.jobs) if one in jobs]
-    if not sight.is_whole:
+    if wanted.is_mine:
+        known = [job for job in known if job.spec.user == sight.caller.name]
+    elif not sight.is_whole:
         known = [job for job in known if sight.has(job.spec.user)]
     if wanted.text and wanted.jobs is None:
         known = [job for job in known if _has_text(job, wanted.text, reasons)]

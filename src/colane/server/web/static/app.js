@@ -4,35 +4,47 @@ import { here, html, known } from "/page/common.js";
 import * as acts from "/page/acts.js";
 import * as cluster from "/page/cluster.js";
 import * as job from "/page/job.js";
+import * as live from "/page/live.js";
 import * as nodes from "/page/nodes.js";
 import * as queue from "/page/queue.js";
 import * as reports from "/page/reports.js";
 import * as timeline from "/page/timeline.js";
 import * as usage from "/page/usage.js";
 
-// Asked for anew this often, and then only the number of the last event where nothing has happened. Not by `/events`:
-// a browser holds six connections to a scheduler for all its tabs, and a busy queue tells more than a screen shows.
-const EVERY_MS = 5000;
+// What is shown comes by one stream of changes. Not by `/events`: a busy queue tells more than a screen shows. A browser
+// holds six connections to a scheduler for all its tabs, so one that is not seen has none.
+const AGAIN_MS = 3000;
 const VIEWS = { "#/": ["Cluster", cluster], "#/queue": ["Queue", queue], "#/nodes": ["Nodes", nodes], "#/timeline": ["Timeline", timeline],
   "#/usage": ["Usage", usage], "#/reports": ["Reports", reports] };
 const OF_ONE = { "#/job/": job, "#/node/": nodes };
 const viewed = () => Object.entries(OF_ONE).find(([start]) => here().path.startsWith(start))?.[1] || VIEWS[here().path]?.[1] || cluster;
-let asking = false, again = false;
+let asking = false, again = null, retry = 0;
 
-async function load() {
-  if (asking) { again = true; return; }
+async function load(isAct = true) {  // by an act, all of it is asked for anew
+  if (document.hidden || known.signedOut) return;
+  if (asking) { again = again || isAct; return; }
   asking = true;
-  again = false;
+  again = null;
   try {
-    await viewed().load();
+    const view = viewed();
+    await view.load(await live.screen(view.wanted()), isAct);
     Object.assign(known, { at: Date.now(), error: "" });
-  } catch (error) { known.error = error.message; }
+  } catch (error) { if (!document.hidden) failed(error); }
   asking = false;
   draw();
-  if (again) load();
+  if (again !== null) load(again);
 }
 
-const tick = () => { if (!asking && !document.hidden && !known.signedOut) load(); };
+function failed(error) {
+  known.error = error.message;
+  retry ||= setTimeout(() => { retry = 0; load(); }, AGAIN_MS);
+}
+
+live.connect(error => {
+  if (!error) { load(false); return; }
+  failed(error);
+  draw();
+});
 
 function Page() {
   if (known.signedOut || here().path === "#/signed-out") return html`<main><h1>You are not signed in.</h1>
@@ -65,11 +77,10 @@ addEventListener("hashchange", () => {
 });
 addEventListener("scroll", () => { if (viewed() === queue) draw(); }, { passive: true });
 addEventListener("resize", draw);
-document.addEventListener("visibilitychange", tick);
+document.addEventListener("visibilitychange", () => { if (document.hidden) live.close(); else load(); });
 acts.connect({ draw, changed({ jobs, refused }) {
   for (const { id } of jobs) if (!refused.some(one => one.id === id)) for (const { chosen } of [queue, reports]) chosen.delete(id);
   load();
 }  });
 draw();
 load();
-setInterval(tick, EVERY_MS);

@@ -1,25 +1,27 @@
 // The cluster: what works, what needs a look, and who is on which device.
-import { WHOLE_MS, Name, bytes, count, get, html, jobLink, known, loadNames, middle, percent, short } from "/page/common.js";
+import { EVERY_MS, Name, bytes, count, get, html, jobLink, known, loadNames, middle, percent, short } from "/page/common.js";
 import { Cells } from "/page/cells.js";
 import { Spark } from "/page/charts.js";
 import { Look } from "/page/look.js";
 
 const PAST_MS = 30000;
-let event = -1, whole = 0, past = null, pastAt = 0, cells = null, uses = {};
+let seen = null, whole = 0, past = null, pastAt = 0, cells = null, uses = {};
 
-export async function load() {
-  const now = await get(`/page_rows?limit=0&overview=true&cells=true${Date.now() - whole < WHOLE_MS ? `&seen=${event}` : ""}`);
+export const wanted = () => "limit=0&overview=true&cells=true";
+
+export async function load(now, isAct) {
   if (Date.now() - pastAt > PAST_MS) {
     past = await get("/samples/cluster?last_s=3600");
     pastAt = Date.now();
   }
-  if (!now.rows) return;
-  const { overview } = now, nodes = now.cells ? [] : await get("/nodes");
+  Object.assign(known, { overview: now.overview, user: now.user, isOperator: now.is_operator });
   cells = now.cells || null;
   uses = now.uses || {};
+  if (now === seen || !isAct && Date.now() - whole < EVERY_MS) return;
+  const nodes = now.cells ? [] : await get("/nodes");
   await loadNames(nodes.flatMap(node => node.jobs.map(job => job.id)), true);  // speeds change
-  Object.assign(known, { overview, nodes, user: now.user, isOperator: now.is_operator });
-  event = now.event;
+  known.nodes = nodes;
+  seen = now;
   whole = Date.now();
 }
 

@@ -4,7 +4,8 @@ import htm from "/page/htm.js";
 
 export const html = htm.bind(h);
 export const WHOLE_MS = 30000;  // what changes without an event, as an age, is never older
-const ANSWER_MS = 8000;
+export const EVERY_MS = 5000;  // so rarely what costs a request of its own is asked for anew while nobody acts
+export const SILENT_MS = 8000;  // a scheduler that is heard less is not heard
 export const known = { overview: null, nodes: [], names: new Map(), user: "", isOperator: false, at: 0, signedOut: false, error: "" };
 
 const NAMES_AT_ONCE = 100, NAMES_MAX = 5000;
@@ -18,21 +19,26 @@ export async function loadNames(ids, anew = false) {  // rows of jobs whose name
 }
 
 class SignedOut extends Error {}
+
+export async function refused(answer) {  // why an answer is none
+  if (answer.status === 401) return new SignedOut();
+  const { detail } = await answer.json().catch(() => ({})), first = Array.isArray(detail) ? detail[0]?.message : detail;
+  return Object.assign(new Error(first || `it answered ${answer.status}`), { status: answer.status });
+}
+
+export function unreachable(error, isLate) {
+  if (error instanceof SignedOut) { known.signedOut = true; return error; }
+  if (error.status) return error;
+  return new Error(isLate ? `no answer within ${SILENT_MS / 1000} s` : "it cannot be reached");
+}
+
 async function ask(path, options, isText = false) {
-  const control = new AbortController(), timer = setTimeout(() => control.abort(), ANSWER_MS);
+  const control = new AbortController(), timer = setTimeout(() => control.abort(), SILENT_MS);
   try {
     const answer = await fetch(path, { credentials: "same-origin", signal: control.signal, ...options });
-    if (answer.status === 401) throw new SignedOut();
-    if (answer.ok && isText) return await answer.text();
-    const body = await answer.json().catch(error => { if (answer.ok) throw error; return {}; });
-    if (answer.ok) return body;
-    const { detail } = body, first = Array.isArray(detail) ? detail[0]?.message : detail;
-    throw Object.assign(new Error(first || `it answered ${answer.status}`), { status: answer.status });
-  } catch (error) {
-    if (error instanceof SignedOut) { known.signedOut = true; throw error; }
-    if (error.status) throw error;
-    throw new Error(control.signal.aborted ? `no answer within ${ANSWER_MS / 1000} s` : "it cannot be reached");
-  } finally { clearTimeout(timer); }
+    if (!answer.ok) throw await refused(answer);
+    return await (isText ? answer.text() : answer.json());
+  } catch (error) { throw unreachable(error, control.signal.aborted); } finally { clearTimeout(timer); }
 }
 export const get = path => ask(path, {});
 export const text = path => ask(path, {}, true);

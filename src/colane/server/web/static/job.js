@@ -1,5 +1,5 @@
 // One job: where it stands and why, how it went, what it used of what it asked for.
-import { Name, bytes, count, get, here, html, jobLink, known, lasting, moment, short, text } from "/page/common.js";
+import { EVERY_MS, WHOLE_MS, Name, bytes, count, get, here, html, jobLink, known, lasting, moment, short, text } from "/page/common.js";
 import { Buttons } from "/page/acts.js";
 import { Charts } from "/page/charts.js";
 
@@ -8,16 +8,21 @@ const NAMES = { gpu: "GPU", "gpu-memory": "GPU memory", cores: "Cores", "host-me
 const LOG_BYTES = 16384, LOG_LINES = 40;
 let shown = {};
 
-export async function load() {
-  const id = Number(here().path.slice("#/job/".length));
-  const found = shown.id === id ? shown : { id, sampled: 0, judged: 0 };
+const idNow = () => Number(here().path.slice("#/job/".length));
+export const wanted = () => Number.isSafeInteger(idNow()) && idNow() > 0 ? `job=${idNow()}` : "limit=0";
+const stands = row => row && `${row.state} ${row.suspended} ${row.reason} ${row.gpus}`;
+
+export async function load(now, isAct) {
+  const id = idNow(), [row] = now.rows, { user, is_operator: isOperator } = now;
+  const found = shown.id === id ? shown : { id, asked: 0, sampled: 0, judged: 0 };
+  Object.assign(known, { user, isOperator });
   if (!Number.isSafeInteger(id) || id < 1) { shown = { id, missing: true }; return; }
   try {
-    [found.job, found.why, found.row] = await Promise.all([get(`/job/${id}`), get(`/job/${id}/why`),
-      get(`/page_rows?job=${id}`).then(({ rows, user, is_operator: isOperator }) => {
-        Object.assign(known, { user, isOperator });
-        return rows[0];
-      })]);
+    if (isAct || stands(row) !== stands(found.row) || Date.now() - found.asked > (row === found.row ? WHOLE_MS : EVERY_MS)) {
+      [found.job, found.why] = await Promise.all([get(`/job/${id}`), get(`/job/${id}/why`)]);
+      found.asked = Date.now();
+      found.row = row;
+    }
     if (Date.now() - found.sampled > SAMPLES_MS) {
       found.samples = await get(`/samples/jobs/${id}`);
       found.sampled = Date.now();
@@ -85,7 +90,7 @@ async function readLog(of, redraw) {  // when it is asked for: the node's agent 
 export function View({ redraw }) {
   const { id, job, why, samples, efficiency, missing } = shown;
   if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
-  if (!job || id !== Number(here().path.slice("#/job/".length))) return html`<p class="lead">Asking the scheduler…</p>`;
+  if (!job || id !== idNow()) return html`<p class="lead">Asking the scheduler…</p>`;
   const { now } = why, runs = now.length > 0 && job.gpus.length > 0, began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
   const row = job.end_s !== null ? { id, name: job.name, user: job.user, state: job.state, has_ended: true }
     : shown.row && { ...shown.row, is_put_off: job.holds.some(hold => hold.kind === "begin") };

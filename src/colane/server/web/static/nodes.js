@@ -1,5 +1,5 @@
 // The nodes: all of them in a table, and how those alike are wired; one of them with who has what of it.
-import { WHOLE_MS, Name, bytes, clock, count, get, here, html, known, lasting, loadNames, short } from "/page/common.js";
+import { EVERY_MS, Name, bytes, clock, count, get, here, html, known, lasting, loadNames, short } from "/page/common.js";
 import { NodeButton } from "/page/acts.js";
 import { Look } from "/page/look.js";
 import { Spark } from "/page/charts.js";
@@ -8,16 +8,17 @@ import { Tree } from "/page/topology.js";
 const SAMPLES_MS = 10000, TOLD = 3, ROWS = 60;
 const NODE = "#/node/";
 const WORDS = { "power-cap": "power cap", "hw-slowdown": "▲ hardware", "sync-boost": "sync boost", thermal: "▲ heat", "hw-thermal": "▲ heat (hardware)", "power-brake": "▲ power brake" };
-let event = -1, whole = 0, all = null, shown = {};
+let seen = null, whole = 0, all = null, shown = {};
 
 export const nodeName = () => here().path.startsWith(NODE) ? decodeURIComponent(here().path.slice(NODE.length)) : "";
 export const nodeLink = (name, text = name) => html`<a class="lk" href=${NODE + encodeURIComponent(name)}><${Name} of=${text} /></a>`;
 
-export async function load() {
+export const wanted = () => "limit=0&overview=true";
+
+export async function load(now, isAct) {
   const name = nodeName();
-  const now = await get(`/page_rows?limit=0&overview=true${Date.now() - whole < WHOLE_MS && (name ? shown.name === name : all) ? `&seen=${event}` : ""}`);
-  if (now.rows) {
-    Object.assign(known, { overview: now.overview, user: now.user, isOperator: now.is_operator });
+  Object.assign(known, { overview: now.overview, user: now.user, isOperator: now.is_operator });
+  if (isAct || now !== seen && Date.now() - whole >= EVERY_MS) {
     try {
       if (name) {
         const node = await get(`/node/${encodeURIComponent(name)}`);
@@ -28,7 +29,7 @@ export async function load() {
       if (error.status !== 404 && error.status !== 422) throw error;
       shown = { name, missing: true };
     }
-    event = now.event;
+    seen = now;
     whole = Date.now();
   }
   if (name && !shown.missing && Date.now() - shown.sampled > SAMPLES_MS) {

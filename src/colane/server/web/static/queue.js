@@ -1,13 +1,13 @@
 // The queue: why jobs wait, and the rows of all jobs, of which only those that are seen are asked for and drawn.
 import { Buttons } from "/page/acts.js";
-import { WHOLE_MS, Name, count, get, here, html, jobLink, known, lasting, short } from "/page/common.js";
+import { Name, count, here, html, jobLink, known, lasting, short } from "/page/common.js";
 
 const ROW = 29, ROW_NARROW = 90, SPARE = 80;
 const narrow = matchMedia("(max-width:760px)");
 export const chosen = new Map();  // rows by id, also of those that are not seen now
-let part = null, asked = "", whole = 0;
+let part = null, asked = "";
 
-function wanted() {  // rows that are seen
+function seen() {  // rows that are seen
   const height = narrow.matches ? ROW_NARROW : ROW, box = document.getElementById("rows");
   const top = box ? -box.getBoundingClientRect().top : 0;
   return { height, first: Math.max(0, Math.floor(top / height) - 5), many: Math.ceil(innerHeight / height) + 10 };
@@ -15,32 +15,28 @@ function wanted() {  // rows that are seen
 
 function filter() {
   const { query } = here(), chosen = new URLSearchParams();
-  for (const key of ["text", "why"]) if (query.get(key)) chosen.set(key, query.get(key));
+  for (const key of ["text", "why", "mine"]) if (query.get(key)) chosen.set(key, query.get(key));
   return chosen;
 }
 
 export function isMissing() {
-  const { first, many } = wanted();
+  const { first, many } = seen();
   return part && (first < part.first || Math.min(first + many, part.count) > part.first + part.rows.length);
 }
 
-export async function load() {
-  const { first, many } = wanted(), query = filter(), asking = `${query}`;
-  if (asked !== asking || !part || isMissing()) {
-    query.set("first", Math.max(0, first - SPARE));
-    whole = 0;
-  } else query.set("first", part.first);
+export function wanted() {
+  const { first, many } = seen(), query = filter(), isOther = asked !== `${query}` || !part || isMissing();
+  asked = `${query}`;
+  query.set("first", isOther ? Math.max(0, first - SPARE) : part.first);
   query.set("limit", many + 2 * SPARE);
   query.set("overview", "true");
-  if (Date.now() - whole < WHOLE_MS) query.set("seen", part.event);
-  const found = await get(`/page_rows?${query}`);
-  if (!found.rows) return;
-  known.overview = found.overview;
-  known.user = found.user;
-  part = found;
+  return `${query}`;
+}
+
+export async function load(now) {
+  Object.assign(known, { overview: now.overview, user: now.user, isOperator: now.is_operator });
+  part = now;
   for (const row of part.rows) if (chosen.has(row.id)) chosen.set(row.id, row);
-  asked = asking;  // not what the address asks for by now
-  whole = Date.now();
 }
 
 const choose = row => { if (!chosen.delete(row.id)) chosen.set(row.id, row); };
@@ -75,7 +71,7 @@ const Waiting = ({ job }) => html`<span class="wn"><span><small class="nw">asks 
   <span><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span title=${job.reason}>${job.reason}</span></span>`;
 
 function Rows({ redraw }) {
-  const { height, first, many } = wanted(), from = Math.max(first, part.first);
+  const { height, first, many } = seen(), from = Math.max(first, part.first);
   return html`<div id="rows" class="rows" style=${{ height: `${part.count * height}px` }}>${
     part.rows.slice(from - part.first, first + many - part.first).map((job, at) => html`
     <div class=${`row${chosen.has(job.id) ? " own" : ""}${job.user && job.user === known.user ? " my" : ""}`} key=${job.id} style=${{ top: `${(from + at) * height}px` }}><span>${job.is_own ? html`<input type="checkbox"
@@ -85,7 +81,7 @@ function Rows({ redraw }) {
 }
 
 function Head() {  // of the kind of rows that is seen first
-  const { height } = wanted(), box = document.getElementById("rows"), at = box ? Math.max(0, Math.floor(-box.getBoundingClientRect().top / height)) : 0;
+  const { height } = seen(), box = document.getElementById("rows"), at = box ? Math.max(0, Math.floor(-box.getBoundingClientRect().top / height)) : 0;
   const waits = (part.rows[at - part.first] || part.rows[0])?.state === "queued";
   return html`<div class="hd"><span></span><span>Job</span><span>Name</span><span>User</span><span>State</span>${waits ? html`<span class="wn"><span>Asks for</span><span>Waits</span><span>Why it waits</span></span>`
     : html`<span class="rn"><span>Place</span><span>Done</span><span>Left</span><span>Steps</span><span>Speed</span><span>Turns got of asked</span><span title="step time now over step time alone, as told before and as seen">Slowdown told / seen</span></span>`}</div>`;
@@ -112,8 +108,9 @@ export function View({ redraw }) {
       html`<li key=${one.why}><b class="n2">${one.count}</b><span class="pb rb"><i style=${{ width: `${one.count / o.why_waiting[0].count * 100}%` }}></i></span><span><a class="lk" href=${go({ why: one.why })}>${one.why}</a>: <bdi>${one.sentence}</bdi></span>
       <span class="to">${one.jobs[0] ? jobLink(one.jobs[0], one.count > 1 ? "first: job" : "job") : ""}</span></li>`)}</ul>` : ""}
     <h2>Jobs <small>${`${query}` ? html`${part.count} by this filter · <a class="lk" href="#/queue">all</a>` : part.count} · speed: 1.00 is alone with what was asked · blue edge: yours</small></h2>
+    <div class="find"><a class=${`btn${query.get("mine") ? " on" : ""}`} aria-current=${query.get("mine") ? "true" : null} href=${go({ mine: query.get("mine") ? "" : "true" })}>Mine</a>
     <input type="search" aria-label="Id, name, user or reason" placeholder="Id, name, user or reason" value=${query.get("text") || ""}
-      onInput=${event => location.replace(go({ text: event.target.value }))} />
+      onInput=${event => location.replace(go({ text: event.target.value }))} /></div>
     ${part.count ? html`<${Head} /><${Rows} redraw=${redraw} />`
       : html`<p class="lead">${`${query}` ? "No job is like this." : html`No job: <code>colane submit -- python train.py</code>`}</p>`}
     <${Bulk} redraw=${redraw} />

@@ -9,10 +9,12 @@ let shown = null, loaded = 0;
 
 const days = () => DAYS.includes(Number(here().query.get("days"))) ? Number(here().query.get("days")) : 7;
 
-export async function load() {
+export const wanted = () => "limit=0";
+
+export async function load(rows) {
   const many = days();
   if (shown?.many === many && Date.now() - loaded < EVERY_MS) return;
-  const [found, rows] = await Promise.all([get(`/usage/ended?days=${many}&limit=${LAST}`), get("/page_rows?limit=0")]);
+  const found = await get(`/usage/ended?days=${many}&limit=${LAST}`);
   Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
   shown = { ...found, many };
   loaded = Date.now();

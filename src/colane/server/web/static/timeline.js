@@ -7,19 +7,21 @@ const STEPS = [300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
 let shown = null, asked = "", loaded = 0, day = null, dayLoaded = 0, moves = null, movesAt;
 
 const now_s = () => Date.now() / 1000;
-function wanted() {  // what the address asks for: a time, and a moment in it
+function address() {  // what the address asks for: a time, and a moment in it
   const { query } = here(), wide = Number(query.get("span")) || 21600, at = Number(query.get("at")) || null;
   const span = matchMedia("(max-width:760px)").matches ? Math.min(wide, NARROW_S) : wide;
   const until = Number(query.get("until")) || (at && at < now_s() - span ? Math.min(now_s(), at + span / 2) : null);
   return { span, wide, at, until, node: query.get("node") || "" };
 }
 
-export async function load() {
-  const { span, until, at } = wanted(), key = `${span} ${until}`;
+export const wanted = () => "limit=0&overview=true";
+
+export async function load(rows) {
+  const { span, until, at } = address(), key = `${span} ${until}`;
   if (!shown || key !== asked || Date.now() - loaded > EVERY_MS) {
     const end = until ? `&until_s=${until}` : "";
-    const [timeline, cluster, rows, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
-      get("/page_rows?limit=0&overview=true"), get("/nodes").then(all => all.map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
+    const [timeline, cluster, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
+      get("/nodes").then(all => all.map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
     shown = { ...timeline, cluster, nodes, now: rows.overview };
     Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
     asked = key;
@@ -166,10 +168,10 @@ const Move = ({ one }) => html`<li key=${one.number}><time><a class="lk" href=${
 
 export function View() {
   if (!shown || !day || !moves) return html`<p class="lead">Asking the scheduler…</p>`;
-  const { wide, at, node } = wanted(), from = shown.since_s, until = shown.until_s, cursor = Math.min(Math.max(at ?? until, from), until), { cluster } = shown;
+  const { wide, at, node } = address(), from = shown.since_s, until = shown.until_s, cursor = Math.min(Math.max(at ?? until, from), until), { cluster } = shown;
   const all = rowsOf(shown, node), rows = all.slice(0, ROWS), drawn = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 48 : 32));
   const on = new Set(all.flatMap(row => row.blocks.filter(one => !one.mark && one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
-  const present = !at && !wanted().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
+  const present = !at && !address().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
   const next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
   return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${held} ${!node && devices !== null ? `of ${Math.round(devices)} ` : ""}${held === 1 && devices === null ? "device" : "devices"}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
       waiting === null ? "" : ` and ${count(Math.round(waiting), "job")} ${isNow ? Math.round(waiting) === 1 ? "waits" : "wait" : "waited"}`}.</h1>

@@ -10,12 +10,13 @@ const days = () => DAYS.includes(Number(here().query.get("days"))) ? Number(here
 const dayName = s => new Date(s * 1000).toLocaleDateString([], { month: "short", day: "numeric", timeZone: "UTC" });
 const hours = s => s >= 36000 ? `${Math.round(s / 3600).toLocaleString()}` : short(s / 3600);
 
-export async function load() {
+export const wanted = () => "limit=0&overview=true";
+
+export async function load(rows) {
   const many = days();
   if (shown?.many === many && Date.now() - loaded < EVERY_MS) return;
   const now_s = Date.now() / 1000, since = now_s - now_s % 86400 - (many - 1) * 86400;
-  const [users, by, used, waited, rows] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`),
-    get("/page_rows?limit=0&overview=true")]);
+  const [users, by, used, waited] = await Promise.all([get(`/usage?since_s=${since}`), get(`/usage/days?days=${many}`), get(`/usage/used?days=${many}`), get(`/usage/waiting?days=${many}`)]);
   Object.assign(known, { user: rows.user, isOperator: rows.is_operator, overview: rows.overview });
   shown = { many, since, users, by, used: new Map(used.map(one => [one.user, one])), waited };
   loaded = Date.now();

@@ -1,0 +1,131 @@
+"""What a screen shows, once whole and then only what of it has become another: `/live`.
+
+At most once a second, and as much more seldom as a watcher takes no more than a small part of a core: finding the rows
+of ten thousand jobs takes some milliseconds. Nothing is looked at where neither an event has happened nor a row that is
+shown runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from colane.api.seeing import LiveChangeObject, OverviewAnswer, RowsAnswer
+from colane.server.http.problems import RefusedError
+from colane.server.views.cells import cells as cells_of
+from colane.server.views.cells import uses as uses_of
+from colane.server.views.rows import RowsWanted, page_rows
+
+if TYPE_CHECKING:
+    from colane.server.http.sight import Sight
+    from colane.server.service import Service
+
+PERIOD_S: Final = 1.0
+BEAT_S: Final = 5.0
+"""A sign of life this often, so that a page can tell a quiet cluster from a scheduler that is gone."""
+WHOLE_S: Final = 30.0
+"""What changes without an event, as an age, is never older."""
+WATCHER_RATIO_MAX: Final = 0.002
+"""Part of a core that one watcher takes at most."""
+OVERVIEW: Final = "overview"
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenWanted:
+    """What a screen shows.
+
+    Attributes:
+        rows: Which rows.
+        overview: The cluster in numbers, too.
+        cells: Each device, too.
+    """
+
+    rows: RowsWanted
+    overview: bool = False
+    cells: bool = False
+
+
+def screen(service: Service, sight: Sight, wanted: ScreenWanted) -> RowsAnswer:
+    """Return what a screen shows now.
+
+    Raises:
+        RefusedError: 503 while the store cannot be read.
+    """
+    found = page_rows(service, sight, wanted.rows)
+    if wanted.overview:
+        event, found["overview"] = service.overviews.shared(service, sight)
+        found["event"] = min(found["event"], event)  # so that what has happened since is asked for next time
+    if wanted.cells and (drawn := cells_of(service, sight)) is not None:
+        found["cells"] = drawn
+    elif wanted.cells:
+        found["uses"] = uses_of(service)
+    return found
+
+
+def changed(before: RowsAnswer, now: RowsAnswer) -> LiveChangeObject:
+    """Return what of a screen has become another; empty where nothing has."""
+    found: dict[str, object] = {
+        name: value
+        for name, value in now.items()
+        if name not in {"rows", OVERVIEW, "event"} and value != before.get(name)
+    }
+    known, ids = {row["id"]: row for row in before["rows"]}, [row["id"] for row in now["rows"]]
+    if rows := [row for row in now["rows"] if row != known.get(row["id"])]:
+        found["rows"] = rows
+    if ids != [row["id"] for row in before["rows"]]:
+        found["ids"] = ids
+    if OVERVIEW in now and OVERVIEW in before and (parts := _parts(before["overview"], now["overview"])):
+        found[OVERVIEW] = {**parts, "at_s": now["overview"]["at_s"]}
+    if found or now["event"] != before["event"]:
+        found["event"] = now["event"]
+    return cast("LiveChangeObject", found)
+
+
+def _parts(before: OverviewAnswer, now: OverviewAnswer) -> dict[str, object]:
+    known: Mapping[str, object] = dict(before)
+    return {name: value for name, value in now.items() if name != "at_s" and value != known.get(name)}
+
+
+async def live(
+    service: Service, sight: Sight, wanted: ScreenWanted, whole: RowsAnswer, is_known: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Yield server-sent events: `whole`, then `change` and `beat`, until the caller's token is revoked.
+
+    It ends also where the store cannot be read: who asks again is told why.
+    """
+    before, told_s, looked_s, cost_s = whole, time.monotonic(), time.monotonic(), 0.0
+    yield _event("whole", whole)
+    while not await _is_over(service, max(PERIOD_S, cost_s / WATCHER_RATIO_MAX)) and is_known():
+        now_s = time.monotonic()
+        change: LiveChangeObject = {}
+        if _may_have_changed(service, before) or now_s - looked_s >= WHOLE_S:
+            try:
+                now = screen(service, sight, wanted)
+            except RefusedError:
+                return
+            change, before, looked_s = changed(before, now), now, now_s
+            cost_s = time.monotonic() - now_s
+        if change or now_s - told_s >= BEAT_S:
+            yield _event("change", change) if change else _event("beat", {})
+            told_s = now_s
+
+
+def _may_have_changed(service: Service, before: RowsAnswer) -> bool:
+    return before["event"] != service.feed.last_number or any(row["run"] is not None for row in before["rows"])
+
+
+async def _is_over(service: Service, rest_s: float) -> bool:
+    """Wait so long; whether the scheduler stops."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(rest_s):
+            await service.stopping.wait()
+    return service.stopping.is_set()
+
+
+def _event(kind: str, data: Mapping[str, object]) -> bytes:
+    return f"event: {kind}\r\ndata: {json.dumps(data)}\r\n\r\n".encode()
