@@ -1,10 +1,13 @@
 """What turns cost on a GPU, as far as an emulated one can tell: handoffs by the device's clock, waits of a boundary.
 
     python benchmarks/emulated_turns.py [--seconds 3]
+    python benchmarks/emulated_turns.py --handovers 10000
 
 A real agent, real PyTorch jobs over the emulated CUDA of `tests/emulated`, two of which change their turn after every
 step of 2, 20 and 200 ms. A handoff is from the end of the last kernel of one job to the begin of the other's first, by
 the clock of the emulated GPU; nothing of a driver is in it. Then how often a job waits for its GPU and records events.
+With `--handovers` only that: so many changes of turn of two jobs that run 40 kernels ahead of the GPU, and what of one
+ran in the other's turn.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
@@ -25,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 from tests.agent.agents import running  # noqa: E402
 from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
 from tests.agent.lane import Lane  # noqa: E402
+from tests.emulated.handovers import hand_over  # noqa: E402
 from tests.emulated.job.emulated_cuda.device import Kind  # noqa: E402
 from tests.emulated.machine import Kernel, Machine, Ran  # noqa: E402
 from tests.emulated.nvml import EmulatedNvml  # noqa: E402
@@ -34,6 +39,8 @@ KERNELS = 8
 """Of a step of the loop `plain`."""
 STEPS_MS = (2, 20, 200)
 START_S, END_S = 120.0, 300.0
+RUN_AHEAD = 40
+"""Kernels that a job may have launched and that have not ended."""
 
 
 class Result(NamedTuple):
@@ -110,13 +117,30 @@ async def measure(seconds: float) -> None:
     )
 
 
+async def count_overlaps(handovers: int) -> None:
+    """Hand the GPU over so often, and print how often something of one job ran in the other's turn."""
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        place = Path(folder)
+        machine = Machine(place / "gpus", Kind("GPU-0", run_ahead=RUN_AHEAD))
+        sys.modules["pynvml"] = EmulatedNvml(machine.home)  # type: ignore[assignment]
+        lane = Lane(FakeScheduler(), {"PATH": os.environ["PATH"]}, place)
+        async with running(place / "state", lane.fake, devices="gpu") as agent:
+            seen = await hand_over(agent, lane, machine, handovers, within_s=float("inf"))
+    print(
+        f"{seen.made} handovers with run-ahead {RUN_AHEAD} in {time.monotonic() - began_s:.0f} s: "
+        f"{len(seen.late)} kernels in the other's turn, at most {seen.under_way_max} streams under way at a yield"
+    )
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of device time in each measurement (default 3)")
+    parser.add_argument("--handovers", type=int, help="only hand the GPU over so often, and look for overlaps")
     options = parser.parse_args()
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    asyncio.run(measure(options.seconds))
+    asyncio.run(count_overlaps(options.handovers) if options.handovers else measure(options.seconds))
 
 
 if __name__ == "__main__":

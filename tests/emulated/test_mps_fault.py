@@ -16,10 +16,11 @@ from colane.agent.running import mps_faults
 from tests.agent.agents import Running, running
 from tests.agent.lane import Lane
 from tests.emulated.conftest import LOOPS
+from tests.emulated.handovers import START_S
 from tests.emulated.job.emulated_cuda.device import Kind
 from tests.emulated.machine import Machine
 from tests.emulated.nvml import EmulatedNvml
-from tests.emulated.test_turns import START_S, all_wait
+from tests.emulated.test_turns import all_wait
 
 pytestmark = [pytest.mark.live]
 CONTROL = Path(__file__).parents[1] / "agent" / "fake-mps-control"

@@ -10,10 +10,11 @@ import pytest
 from tests.agent.agents import running
 from tests.agent.lane import Lane
 from tests.emulated.conftest import LOOPS
+from tests.emulated.handovers import START_S, late_kernels
 from tests.emulated.job.emulated_cuda.device import Kind
 from tests.emulated.machine import Machine, told_mean_s
 from tests.emulated.nvml import EmulatedNvml
-from tests.emulated.test_turns import START_S, all_wait, late_kernels
+from tests.emulated.test_turns import all_wait
 
 pytestmark = [pytest.mark.live]
 STEPS = 30

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,12 @@ from tests.agent.agents import Running, running
 from tests.agent.lane import BOUND_S, QUIET, Lane
 from tests.agent.test_gate_scripts import TORCHRUN
 from tests.emulated.conftest import LOOPS
+from tests.emulated.handovers import START_S, hand_over, late_kernels
 from tests.emulated.job.emulated_cuda.device import Kind
-from tests.emulated.machine import Machine, Ran, told_mean_s
+from tests.emulated.machine import Kernel, Machine, Mark, Ran, told_mean_s
 from tests.emulated.nvml import EmulatedNvml
 
 pytestmark = [pytest.mark.live]
-START_S = 120.0
-
-
-def late_kernels(ran: Ran, others: Iterable[Ran]) -> list[tuple[float, float]]:
-    """What ran of a job while another had its turn."""
-    turns = [turn for other in others for turn in other.turns()]
-    return [
-        (kernel.began_s, kernel.ended_s)
-        for kernel in ran.kernels
-        if any(from_s < kernel.ended_s - 1e-6 and kernel.began_s < to_s for from_s, to_s in turns)
-    ]
 
 
 async def all_wait(agent: Running, machine: Machine, processes: dict[int, int]) -> None:
@@ -189,27 +178,25 @@ async def test_loops_that_do_more_than_train_take_turns(
 async def test_at_every_handover_nothing_is_left_under_way(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One step a turn, and as many kernels ahead as a job may have; `COLANE_FUZZ=4` makes 10,000 handovers."""
-    steps = 2500 * int(os.environ.get("COLANE_FUZZ", "1"))
+    """One step a turn, and as many kernels ahead as a job may have; `COLANE_FUZZ=50` makes 10,000 handovers."""
+    count = 200 * int(os.environ.get("COLANE_FUZZ", "1"))
     machine = Machine(tmp_path / "gpus", Kind("GPU-0", run_ahead=40))
     monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-        for job in (1, 2):
-            command = (LOOPS, "plain", str(steps), "0.2")
-            lane.fake.want(
-                job, sys.executable, *command, env=lane.env | machine.env, turn={"paused": True, "steps_total": steps}
-            )
-        await all_wait(agent, machine, {1: 1, 2: 1})
-        lane.fake.resume(1, 2)
-        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
-    ran = {job: machine.ran(job) for job in (1, 2)}
-    handovers = sum(len(one.turns()) for one in ran.values())
-    assert handovers >= steps // 50, handovers  # jobs that a busy machine holds up hand over less often
-    under_way = [mark for one in ran.values() for mark in one.marks if mark.label.startswith("yield")]
-    assert {mark.label.split(":")[2] for mark in under_way} == {"0"}
-    assert late_kernels(ran[1], [ran[2]]) == []
-    assert late_kernels(ran[2], [ran[1]]) == []
+        seen = await hand_over(agent, lane, machine, count, START_S * count / 200)
+    assert seen.made >= count
+    assert (seen.under_way_max, seen.late) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "is_late"),
+    [((1.0, 2.0), False), ((2.5, 3.5), True), ((3.2, 3.4), True), ((3.9, 4.5), True), ((4.0, 5.0), False)],
+)
+def test_a_kernel_in_the_turn_of_another_is_seen(kernel_s: tuple[float, float], is_late: bool) -> None:
+    turns = [Mark(at_s, f"{label}:1:0") for at_s, label in ((0.0, "go"), (0.5, "yield"), (3.0, "go"), (4.0, "leave"))]
+    ran = Ran([Kernel("GPU-0", 0.0, *kernel_s, "sleep")], [])
+    assert bool(late_kernels(ran, [Ran([], turns)])) is is_late
 
 
 async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
