@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 HEARTBEAT_S = 0.05
 GRACE_S = 30.0
-"""A busy machine may let a job that heeds SIGTERM wait for a core for seconds."""
+"""A busy machine may let a job that ends on SIGTERM wait for a core for seconds."""
 
 
 def config_of(state_dir: Path, **changes: Any) -> AgentConfig:
@@ -38,7 +38,7 @@ def config_of(state_dir: Path, **changes: Any) -> AgentConfig:
         "devices": "cpu:1:1GB",
         "heartbeat_s": HEARTBEAT_S,
         "grace_s": GRACE_S,
-        "heeds_others": False,
+        "reports_others": False,
     }
     return AgentConfig(**(settings | changes))
 

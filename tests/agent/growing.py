@@ -64,9 +64,9 @@ class GrowingBench:
         claimed_by = self.job.claimed_by()
         return claimed_by is not None and are_on(allowed(claimed_by.pid), cores)
 
-    async def changes(self, cores: set[int], wish: dict[str, Any]) -> float:
-        """Wish something else; seconds from the nudge until all threads are on these cores."""
-        self.fake.change(7, **wish)
+    async def changes(self, cores: set[int], change: dict[str, Any]) -> float:
+        """GateJob something else; seconds from the nudge until all threads are on these cores."""
+        self.fake.change(7, **change)
         began_s = time.perf_counter()
         await self.client.post(self.agent.address + "/run", json={})
         await self.agent.until(lambda: self.are_on(cores), f"all are on {cores}")

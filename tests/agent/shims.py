@@ -21,7 +21,7 @@ from colane.agent.supervisor.command import Command
 from tests.agent.waiting import DEADLINE_S, until, until_gone
 
 GRACE_S = 30.0
-"""For commands that heed SIGTERM: a busy machine may let one wait for a core for seconds."""
+"""For commands that end on SIGTERM: a busy machine may let one wait for a core for seconds."""
 QUICK_GRACE_S = 0.3
 """For commands that do not."""
 

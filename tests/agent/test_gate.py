@@ -157,7 +157,7 @@ async def test_a_stopped_holder_is_left_out_reported_and_taken_in_again(lane: La
         await lane.end(agent, (1, 2))
 
 
-async def test_a_mate_without_room_beside_one_that_is_left_out_waits_until_it_is_back(
+async def test_a_lane_mate_without_room_beside_one_that_is_left_out_waits_until_it_is_back(
     lane: Lane, tmp_path: Path
 ) -> None:
     for job in (1, 2):  # of 1 GB; together 0.8 GB in turns, 1.4 GB side by side

@@ -21,7 +21,7 @@ import pytest
 
 from colane.adaptor import turns, writer
 from colane.agent.gate.gate import LINKS_MAX, Follow, LaneGate, Place
-from colane.agent.gate.values import GateTimeouts, Wish
+from colane.agent.gate.values import GateJob, GateTimeouts
 from colane.agent.measuring import processes
 from colane.agent.measuring.processes import ProcessId
 from colane.agent.measuring.telemetry import read_steps
@@ -141,8 +141,8 @@ async def test_no_message_stops_the_gate_or_the_other_job(tmp_path: Path, seed: 
     me, pages = processes.identify(os.getpid()), writer.Writer(str(mine))
     gate, fuzzer = LaneGate(path, GateTimeouts(yield_s=0.05)), Fuzzer(path, seed)
     with stepper(path, theirs) as other:
-        places = [Place(Wish(job=OTHER, lanes=((0, 0),)), theirs, lambda: other)]
-        gate.follow(Follow([*places, Place(Wish(job=ME, lanes=((0, 0),)), mine, lambda: me)], Turns()))
+        places = [Place(GateJob(job=OTHER, lanes=((0, 0),)), theirs, lambda: other)]
+        gate.follow(Follow([*places, Place(GateJob(job=ME, lanes=((0, 0),)), mine, lambda: me)], Turns()))
         await goes_on(theirs)
         for _ in range(MESSAGES // SEEDS):
             fuzzer.send()

@@ -6,7 +6,7 @@ import pytest
 
 from colane.agent.gate.handoff import RECENT, Handoffs
 from colane.agent.gate.rules import GateState
-from colane.agent.gate.values import TurnTimes, Wish
+from colane.agent.gate.values import GateJob, TurnTimes
 from colane.lanes.turns import QUANTUM_MAX_S, quantum_s
 from colane.model.lane import TurnRule, Turns
 
@@ -29,7 +29,7 @@ class Lane:
 
     def __init__(self, turns: Turns | None = None) -> None:
         self.floor = GateState()
-        self.floor.follow([Wish(job=job, lanes=(LANE,)) for job in (1, 2)], turns or Turns(), 0.0)
+        self.floor.follow([GateJob(job=job, lanes=(LANE,)) for job in (1, 2)], turns or Turns(), 0.0)
         self.now_s, self.steps, self.resumed_s = 100.0, {1: 1, 2: 1}, {1: 0.0, 2: 0.0}
         for job in (1, 2):
             self.floor.parked(job, 1, self.now_s, TurnTimes(self.now_s, 0.0))

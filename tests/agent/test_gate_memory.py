@@ -1,4 +1,4 @@
-"""Who waits at its boundary while a mate runs without turns: by memory, the youngest first, and no longer than that."""
+"""Who waits at its boundary while a lane mate runs without turns: by memory, the youngest first, and no longer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from colane.agent.gate.memory import Tenant, kept_back
 from colane.agent.gate.rules import GateState
-from colane.agent.gate.values import GateTimeouts, Lane, Wish
+from colane.agent.gate.values import GateJob, GateTimeouts, Lane
 from colane.lanes.safety import is_safe, needed_bytes
 from colane.model.lane import Turns
 from colane.model.profile import Memory
@@ -36,7 +36,7 @@ def test_nobody_waits_while_all_take_turns_or_where_memory_is_not_known() -> Non
     assert kept_back([tenant(1, 10, 30, is_ungated=True), unknown], {0: 1}) == {}
 
 
-def test_mates_wait_before_jobs_of_other_lanes_and_jobs_of_other_devices_never() -> None:
+def test_lane_mates_wait_before_jobs_of_other_lanes_and_jobs_of_other_devices_never() -> None:
     jobs = [tenant(1, 0, 40, is_ungated=True), tenant(2, 0, 40), tenant(3, 0, 40, OTHER), tenant(4, 0, 99, ELSEWHERE)]
     assert kept_back(jobs, {0: 80, 1: 99}) == {2: (1,)}
     two = [jobs[0], tenant(2, 0, 40, is_ungated=True), jobs[2]]
@@ -83,8 +83,8 @@ def floor_of(capacity: int) -> GateState:
     """Jobs 1 to 3 of one lane, which take 10 between steps and 30, 20 and 30 within; job 1 has the lane."""
     floor = GateState(bounds=GateTimeouts(5.0, 60.0))
     sizes = {1: Memory(10, 30), 2: Memory(10, 20), 3: Memory(10, 30)}
-    wishes = [Wish(job=job, lanes=(LANE,), memory=size) for job, size in sizes.items()]
-    floor.follow(wishes, Turns(), 0.0, {0: capacity})
+    gate_jobs = [GateJob(job=job, lanes=(LANE,), memory=size) for job, size in sizes.items()]
+    floor.follow(gate_jobs, Turns(), 0.0, {0: capacity})
     for job in sizes:
         floor.parked(job, 1, 0.0)
     assert floor.settle(0.0).go == [1]
@@ -92,7 +92,7 @@ def floor_of(capacity: int) -> GateState:
     return floor
 
 
-def test_mates_without_room_wait_until_the_other_is_back() -> None:
+def test_lane_mates_without_room_wait_until_the_other_is_back() -> None:
     floor = floor_of(89)
     assert {job: seen.state for job, seen in floor.seen(6.0).items()} == {1: "ungated", 2: "running", 3: "kept"}
     note = floor.seen(6.0)[3].note
@@ -109,8 +109,11 @@ def test_mates_without_room_wait_until_the_other_is_back() -> None:
 
 def test_one_that_runs_is_asked_for_its_boundary_when_another_leaves_the_turns() -> None:
     floor = GateState(bounds=GateTimeouts(5.0, 60.0))
-    wishes = [Wish(job=1, lanes=(LANE,), memory=Memory(0, 40)), Wish(job=2, lanes=(LANE,), memory=Memory(0, 40))]
-    floor.follow(wishes, Turns(), 0.0, {0: 79})
+    gate_jobs = [
+        GateJob(job=1, lanes=(LANE,), memory=Memory(0, 40)),
+        GateJob(job=2, lanes=(LANE,), memory=Memory(0, 40)),
+    ]
+    floor.follow(gate_jobs, Turns(), 0.0, {0: 79})
     floor.stepping(2, 5, 0.0)
     floor.settle(60.0)  # job 1 has shown no boundary at all
     assert floor.seen(60.0)[1].state == "ungated"
@@ -126,8 +129,8 @@ def test_who_is_kept_goes_on_when_the_other_has_ended_or_there_is_more_room() ->
     floor = floor_of(60)
     assert [floor.seen(6.0)[job].state for job in (2, 3)] == ["kept", "kept"]
     sizes = {1: Memory(10, 30), 2: Memory(10, 20), 3: Memory(10, 30)}
-    floor.follow([Wish(job=job, lanes=(LANE,), memory=size) for job, size in sizes.items()], Turns(), 7.0, {0: 90})
+    floor.follow([GateJob(job=job, lanes=(LANE,), memory=size) for job, size in sizes.items()], Turns(), 7.0, {0: 90})
     assert floor.settle(7.0).go == [2]
     floor = floor_of(60)
-    floor.follow([Wish(job=job, lanes=(LANE,), memory=sizes[job]) for job in (2, 3)], Turns(), 7.0, {0: 60})
+    floor.follow([GateJob(job=job, lanes=(LANE,), memory=sizes[job]) for job in (2, 3)], Turns(), 7.0, {0: 60})
     assert floor.settle(7.0).go == [2]

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from colane.agent.gate.rules import GateState
-from colane.agent.gate.values import GateTimeouts, Lane, Orders, Wish
+from colane.agent.gate.values import GateJob, GateTimeouts, Lane, Orders
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
 
 LEFT, RIGHT = (0, 0), (1, 0)
 
 
-def floor_of(*wishes: Wish, turns: Turns | None = None, bounds: GateTimeouts | None = None) -> GateState:
+def floor_of(*gate_jobs: GateJob, turns: Turns | None = None, bounds: GateTimeouts | None = None) -> GateState:
     floor = GateState(bounds=bounds or GateTimeouts())
-    floor.follow(wishes, turns or Turns(), 0.0)
+    floor.follow(gate_jobs, turns or Turns(), 0.0)
     return floor
 
 
@@ -44,7 +44,7 @@ def run(floor: GateState, seconds: float, step_s: dict[int, float]) -> list[int]
 
 
 def test_a_job_alone_is_never_asked() -> None:
-    floor = floor_of(Wish(job=1, lanes=(LEFT,)), Wish(job=2, lanes=(RIGHT,)))
+    floor = floor_of(GateJob(job=1, lanes=(LEFT,)), GateJob(job=2, lanes=(RIGHT,)))
     floor.parked(1, 5, 0.0)
     orders = floor.settle(0.0)
     assert orders == Orders([1], {1: False, 2: False}, None)
@@ -52,7 +52,7 @@ def test_a_job_alone_is_never_asked() -> None:
 
 
 def test_three_equal_jobs_get_a_third_each() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2, 3)))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2, 3)))
     park_all(floor, range(1, 4))
     order = run(floor, 9.0, dict.fromkeys((1, 2, 3), 0.1))
     assert order[:6] == [1, 2, 3, 1, 2, 3]
@@ -61,8 +61,8 @@ def test_three_equal_jobs_get_a_third_each() -> None:
 
 
 def test_weights_and_quanta() -> None:
-    wishes = (Wish(job=1, lanes=(LEFT,), weight=3.0), Wish(job=2, lanes=(LEFT,)))
-    floor = floor_of(*wishes, turns=Turns(rule=TurnRule.FAIR, quantum_s=1.0))
+    gate_jobs = (GateJob(job=1, lanes=(LEFT,), weight=3.0), GateJob(job=2, lanes=(LEFT,)))
+    floor = floor_of(*gate_jobs, turns=Turns(rule=TurnRule.FAIR, quantum_s=1.0))
     park_all(floor, range(1, 3))
     assert floor.settle(0.0).next_s == 1.0
     order = run(floor, 80.0, {1: 0.3, 2: 0.3})
@@ -71,11 +71,11 @@ def test_weights_and_quanta() -> None:
 
 
 def test_a_weight_that_changes_counts_from_then_on() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)))
     park_all(floor, range(1, 3))
     run(floor, 4.0, {1: 0.1, 2: 0.1})
     before = {job: seen.service_s for job, seen in floor.seen(4.0).items()}
-    floor.follow([Wish(job=1, lanes=(LEFT,), weight=3.0), Wish(job=2, lanes=(LEFT,))], Turns(), 4.0)
+    floor.follow([GateJob(job=1, lanes=(LEFT,), weight=3.0), GateJob(job=2, lanes=(LEFT,))], Turns(), 4.0)
     now_s, steps = 4.0, dict.fromkeys((1, 2), 100)
     while now_s < 12.0:
         floor.settle(now_s)
@@ -88,7 +88,7 @@ def test_a_weight_that_changes_counts_from_then_on() -> None:
 
 
 def test_a_newcomer_shares_at_once_with_one_that_ran_alone_for_long() -> None:
-    first, second = (Wish(job=job, lanes=(LEFT,)) for job in (1, 2))
+    first, second = (GateJob(job=job, lanes=(LEFT,)) for job in (1, 2))
     floor = floor_of(first)
     floor.parked(1, 1, 0.0)
     floor.settle(0.0)
@@ -108,7 +108,7 @@ def test_a_newcomer_shares_at_once_with_one_that_ran_alone_for_long() -> None:
 
 
 def test_srtf_measures_a_newcomer_and_gives_it_the_lane() -> None:
-    long, short = (Wish(job=job, lanes=(LEFT,), steps_total=total) for job, total in ((1, 1000), (2, 10)))
+    long, short = (GateJob(job=job, lanes=(LEFT,), steps_total=total) for job, total in ((1, 1000), (2, 10)))
     floor = floor_of(long, turns=Turns(rule=TurnRule.SRTF))
     floor.stepping(1, 50, 0.0)
     assert floor.settle(0.0).flags == {1: False}
@@ -130,14 +130,14 @@ def test_srtf_measures_a_newcomer_and_gives_it_the_lane() -> None:
 
 def test_unknown_totals_go_last_under_srtf() -> None:
     floor = floor_of(
-        Wish(job=1, lanes=(LEFT,)), Wish(job=2, lanes=(LEFT,), steps_total=10**9), turns=Turns(rule=TurnRule.SRTF)
+        GateJob(job=1, lanes=(LEFT,)), GateJob(job=2, lanes=(LEFT,), steps_total=10**9), turns=Turns(rule=TurnRule.SRTF)
     )
     park_all(floor, range(1, 3))
     assert floor.settle(0.0).go == [2]
 
 
 def test_whoever_hangs_is_left_out_and_comes_back() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(yield_s=2.0))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(yield_s=2.0))
     park_all(floor, range(1, 3))
     assert floor.settle(0.0).go == [1]
     orders = floor.settle(1.0)
@@ -153,7 +153,7 @@ def test_whoever_hangs_is_left_out_and_comes_back() -> None:
 
 
 def test_one_that_never_steps_is_reported_and_holds_nobody_up() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(first_step_s=60.0))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(first_step_s=60.0))
     floor.parked(1, 1, 0.0)
     assert floor.settle(0.0) == Orders([1], {1: False, 2: True}, None)
     assert floor.messages() == []
@@ -164,7 +164,7 @@ def test_one_that_never_steps_is_reported_and_holds_nobody_up() -> None:
 
 
 def test_jobs_that_run_at_once_are_parked_before_one_goes_on() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)))
     for job in (1, 2):
         floor.stepping(job, 5, 0.0)
     assert floor.settle(0.0).flags == {1: True, 2: True}
@@ -175,22 +175,22 @@ def test_jobs_that_run_at_once_are_parked_before_one_goes_on() -> None:
 
 
 def test_paused_jobs_park_and_stay() -> None:
-    wish = Wish(job=1, lanes=(LEFT,))
-    floor = floor_of(wish)
+    gate_job = GateJob(job=1, lanes=(LEFT,))
+    floor = floor_of(gate_job)
     floor.stepping(1, 9, 0.0)
-    paused = Wish(job=1, lanes=(LEFT,), paused=True)
+    paused = GateJob(job=1, lanes=(LEFT,), paused=True)
     floor.follow([paused], Turns(), 1.0)
     assert floor.settle(1.0).flags == {1: True}
     floor.parked(1, 10, 1.1)
     assert floor.settle(50.0).go == []
     assert floor.seen(50.0)[1].state == "paused"
-    floor.follow([wish], Turns(), 60.0)
+    floor.follow([gate_job], Turns(), 60.0)
     assert floor.settle(60.0) == Orders([1], {1: False}, None)
 
 
 def test_requests_go_before_training() -> None:
-    serving = Wish(job=2, lanes=(LEFT,), serves=True)
-    floor = floor_of(Wish(job=1, lanes=(LEFT,)), serving, turns=Turns(rule=TurnRule.FAIR, quantum_s=100.0))
+    serving = GateJob(job=2, lanes=(LEFT,), serves=True)
+    floor = floor_of(GateJob(job=1, lanes=(LEFT,)), serving, turns=Turns(rule=TurnRule.FAIR, quantum_s=100.0))
     floor.parked(1, 1, 0.0)
     floor.idle(2, 1, 0.0)
     assert floor.settle(0.0).go == [1]
@@ -204,8 +204,8 @@ def test_requests_go_before_training() -> None:
 
 
 def test_a_gang_takes_all_its_lanes_or_none() -> None:
-    gang = Wish(job=1, lanes=(LEFT, RIGHT))
-    floor = floor_of(gang, Wish(job=2, lanes=(LEFT,)), Wish(job=3, lanes=(RIGHT,)))
+    gang = GateJob(job=1, lanes=(LEFT, RIGHT))
+    floor = floor_of(gang, GateJob(job=2, lanes=(LEFT,)), GateJob(job=3, lanes=(RIGHT,)))
     park_all(floor, range(1, 4))
     ran: dict[int, int] = dict.fromkeys((1, 2, 3), 0)
     steps = dict.fromkeys((1, 2, 3), 1)
@@ -231,7 +231,7 @@ class FloorMachine(RuleBasedStateMachine):
     def begin(self, turn_rule: TurnRule, quantum_s: float) -> None:
         self.turns = Turns(rule=turn_rule, quantum_s=quantum_s)
         self.floor = GateState(bounds=GateTimeouts(yield_s=5.0, first_step_s=20.0))
-        self.wishes: dict[int, Wish] = {}
+        self.gate_jobs: dict[int, GateJob] = {}
         self.steps: dict[int, int] = {}
         self.now_s = 0.0
         self.settle()
@@ -240,10 +240,10 @@ class FloorMachine(RuleBasedStateMachine):
         self.orders = self.floor.settle(self.now_s)
 
     def follow(self) -> None:
-        self.floor.follow(list(self.wishes.values()), self.turns, self.now_s)
+        self.floor.follow(list(self.gate_jobs.values()), self.turns, self.now_s)
         self.settle()
 
-    @precondition(lambda self: len(self.wishes) < 5)
+    @precondition(lambda self: len(self.gate_jobs) < 5)
     @rule(
         lanes=st.sampled_from(LANES),
         weight=st.sampled_from([1.0, 2.0]),
@@ -253,13 +253,13 @@ class FloorMachine(RuleBasedStateMachine):
     def arrive(self, lanes: tuple[Lane, ...], weight: float, serves: bool, total: int | None) -> None:
         job = len(self.steps) + 1
         self.steps[job] = 0
-        self.wishes[job] = Wish(job=job, lanes=lanes, weight=weight, serves=serves, steps_total=total)
+        self.gate_jobs[job] = GateJob(job=job, lanes=lanes, weight=weight, serves=serves, steps_total=total)
         self.follow()
 
-    @precondition(lambda self: self.wishes)
+    @precondition(lambda self: self.gate_jobs)
     @rule(data=st.data(), what=st.sampled_from(["park", "idle", "seen", "die", "end", "pause"]))
     def happen(self, data: st.DataObject, what: str) -> None:
-        job = data.draw(st.sampled_from(sorted(self.wishes)))
+        job = data.draw(st.sampled_from(sorted(self.gate_jobs)))
         if what in {"park", "idle"}:
             self.steps[job] += 1
             (self.floor.parked if what == "park" else self.floor.idle)(job, self.steps[job], self.now_s)
@@ -268,12 +268,16 @@ class FloorMachine(RuleBasedStateMachine):
         elif what == "die":
             self.floor.away(job, self.now_s)
         elif what == "end":
-            del self.wishes[job]
+            del self.gate_jobs[job]
             self.follow()
         else:
-            wish = self.wishes[job]
-            self.wishes[job] = Wish(
-                job=job, lanes=wish.lanes, weight=wish.weight, serves=wish.serves, paused=not wish.paused
+            known = self.gate_jobs[job]
+            self.gate_jobs[job] = GateJob(
+                job=job,
+                lanes=known.lanes,
+                weight=known.weight,
+                serves=known.serves,
+                paused=not known.paused,
             )
             self.follow()
         self.settle()
@@ -290,9 +294,9 @@ class FloorMachine(RuleBasedStateMachine):
         held = {lane for lanes in self.floor.holders().values() for lane in lanes}
         states = {job: seen.state for job, seen in self.floor.seen(self.now_s).items()}
         first = [job for job, state in states.items() if state == "waiting" and self.floor.wants(job)]
-        stuck = [job for job in first if held.isdisjoint(self.wishes[job].lanes)]
-        claimed = {lane for job in first if job not in stuck for lane in self.wishes[job].lanes}
-        assert all(not claimed.isdisjoint(self.wishes[job].lanes) for job in stuck), "a lane is free and wanted"
+        stuck = [job for job in first if held.isdisjoint(self.gate_jobs[job].lanes)]
+        claimed = {lane for job in first if job not in stuck for lane in self.gate_jobs[job].lanes}
+        assert all(not claimed.isdisjoint(self.gate_jobs[job].lanes) for job in stuck), "a lane is free and wanted"
 
     @invariant()
     def shares_are_shares(self) -> None:
@@ -305,12 +309,12 @@ class FloorMachine(RuleBasedStateMachine):
         """Whoever holds comes to its boundary in the end: then everybody who waits gets a turn."""
         if not hasattr(self, "floor"):
             return
-        waiting = {job for job in self.wishes if self.floor.wants(job)}
+        waiting = {job for job in self.gate_jobs if self.floor.wants(job)}
         self.turns = Turns(rule=TurnRule.FAIR)
-        self.wishes = {job: Wish(job=job, lanes=wish.lanes) for job, wish in self.wishes.items()}
+        self.gate_jobs = {job: GateJob(job=job, lanes=gate_job.lanes) for job, gate_job in self.gate_jobs.items()}
         self.follow()
         served = set(self.orders.go)
-        for _ in range(20 * len(self.wishes)):
+        for _ in range(20 * len(self.gate_jobs)):
             self.now_s += 0.1
             for job in list(self.floor.holders()):
                 self.steps[job] += 1
@@ -328,7 +332,7 @@ TestFloor.settings = settings(examples(40), stateful_step_count=25)
 @given(st.lists(st.sampled_from([0.01, 0.1, 0.5]), min_size=2, max_size=4))
 def test_unequal_steps_still_give_equal_shares(lengths: list[float]) -> None:
     jobs = range(1, len(lengths) + 1)
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in jobs))
+    floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in jobs))
     park_all(floor, jobs)
     run(floor, 40.0, dict(zip(jobs, lengths, strict=True)))
     seen = floor.seen(40.0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.agent.gate.rules import NOT_BOUNDED, GateState
-from colane.agent.gate.values import Wish
+from colane.agent.gate.values import GateJob
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
 
@@ -19,18 +19,18 @@ LANE, OTHER = (0, 0), (1, 0)
 STEP_S = 0.5
 
 
-def floor_of(turns: Turns, *wishes: Wish) -> GateState:
+def floor_of(turns: Turns, *gate_jobs: GateJob) -> GateState:
     """All wait at their first boundary; the first has its turn."""
     floor = GateState()
-    floor.follow(wishes, turns, 0.0)
-    for wish in wishes:
-        floor.parked(wish.job, 1, 0.0)
+    floor.follow(gate_jobs, turns, 0.0)
+    for gate_job in gate_jobs:
+        floor.parked(gate_job.job, 1, 0.0)
     assert floor.settle(0.0).go == [1]
     return floor
 
 
-def three(**first: object) -> tuple[Wish, ...]:
-    return tuple(Wish(job=job, lanes=(LANE,), **(first if job == 1 else {})) for job in (1, 2, 3))  # type: ignore[arg-type]
+def three(**first: object) -> tuple[GateJob, ...]:
+    return tuple(GateJob(job=job, lanes=(LANE,), **(first if job == 1 else {})) for job in (1, 2, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", [TurnRule.FAIR, TurnRule.RR])
@@ -69,12 +69,12 @@ def test_no_successor_under_srtf_where_the_turn_itself_says_what_remains() -> No
 
 @pytest.mark.parametrize("what", ["newcomer", "hangs up", "ends", "left out"])
 def test_whatever_happens_meanwhile_it_is_chosen_anew(what: str) -> None:
-    wishes = three()
-    floor = floor_of(Turns(rule=TurnRule.FAIR, quantum_s=0.0), *wishes)
+    gate_jobs = three()
+    floor = floor_of(Turns(rule=TurnRule.FAIR, quantum_s=0.0), *gate_jobs)
     floor.settle(STEP_S)
     assert floor.successor(1, 2, STEP_S) is not None
     if what == "newcomer":
-        floor.follow([*wishes, Wish(job=4, lanes=(LANE,), serves=True)], floor.turns, STEP_S)
+        floor.follow([*gate_jobs, GateJob(job=4, lanes=(LANE,), serves=True)], floor.turns, STEP_S)
         floor.parked(4, 1, STEP_S)
     elif what == "hangs up":
         floor.stepping(2, 1, STEP_S)
@@ -89,9 +89,9 @@ def test_whatever_happens_meanwhile_it_is_chosen_anew(what: str) -> None:
 
 
 def test_a_gang_that_waits_for_two_lanes_follows_when_the_last_is_free() -> None:
-    left, right = Wish(job=1, lanes=(LANE,)), Wish(job=2, lanes=(OTHER,))
+    left, right = GateJob(job=1, lanes=(LANE,)), GateJob(job=2, lanes=(OTHER,))
     floor = GateState()
-    floor.follow([left, right, Wish(job=3, lanes=(LANE, OTHER))], Turns(rule=TurnRule.FAIR, quantum_s=0.0), 0.0)
+    floor.follow([left, right, GateJob(job=3, lanes=(LANE, OTHER))], Turns(rule=TurnRule.FAIR, quantum_s=0.0), 0.0)
     for job in (1, 2, 3):
         floor.parked(job, 1, 0.0)
     assert floor.settle(0.0).go == [1, 2]
@@ -108,8 +108,8 @@ LANES = [(LANE,), (LANE,), (OTHER,), (LANE, OTHER)]
 foretold: Counter[TurnRule] = Counter()
 
 
-def random_wish(job: int, random: Random) -> Wish:
-    return Wish(
+def random_gate_job(job: int, random: Random) -> GateJob:
+    return GateJob(
         job=job,
         lanes=random.choice(LANES),
         weight=random.choice((1.0, 3.0)),
@@ -142,15 +142,17 @@ def park(floor: GateState, job: int, steps: int, now_s: float) -> GateState:
 @given(st.integers(0, 2**32), st.sampled_from(TurnRule), st.sampled_from([0.0, 1.0, None]))
 def test_whoever_goes_ahead_is_whom_the_rules_let_go(seed: int, rule: TurnRule, quantum_s: float | None) -> None:
     random, floor, now_s = Random(seed), GateState(), 0.0
-    wishes = [random_wish(job, random) for job in range(1, random.randint(3, 6))]
+    gate_jobs = [random_gate_job(job, random) for job in range(1, random.randint(3, 6))]
     steps = dict.fromkeys(range(1, 7), 1)
     for _ in range(60):
         if random.random() < 0.1:
-            wishes = [random_wish(wish.job, random) if random.random() < 0.3 else wish for wish in wishes]
-            floor.follow(wishes, Turns(rule=rule, quantum_s=quantum_s), now_s)
+            gate_jobs = [
+                random_gate_job(gate_job.job, random) if random.random() < 0.3 else gate_job for gate_job in gate_jobs
+            ]
+            floor.follow(gate_jobs, Turns(rule=rule, quantum_s=quantum_s), now_s)
         floor.settle(now_s)
         now_s += random.choice((0.01, 0.3, 1.1))
-        who = random.choice([*floor.holders(), random.choice(wishes).job])
+        who = random.choice([*floor.holders(), random.choice(gate_jobs).job])
         steps[who] += random.randint(0, 3)
         floor = park(floor, who, steps[who], now_s)
 

@@ -27,7 +27,7 @@ CONTEXT_BYTES = 4 * 10**8
 GPU = Gpu(index=0, uuid="GPU-0", type="H200", memory_bytes=10 * GB)
 
 
-def wish(job: int, persistent: int, ephemeral: int, lane: int = 0, *, run: bool = True) -> DesiredJob:
+def desired(job: int, persistent: int, ephemeral: int, lane: int = 0, *, run: bool = True) -> DesiredJob:
     return DesiredJob(Key(job, 1), run, (0,), lanes=(lane,), memory=Memory(persistent * GB, ephemeral * GB))
 
 
@@ -42,33 +42,33 @@ def verdict(*starts: DesiredJob, here: tuple[DeviceOccupant, ...] = (), device: 
 
 
 def test_a_job_is_started_where_it_fits_as_booked_and_as_seen() -> None:
-    one, two = wish(1, 2, 4), wish(2, 2, 4)
+    one, two = desired(1, 2, 4), desired(2, 2, 4)
     assert verdict(two, here=(there(one, 1, 6),)) == LaunchVerdict({}, frozenset()), (
         "one lane: 4 between steps, 4 within"
     )
     assert verdict(two, here=(there(one, 4, 8),)) == LaunchVerdict({}, frozenset()), "just"
-    assert verdict(wish(2, 2, 4, lane=1), here=(there(one),)).sent_back, "12 in two lanes"
+    assert verdict(desired(2, 2, 4, lane=1), here=(there(one),)).sent_back, "12 in two lanes"
 
 
-def test_a_mate_that_holds_more_than_was_booked_leaves_no_room() -> None:
-    found = verdict(wish(2, 2, 4), here=(there(wish(1, 2, 4), 5, 9),))
+def test_a_lane_mate_that_holds_more_than_was_booked_leaves_no_room() -> None:
+    found = verdict(desired(2, 2, 4), here=(there(desired(1, 2, 4), 5, 9),))
     assert found.sent_back == {Key(2, 1): "with it, jobs would need 11 GB of device 0, which has 10 GB"}
 
 
 def test_memory_of_others_counts_and_is_named() -> None:
     device = replace(GPU, foreign_bytes=5 * GB)
-    (problem,) = verdict(wish(1, 2, 4), device=device).sent_back.values()
+    (problem,) = verdict(desired(1, 2, 4), device=device).sent_back.values()
     assert problem == "with it, jobs would need 6 GB of device 0, which has 5 GB (5 GB are held by others)"
 
 
 def test_of_several_that_start_the_first_have_the_room() -> None:
-    jobs = [wish(job, 3, 1) for job in (1, 2, 3, 4)]
+    jobs = [desired(job, 3, 1) for job in (1, 2, 3, 4)]
     assert list(verdict(*jobs).sent_back) == [Key(4, 1)], "9 between steps, 1 within"
-    assert list(verdict(*jobs, here=(there(wish(9, 3, 1)),)).sent_back) == [Key(3, 1), Key(4, 1)]
+    assert list(verdict(*jobs, here=(there(desired(9, 3, 1)),)).sent_back) == [Key(3, 1), Key(4, 1)]
 
 
 def test_a_job_waits_for_one_that_is_about_to_end() -> None:
-    ending, two = wish(1, 6, 2, run=False), wish(2, 2, 4)
+    ending, two = desired(1, 6, 2, run=False), desired(2, 2, 4)
     assert verdict(two, here=(there(ending),)) == LaunchVerdict({}, frozenset({two.key}))
     forgotten = occupant(Key(3, 1), (0,), None, DeviceMemory(8 * GB, 8 * GB, "nvml"))
     assert forgotten is not None
@@ -79,7 +79,7 @@ def test_a_job_waits_for_one_that_is_about_to_end() -> None:
 
 def test_nothing_is_judged_of_what_nothing_is_known_of() -> None:
     unknown = DesiredJob(Key(2, 1), run=True, gpus=(0,), lanes=(0,))
-    assert verdict(unknown, here=(there(wish(1, 9, 1)),)) == LaunchVerdict({}, frozenset())
+    assert verdict(unknown, here=(there(desired(1, 9, 1)),)) == LaunchVerdict({}, frozenset())
     assert occupant(unknown.key, (0,), unknown, None) is None
 
 

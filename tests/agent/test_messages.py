@@ -8,7 +8,7 @@ from typing import Any
 
 from colane.agent.launch.gang import ranks_problem
 from colane.agent.link.messages import read_desired
-from colane.agent.reconcile import SaveWish
+from colane.agent.reconcile import SaveRequest
 from colane.agent.running.jobdir import LAUNCH, JobDir, LaunchFacts, write_json
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
@@ -43,7 +43,7 @@ NODE: Any = {
 
 def test_a_newer_scheduler_is_understood() -> None:
     plain = read_desired(NODE)
-    assert plain.jobs[0].save == SaveWish("SIGUSR1", 3, 2)
+    assert plain.jobs[0].save == SaveRequest("SIGUSR1", 3, 2)
     assert plain.jobs[0].memory == Memory(5, 6)
     assert read_desired(newer(NODE)) == plain
 
@@ -56,7 +56,7 @@ def test_rows_that_have_grown_are_read_as_far_as_they_are_known() -> None:
 def test_an_older_scheduler_is_understood() -> None:
     save = {"signal": "SIGUSR1", "number": 3}
     bare: Any = {"generation": 9, "jobs": [{"id": 7, "attempt": 2, "run": True, "slots": [{"gpu": 0}], "save": save}]}
-    assert read_desired(bare).jobs[0].save == SaveWish("SIGUSR1", 3)
+    assert read_desired(bare).jobs[0].save == SaveRequest("SIGUSR1", 3)
 
 
 def test_words_that_are_not_known_stand_for_what_is_usual() -> None:

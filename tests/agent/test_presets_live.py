@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 from colane.agent.running.saving import Saver
 from colane.agent.supervisor import programs
 from colane.model.checkpoint import CHECKPOINT_PRESETS
@@ -148,7 +148,7 @@ def test_it_saves_when_it_is_asked_leaves_as_its_preset_says_and_goes_on(
     first = run(tmp_path, sys.executable, "train.py", marker=marker, workdir=str(folder), env=env)
     until(lambda: len(steps(folder)) >= ASKED_AFTER, "it trains", deadline_s=LONG_S)
     saver = Saver(lambda _: first.job, programs.folder(tmp_path))
-    saver.follow([DesiredJob(Key(1, 1), run=True, save=SaveWish(contract.signal, 1))])
+    saver.follow([DesiredJob(Key(1, 1), run=True, save=SaveRequest(contract.signal, 1))])
     assert saver.messages() == ()
     assert first.end()["exit_code"] in contract.saved_codes, first.output().decode()
     assert len(steps(folder)) < STEPS

@@ -64,7 +64,7 @@ def test_a_rank_that_dies_ends_the_gang(
     assert not record["stopped"]
 
 
-def test_ranks_that_do_not_heed_are_killed(tmp_path: Path, marker: str) -> None:
+def test_ranks_that_do_not_obey_are_killed(tmp_path: Path, marker: str) -> None:
     script = f"if [ $RANK = 0 ]; then exit 7; fi; {STUBBORN}"
     started = start(tmp_path, ["::", "::"], "sh", "-c", script, marker=marker, grace_s=QUICK_GRACE_S)
     assert started.end()["exit_code"] == 7

@@ -14,7 +14,7 @@ import pytest
 from colane.adaptor import wire
 from colane.agent.measuring import processes
 from colane.agent.measuring.telemetry import AttemptMeter
-from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 from colane.agent.running.answers import SaveAnswers
 from colane.agent.running.jobdir import JobDir, LaunchFacts, write_json
 from colane.agent.running.saving import DEAF, Saver, asked
@@ -44,7 +44,7 @@ while True:
 
 
 def wanted(number: int, signal: str = "SIGUSR1") -> list[DesiredJob]:
-    return [DesiredJob(KEY, run=True, save=SaveWish(signal, number))]
+    return [DesiredJob(KEY, run=True, save=SaveRequest(signal, number))]
 
 
 def saver_of(job: JobDir) -> Saver:
@@ -178,7 +178,7 @@ def test_ranks_that_go_on_as_fewer_are_told_of_once_the_others_are_gone(tmp_path
     writer, answers = wire.Writer(str(pages[0])), SaveAnswers(lambda _: job.steps_path)
     until(pages[1].exists, "the other rank writes its page")
     until(lambda: wire.read(pages[1]) is not None, "it has claimed it")
-    answers.follow([DesiredJob(KEY, run=True, save=SaveWish("SIGUSR1", 1, ranks=1))])
+    answers.follow([DesiredJob(KEY, run=True, save=SaveRequest("SIGUSR1", 1, ranks=1))])
     meter = AttemptMeter(job.steps_path, LaunchFacts("boot", 0.0, gpus=(0, 1), cpu_devices=True))
     writer.set_reforms()
     writer.step(45.0, 1.0)

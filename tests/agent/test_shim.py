@@ -220,7 +220,7 @@ def test_daemons_of_a_job_do_not_outlive_it(tmp_path: Path, marker: str, end: st
     (tmp_path / "daemon.sh").write_text(f"echo $$ >pid.new; mv pid.new pid; {STUBBORN}")
     (tmp_path / "detach.sh").write_text("setsid sh daemon.sh >/dev/null 2>&1 &")
     script = f"setsid sh detach.sh; while ! [ -e pid ]; do sleep 0.01; done; {end}"
-    supervised = run(tmp_path, "sh", "-c", script, marker=marker, grace_s=3.0)  # which the daemon does not heed
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker, grace_s=3.0)  # which the daemon ignores
     path = tmp_path / "pid"
     until(path.exists)
     pid = int(path.read_text())

@@ -46,7 +46,7 @@ def test_a_script_is_run_by_its_bare_name(tmp_path: Path) -> None:
         runnable(["data.bin"], there)
 
 
-def test_directives_are_said_not_to_be_heeded_and_translated(tmp_path: Path) -> None:
+def test_directives_are_said_not_to_be_read_and_translated(tmp_path: Path) -> None:
     (tmp_path / "s.sh").write_text(
         "#!/bin/bash\n#SBATCH --job-name=resnet\n#SBATCH -t 30 # half an hour\n#SBATCH --gres=gpu:a100:2\n"
         "#SBATCH --mem=4G\n#SBATCH -c4\n#SBATCH --mail-user=me@x\npython train.py\n"

@@ -104,7 +104,7 @@ def test_jobs_as_fast_as_predicted_are_left_alone() -> None:
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING)
     co_runners = world.co_runners()
     assert co_runners.others == (TWO,)
-    assert co_runners.mates == ()
+    assert co_runners.lane_mates == ()
     assert co_runners.predicted == pytest.approx(1.0, abs=0.1)
     assert co_runners.measured == pytest.approx(1.1, rel=0.05)
 
@@ -157,7 +157,7 @@ def test_a_pair_slower_than_predicted_takes_turns_within_a_minute_and_loses_no_s
     assert (newest.state, newest.attempt, newest.story[-1].reason.why) == (JobState.RUNNING, 1, Why.TURNS_INSTEAD)
     assert "side by side, job 2 went 1.50 times slower than alone" in newest.story[-1].reason.sentence()
     co_runners = world.co_runners()
-    assert (co_runners.mates, co_runners.others, co_runners.predicted) == ((TWO,), (), 2.0)
+    assert (co_runners.lane_mates, co_runners.others, co_runners.predicted) == ((TWO,), (), 2.0)
     done = world.job(ONE).attempt, world.done[ONE]
     world.go(300, 2.05)
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING), "as slow as predicted"
@@ -259,7 +259,7 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
     core.step([Submitted(ONE, heavy), Submitted(TWO, spec("b"))], 1.0)
     co_runners = core.co_runners(ONE)
     assert co_runners is not None
-    assert co_runners.mates == (TWO,)
+    assert co_runners.lane_mates == (TWO,)
     assert co_runners.share_ratio == share
     assert co_runners.predicted == pytest.approx(predicted) if predicted else co_runners.predicted is None
 

@@ -273,9 +273,11 @@ def late_by_choice(view: ClusterView, plan: Plan) -> Iterator[tuple[JobId, float
             if one.latency_s is None or (len(lane) > 1 and not started & {*lane}):
                 continue  # who joins another lane costs those that take turns none of them
             if len(lane) > 1:
-                mates = [view.jobs[mate].effective for mate in lane]
+                lane_mates = [view.jobs[lane_mate].effective for lane_mate in lane]
                 alone = Situation(load.gpu.type)
-                took_s = answer_bound_s([(each.kind, view.beliefs.rate(each, alone).step_s or inf) for each in mates])
+                took_s = answer_bound_s(
+                    [(each.kind, view.beliefs.rate(each, alone).step_s or inf) for each in lane_mates]
+                )
             else:
                 took_s = view.beliefs.rate(one, situation_in(load, booking.job, view.jobs)).step_s or 0.0
             if took_s > one.latency_s:

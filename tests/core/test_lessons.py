@@ -1,4 +1,4 @@
-"""What carrying out a plan teaches is heeded in the same step, not at the next event."""
+"""What carrying out a plan teaches counts in the same step, not at the next event."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class World:
 
 
 @pytest.mark.parametrize("steps", [0, 5])
-def test_what_a_mate_holds_is_booked_and_the_job_waits_for_room(steps: int) -> None:
+def test_what_a_lane_mate_holds_is_booked_and_the_job_waits_for_room(steps: int) -> None:
     world = World()
     world.at(3.0, world.submitted(TWO, "b"))
     assert world.job(TWO).state is JobState.ASSIGNED

@@ -69,7 +69,7 @@ def test_a_newcomer_meets_the_busiest_of_every_other_lane_and_all_of_its_own() -
     assert own_lane == Situation("V100", 1, None, "mps", beside=(KINDS["b"], KINDS["c"]))
     takes_turns = situation_beside(load, 0, state.jobs, TurnRule.RR)
     assert takes_turns.beside == (KINDS["c"],)
-    assert takes_turns.mates == (LaneMate(KINDS["a"], 2.0), LaneMate(KINDS["b"], 1.0))
+    assert takes_turns.lane_mates == (LaneMate(KINDS["a"], 2.0), LaneMate(KINDS["b"], 1.0))
     assert takes_turns.rule is TurnRule.RR
 
 
@@ -79,7 +79,7 @@ def test_those_there_are_told_of_the_newcomer() -> None:
     jobs = {**state.jobs, newcomer.id: newcomer}
     joined = dict(situations_joined(load, book(newcomer, 1, state.beliefs.terms(newcomer.spec, "V100")), jobs))
     assert joined[JobId(1)].beside == (KINDS["d"],)
-    assert (joined[JobId(2)].beside, joined[JobId(2)].mates) == ((KINDS["a"],), (LaneMate(KINDS["d"], 4.0),))
+    assert (joined[JobId(2)].beside, joined[JobId(2)].lane_mates) == ((KINDS["a"],), (LaneMate(KINDS["d"], 4.0),))
     assert situation_in(load, JobId(1), jobs).beside == (KINDS["b"],)
 
 

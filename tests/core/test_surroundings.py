@@ -1,4 +1,4 @@
-"""Neighbours on a socket are learnt from what runs, and heeded by the next placement."""
+"""Neighbours on a socket are learnt from what runs, and count in the next placement."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[4], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
-                      heartbeat_s=0.5, grace_s=1.0, token="faults", heeds_others=False,
+                      heartbeat_s=0.5, grace_s=1.0, token="faults", reports_others=False,
                       **json.loads(sys.argv[5])))
 """
 TOKEN = "faults"

@@ -44,7 +44,7 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[1], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[3]), devices="cpu:1:1GB",
-                      host=sys.argv[4], heartbeat_s=0.5, grace_s=1.0, token="faults", heeds_others=False))
+                      host=sys.argv[4], heartbeat_s=0.5, grace_s=1.0, token="faults", reports_others=False))
 """
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 INIT = f'ip link set lo up; mount --bind "$0" {BOOT_ID}; "$@" & wait'

@@ -1,4 +1,4 @@
-"""A world with everything a policy may heed: GPU types, gangs that lie well or badly, company, neighbours, memory."""
+"""A world with all a policy may look at: GPU types, gangs that lie well or badly, co-runners, neighbours, memory."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class FamilyWorld:
             return 0.0
         step_s = family.step_s / dict(family.speeds).get(me.gpu_type, 1.0)
         step_s *= family.apart if len(me.sockets) > 1 else 1.0
-        mates = [other for other in others if not set(me.gpus).isdisjoint(other.gpus)]
-        near = [o for o in others if o not in mates and not set(me.sockets).isdisjoint(o.sockets)]
-        step_s *= slowdown_by_work([family.demand, *(FAMILIES[o.job.spec.family].demand for o in mates)])
+        co_runners = [other for other in others if not set(me.gpus).isdisjoint(other.gpus)]
+        near = [o for o in others if o not in co_runners and not set(me.sockets).isdisjoint(o.sockets)]
+        step_s *= slowdown_by_work([family.demand, *(FAMILIES[o.job.spec.family].demand for o in co_runners)])
         return 1 / (step_s * (1 + sum(FAMILIES[o.job.spec.family].demand for o in near) / 2))
 
     @staticmethod

@@ -140,15 +140,15 @@ def test_fewer_cores_than_asked_for_count_in_proportion_and_more_bring_nothing()
 
 def test_turns_are_shared_by_weight_by_step_length_or_by_no_promise() -> None:
     beliefs = Beliefs(profiles=[known(ME, 0.1), known(YOU, 0.3)])
-    fair = beliefs.rate(replace(SPEC, weight=3.0), Situation(FAST, mates=(LaneMate(YOU),)))
+    fair = beliefs.rate(replace(SPEC, weight=3.0), Situation(FAST, lane_mates=(LaneMate(YOU),)))
     assert (fair.ratio, fair.source) == (0.75, RateSource.GIVEN)
     assert fair.step_s == pytest.approx(0.1 / 0.75)
-    in_turn = beliefs.rate(SPEC, Situation(FAST, mates=(LaneMate(YOU),), rule=TurnRule.RR))
+    in_turn = beliefs.rate(SPEC, Situation(FAST, lane_mates=(LaneMate(YOU),), rule=TurnRule.RR))
     assert in_turn.ratio == pytest.approx(0.25)
     assert in_turn.source is RateSource.MEASURED
-    stranger = beliefs.rate(SPEC, Situation(FAST, mates=(LaneMate(THEY),), rule=TurnRule.RR))
+    stranger = beliefs.rate(SPEC, Situation(FAST, lane_mates=(LaneMate(THEY),), rule=TurnRule.RR))
     assert stranger.source is RateSource.DEFAULT
-    behind = beliefs.rate(SPEC, Situation(FAST, mates=(LaneMate(YOU),), rule=TurnRule.SRTF))
+    behind = beliefs.rate(SPEC, Situation(FAST, lane_mates=(LaneMate(YOU),), rule=TurnRule.SRTF))
     assert (behind.ratio, behind.is_promised, behind.source) == (0.5, False, RateSource.NO_PROMISE)
 
 
@@ -173,8 +173,8 @@ def test_bus_and_gpu_do_not_add_up_the_slower_counts() -> None:
     alone = Situation(FAST, sharing="mps", beside=beside)
     assert beliefs.rate(SPEC, alone).slowdown == 1.5
     assert beliefs.rate(SPEC, alone._replace(near=near)).slowdown == 3.0
-    mates = (LaneMate(YOU),)
-    assert beliefs.rate(SPEC, alone._replace(near=near, mates=mates)).slowdown == pytest.approx(6.0)
+    lane_mates = (LaneMate(YOU),)
+    assert beliefs.rate(SPEC, alone._replace(near=near, lane_mates=lane_mates)).slowdown == pytest.approx(6.0)
 
 
 def test_each_source_of_the_same_gpu_gives_its_prediction() -> None:
@@ -281,10 +281,10 @@ def test_bound_by_work_more_company_never_raises_a_ratio(
     others = [ProfileKey(f"n{k}", 64, 1, FAST) for k in range(len(near))]
     pairs = {Beside(keys[0], other): slowdown for other, slowdown in zip(others, near, strict=True)}
     beliefs, spec = Beliefs(profiles=profiles, neighbours=NeighbourBeliefs(pairs)), replace(SPEC, family="f0")
-    mates = [LaneMate(keys[1], weight) for weight in weights]
+    lane_mates = [LaneMate(keys[1], weight) for weight in weights]
     grown = [Situation(FAST, beside=tuple(keys[1 : 1 + n])) for n in range(len(keys))]
     grown += [grown[-1]._replace(near=tuple(others[: n + 1])) for n in range(len(others))]
-    grown += [grown[-1]._replace(mates=tuple(mates[: n + 1])) for n in range(len(mates))]
+    grown += [grown[-1]._replace(lane_mates=tuple(lane_mates[: n + 1])) for n in range(len(lane_mates))]
     ratios = [beliefs.rate(spec, situation).ratio for situation in grown]
     assert ratios[0] == 1.0
     assert all(0 < after <= before * (1 + 1e-12) for before, after in pairwise(ratios))

@@ -18,7 +18,7 @@ from tests.core.worlds import GIB, make_node, make_profile
 SERVER = JobSpec(name="s", family="net", batch_size=64, kind=JobKind.INFERENCE)
 NEW = JobSpec(name="new", family="new", gpu_memory_bytes=4 * GIB)
 
-heeding = pytest.mark.parametrize("policy", ["colane", "colocate"])
+keeping_objectives = pytest.mark.parametrize("policy", ["colane", "colocate"])
 
 
 def held(policy: str, servers: int, **of_them: object) -> Core:
@@ -62,27 +62,27 @@ def test_it_takes_turns_with_them_under_colane() -> None:
     assert new.reason.why is Why.TRIES_SHARING
 
 
-@heeding
+@keeping_objectives
 def test_one_that_says_nothing_of_its_memory_could_take_that_of_a_server(policy: str) -> None:
     core = held(policy, 1)
     assert came(core, replace(NEW, gpu_memory_bytes=None)) is JobState.QUEUED
     assert "declare" in core.why(JobId(9), 600.0).sentence()
 
 
-@heeding
+@keeping_objectives
 def test_one_newcomer_comes_at_a_time(policy: str) -> None:
     core = held(policy, 1)
     came(core, NEW)
     assert came(core, replace(NEW, family="other"), 10) is JobState.QUEUED
 
 
-@heeding
+@keeping_objectives
 def test_a_newcomer_that_declares_more_than_is_left_waits(policy: str) -> None:
     core = held(policy, 1)
     assert came(core, replace(NEW, gpu_memory_bytes=15 * GIB)) is JobState.QUEUED
 
 
-@heeding
+@keeping_objectives
 def test_none_comes_beside_a_server_with_an_objective(policy: str) -> None:
     """How long its first step is, for which an answer would wait, is not known."""
     core = held(policy, 1, latency_s=10.0)
@@ -90,7 +90,7 @@ def test_none_comes_beside_a_server_with_an_objective(policy: str) -> None:
     assert core.why(JobId(9), 600.0).why is Why.UNKNOWN_ALONE_FIRST
 
 
-@heeding
+@keeping_objectives
 def test_a_free_gpu_goes_before(policy: str) -> None:
     core = held(policy, 1)
     core.step([NodeRegistered(make_node("n1", 1))], 400.0)

@@ -29,7 +29,7 @@ def test_fifo_blocks_behind_a_job_that_does_not_fit() -> None:
     assert core.why(JobId(3), 1.0).jobs == (2,)
 
 
-def test_fifo_heeds_priority() -> None:
+def test_fifo_follows_priority() -> None:
     core = Core(create("fifo"), ClusterState())
     specs = [JobSpec(name="j", family="f", priority=p) for p in (0, 5)]
     core.step([Submitted(JobId(k), spec) for k, spec in enumerate(specs, 1)], 0.0)

@@ -198,7 +198,7 @@ def test_who_reports_no_steps_is_left_alone() -> None:
     assert machine.core.why(SHORT, machine.now_s).why is Why.NO_FREE_GPU
 
 
-def test_under_colane_a_parked_job_comes_back_beside_new_mates_once_that_pays() -> None:
+def test_under_colane_a_parked_job_comes_back_beside_new_lane_mates_once_that_pays() -> None:
     machine, needs = Machine("colane:quantum_s=5,move_s=0"), {"gpu_memory_bytes": 1 << 20}
     machine.run(LONG, steps_total=100_000, **needs)
     short = JobSpec(name="s", family="f", steps_total=50, gpu_memory_bytes=1 << 20)

@@ -28,7 +28,7 @@ def test_fcfs_takes_sockets_in_order_and_blocks() -> None:
     assert core.why(JobId(3), 0.0).jobs == (2,)
 
 
-def test_places_made_in_the_middle_of_a_plan_heed_what_was_decided_before() -> None:
+def test_places_made_in_the_middle_of_a_plan_follow_what_was_decided_before() -> None:
     core = start(create("topo-aware"), [machine()])
     draft = Draft(ClusterView(core.state, 0.0))
     free = draft.free_gpus(draft.view.nodes["n0"], "P100")
@@ -148,7 +148,7 @@ def test_a_job_that_harms_a_neighbour_below_its_least_is_postponed() -> None:
     core = start(create("topo-aware-p"), [machine(sockets=(0, 0))], disturbing(("a", "b", 1.3)))
     submit(core, 1, family="a", utility_min=0.4)
     submit(core, 2, family="b")
-    assert places(core) == {1: "n0/0", 2: "n0/1"}, "who asks for no utility heeds nobody"
+    assert places(core) == {1: "n0/0", 2: "n0/1"}, "a job that asks for no utility is placed at any"
     end(core, 2, 1.0)
     submit(core, 3, 1.0, family="b", utility_min=0.1)
     assert 3 not in places(core)

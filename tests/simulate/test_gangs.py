@@ -115,7 +115,7 @@ def test_philly_holds_its_large_jobs_where_they_may_span_nodes(data: Path) -> No
     assert sum(one.spec.multi_node for one in kept) == 289
 
 
-def test_the_column_is_read_written_and_heeded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_column_is_read_written_and_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, machines = tmp_path / "t.csv", tmp_path / "c.yaml"
     path.write_text("id,submit_s,duration_s,gpus,multi_node,anti_collocation\na,0,9,3,1,0\nb,0,9,2,1,1\nc,0,9,3,,\n")
     machines.write_text("groups: [{count: 2, gpus: 2, gpu_type: A, gpu_memory: 1GB}]")

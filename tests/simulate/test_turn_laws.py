@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.agent.gate.rules import GateState
-from colane.agent.gate.values import Wish
+from colane.agent.gate.values import GateJob
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
@@ -62,10 +62,10 @@ class Member:
         return self.job.submit_s + self.asked * self.every_s if asks else inf
 
     @property
-    def wish(self) -> Wish:
+    def gate_job(self) -> GateJob:
         spec = self.job.spec
         serves, total = spec.kind is JobKind.INFERENCE, spec.steps_total
-        return Wish(
+        return GateJob(
             job=self.job.id, lanes=(LANE,), weight=spec.weight, priority=spec.priority, serves=serves, steps_total=total
         )
 
@@ -159,7 +159,7 @@ class GateLane:
             self._begin(holder)
 
     def _follow(self) -> None:
-        self._floor.follow([one.wish for one in self._here.values()], self._turns, self.now_s)
+        self._floor.follow([one.gate_job for one in self._here.values()], self._turns, self.now_s)
 
 
 @st.composite

@@ -38,7 +38,7 @@ class AgentConfig:
         drain_on_stop_s: When it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be.
         notice_file: While it is there, the machine is about to go.
         notice_command: While it ends with 0, the machine is about to go; empty for none.
-        heeds_others: Tell the scheduler what work that is not ours uses of the devices; no job joins there then.
+        reports_others: Tell the scheduler what work that is not ours uses of the devices; no job joins there then.
         yield_bound_s: A job that is asked for its turn and reaches no step boundary for so long is left out of turns.
         first_step_bound_s: One that shares a lane and has done no step for so long is reported.
         ended_jobs_max: Ended jobs whose logs and records are kept.
@@ -65,7 +65,7 @@ class AgentConfig:
     drain_on_stop_s: float = 0.0
     notice_file: Path | None = None
     notice_command: str = ""
-    heeds_others: bool = True
+    reports_others: bool = True
     yield_bound_s: float = 30.0
     first_step_bound_s: float = 600.0
     ended_jobs_max: int = 1000
@@ -104,6 +104,6 @@ class AgentConfig:
             drain_on_stop_s=values[table.DRAIN_ON_STOP] or 0.0,
             notice_file=values[table.NOTICE_FILE],
             notice_command=values[table.NOTICE_COMMAND],
-            heeds_others=values[table.OTHERS] is table.LoadByOthers.HEED,
+            reports_others=values[table.OTHERS] is table.LoadByOthers.HEED,
             yield_bound_s=values[table.YIELD_BOUND],
         )

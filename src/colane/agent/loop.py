@@ -13,9 +13,9 @@ from dataclasses import replace
 from colane.agent.config import AgentConfig
 from colane.agent.errors import NotLaunchableError
 from colane.agent.gate.gate import Follow, Place
+from colane.agent.gate.gate_job import gate_job
 from colane.agent.gate.thread import GateThread
 from colane.agent.gate.values import GateTimeouts
-from colane.agent.gate.wishes import wish_of
 from colane.agent.launch import check as launch_check
 from colane.agent.launch import gang
 from colane.agent.launch.cage import Cages
@@ -212,7 +212,7 @@ class Agent:
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
         ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
         if ready and desired is not None:  # at their first step they must know the jobs they share a lane with
-            await self._gate.heed(self._places(desired))
+            await self._gate.sync(self._places(desired))
         for key in ready:
             with self._bounds.around(f"the start of job {key}"):
                 self.jobs.spawn(key)
@@ -351,7 +351,7 @@ class Agent:
     def _observed(self) -> tuple[Gpu, ...]:
         """The devices as they are now, and what others use of them where that counts."""
         gpus = self._gpus_seen = self._devices.observe(self._own())
-        return gpus if self._config.heeds_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
+        return gpus if self._config.reports_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
 
     def _describe(self) -> RegistrationObject:
         gpus = self._fault.closed(self._observed(), self._own().busy)
@@ -363,7 +363,7 @@ class Agent:
         """Where the gate finds the jobs, and what it does with them."""
         places = (
             Place(
-                wish_of(job, kept=self._host.keeps(job.key) or self._placer.lags(job.key)),
+                gate_job(job, kept=self._host.keeps(job.key) or self._placer.lags(job.key)),
                 self.state.steps_path(job.key),
                 self.state.job_dir(job.key).claimed_by,
                 job.run,

@@ -4,7 +4,7 @@ Rules:
     * A job is started once for each attempt. Where anything of an attempt is on disk, it is not started again,
       unless it is unclaimed.
     * An attempt waits until older ones of its job have ended here: they hold the memory it needs.
-    * Older wishes than those already followed change nothing.
+    * A desired state older than the last one followed changes nothing.
     * An end is reported until it is answered, wanted or not.
 """
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
         return f"{self.job}-{self.attempt}"
 
 
-class SaveWish(NamedTuple):
+class SaveRequest(NamedTuple):
     """A job is to save its state: by which signal it is told, and which such asking of its attempt it is.
 
     And as how many ranks it is to go on then; 0: it is to leave.
@@ -81,7 +81,7 @@ class DesiredJob:
     flush: bool = False
     to_host: bool = False
     meeting: Meeting | None = None
-    save: SaveWish | None = None
+    save: SaveRequest | None = None
     memory_limit_bytes: int = 0
     bandwidth_ratio: float = 1.0
     memory: Memory | None = None

@@ -297,7 +297,7 @@ class _Enough:
 
 
 def missing(subjects: Iterable[Subject], profiles: Mapping[ProfileKey, Profile]) -> list[Subject]:
-    """Return, each once, the subjects whose step time alone nobody has measured."""
+    """Return, each once, the subjects whose step time alone was never measured."""
     first = {subject.key: subject for subject in subjects}
     return [s for key, s in first.items() if key not in profiles or profiles[key].step_s is None]
 

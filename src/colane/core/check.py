@@ -177,8 +177,8 @@ class _Judge:
         load = self._loads.get(gpu) or self._state.gpus[gpu]
         moved = load.in_lane(job.id, lane)
         self._loads[gpu] = moved
-        mates = [self._state.jobs[b.job] for b in moved.bookings if b.lane == lane]
-        if len(mates) > 1 and not all(self._takes_turns(mate) for mate in mates):
+        lane_mates = [self._state.jobs[b.job] for b in moved.bookings if b.lane == lane]
+        if len(lane_mates) > 1 and not all(self._takes_turns(lane_mate) for lane_mate in lane_mates):
             return (Flaw("no-turns", f"not all jobs of lane {lane} of {gpu} reach step boundaries", moved.jobs),)
         before, after = load.needed_bytes, moved.needed_bytes
         if before is not None and after is not None and after > max(before, load.capacity_bytes):

@@ -4,7 +4,7 @@ The driver blocks the process's CUDA calls, copies its device memory into host m
 addresses, streams and graphs are the same again after a restore. It works for single processes on x86-64 without
 unified memory, CUDA IPC (before driver 610), NCCL communicators or MIG. With NCCL the driver may never answer, so each
 call has its time; every PyTorch for GPUs has that library mapped, used or not, so its being there says nothing. A
-restore without enough free memory leaves the process stuck for ever, so whoever restores has to see to it that nobody
+restore without enough free memory leaves the process stuck for ever, so a restore has to see to it that no process
 takes the memory meanwhile; here it is checked right before.
 """
 
@@ -143,7 +143,7 @@ class Suspender:
         if state is ProcessState.RUNNING:
             lock = _LockArgs(timeoutMs=LOCK_TIMEOUT_MS)
             self._call("cuCheckpointProcessLock", pid, ctypes.byref(lock))
-        elif state is not ProcessState.LOCKED:  # locked it was by somebody who died before he could go on
+        elif state is not ProcessState.LOCKED:  # a process locked it and died before it went on
             raise CannotSuspendError(f"process {pid} is {state.name.lower()}, not running")
         try:
             self._call("cuCheckpointProcessCheckpoint", pid, None)

@@ -147,7 +147,7 @@ class MemoryRelief(NamedTuple):
 def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> MemoryRelief:
     """Jobs to move to another lane of a GPU, or off it, so that the rest is safe again: the youngest that do not fit.
 
-    Who takes turns with others needs only what its E is more than theirs, so that is tried before anybody has to go.
+    A job that takes turns needs only what its E exceeds theirs, so that is tried before any job has to leave.
 
     Args:
         layout: The GPU; oldest members first.

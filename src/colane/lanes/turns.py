@@ -223,9 +223,9 @@ class TurnClock:
         """
         if not weight > 0:
             raise ValueError(f"the weight of job {job} must be positive, got {weight}")
-        mates = self._mates(job, among)
-        self._accounts[job] = _Account(weight, 0.0, self._start_s(mates), 0, active=True)
-        for account in mates:
+        lane_mates = self._lane_mates(job, among)
+        self._accounts[job] = _Account(weight, 0.0, self._start_s(lane_mates), 0, active=True)
+        for account in lane_mates:
             account.steps = 0
 
     def weigh(self, job: int, weight: float) -> None:
@@ -250,7 +250,7 @@ class TurnClock:
         """It wants to run again."""
         account = self._accounts[job]
         if not account.active:
-            account.virtual_s = max(account.virtual_s, self._start_s(self._mates(job, among)))
+            account.virtual_s = max(account.virtual_s, self._start_s(self._lane_mates(job, among)))
             account.active = True
 
     def ran(self, job: int, service_s: float, steps: int = 0) -> None:
@@ -273,15 +273,15 @@ class TurnClock:
         """Its steps since the jobs of the lane last changed."""
         return self._accounts[job].steps
 
-    def _mates(self, job: int, among: Container[int] | None) -> list[_Account]:
+    def _lane_mates(self, job: int, among: Container[int] | None) -> list[_Account]:
         return [a for one, a in self._accounts.items() if one != job and (among is None or one in among)]
 
-    def _start_s(self, mates: Sequence[_Account]) -> float:
+    def _start_s(self, lane_mates: Sequence[_Account]) -> float:
         """Where a lane stands: at its active jobs' least virtual time; where all rest, they must not be overtaken."""
-        active = [account.virtual_s for account in mates if account.active]
+        active = [account.virtual_s for account in lane_mates if account.active]
         if active:
             return min(active)
-        return max((account.virtual_s for account in mates), default=self._floor_s)
+        return max((account.virtual_s for account in lane_mates), default=self._floor_s)
 
     def _raise_floor(self) -> None:
         active = (account.virtual_s for account in self._accounts.values() if account.active)

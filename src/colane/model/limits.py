@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from colane.model.words import count
 
 QUEUED_DEFAULT: Final = 10_000
-"""Waiting jobs of a user for whom nothing else is said: each costs every decision a little, whose jobs it is about."""
+"""Waiting jobs of a user without a limit of its own: each adds a little to every decision on its jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,8 +256,8 @@ class Plan:
         class_waits: Reasons that hold for every other waiting job of a class.
         rest: Reasons of all other waiting jobs, by pool.
         replan: When each pool is planned again; `ON_CHANGE` for those not named.
-        holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
-        serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
+        holds: GPUs kept for waiting jobs in this plan: no other job starts on them by it.
+        serves_cpu_only: Whether it has placed the jobs without GPUs too, so that no other planner does after it.
     """
 
     based_on: Final[int]

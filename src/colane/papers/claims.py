@@ -26,7 +26,7 @@ class ClaimVerdict(StrEnum):
     """What a claim came to, from all that it states.
 
     `SAME`: every number is met. `ORDERING_HOLDS`: it states orders alone, and all hold. `PARTLY`: some are met and some
-    are not, or some could not be judged. `DIFFERS`: none is met. `OURS`: nobody published a value for it.
+    are not, or some could not be judged. `DIFFERS`: none is met. `OURS`: no value of it was published.
     """
 
     SAME = "same"
@@ -288,7 +288,7 @@ class Evaluation:
 
 
 def ours(what: str, found: str) -> Trait:
-    """A result of ours that nobody published a value for."""
+    """A result of ours of which no value was published."""
     return Trait(what, holds=True, found=found, source=Origin.OURS)
 
 

@@ -42,7 +42,7 @@ SHORT_RATIO = 0.75
 SLOWDOWNS: Mapping[str, float] = MappingProxyType({
     "bi-att-flow": 1.0, "transformer": 1.0, "alexnet": 0.3, "deepspeech": 0.3, "wavenet": 0.15,
 })  # fmt: skip
-"""Slowdown beside somebody who uses it all, less 1. Stated (section III-D): language models lose half of their speed
+"""Slowdown beside a job that uses it all, less 1. Stated (section III-D): language models lose half of their speed
 and more, DeepSpeech more than Wavenet, AlexNet some, other vision models nothing; the numbers are chosen."""
 
 

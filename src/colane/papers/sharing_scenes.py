@@ -24,7 +24,7 @@ SRTF = preset("salus-srtf", name="srtf", max_wait_s=None)
 PACK = preset("pack", take_turns=False, gain_min=None, max_wait_s=None)
 PACK_TURNS = preset("pack", name="pack-turns", gain_min=None, max_wait_s=None)
 FAIR = preset("fair", max_wait_s=None)
-"""The paper's policies: nobody is served out of turn for having waited long, and PACK's lanes hold one job each, as in
+"""The paper's policies: no job is served out of turn for having waited long, and PACK's lanes hold one job each, as in
 the released code. `pack-turns` is the printed algorithm 1, which lets jobs into lanes that are there."""
 
 NO_GAIN = Gain(lanes=2, rho=1.0)

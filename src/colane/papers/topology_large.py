@@ -55,9 +55,9 @@ class LeastUtilities:
 
     def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Judge all jobs on the node."""
-        everybody = [process.running, *co_runners]
-        for running in everybody:
-            others = [other for other in everybody if other is not running]
+        on_node = [process.running, *co_runners]
+        for running in on_node:
+            others = [other for other in on_node if other is not running]
             spec = running.job.spec
             before = self.by_job.get(running.job.id, (1.0, 0.0))[0]
             self.by_job[running.job.id] = min(before, self._utility(running, others)), spec.utility_min

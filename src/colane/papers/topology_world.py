@@ -37,7 +37,7 @@ FCFS = create("fcfs", as_published=True)
 BF = create("best-fit", as_published=True)
 TOPO_AWARE = preset("topo-aware", weights=NEUTRAL, max_wait_s=None)
 TOPO_AWARE_P = preset("topo-aware", name="topo-aware-p", weights=NEUTRAL, postpones=True, max_wait_s=None)
-"""The paper's policies: all three terms weigh the same, and nobody is served out of turn for having waited long."""
+"""The paper's policies: all three terms weigh the same, and no job is served out of turn for having waited long."""
 
 POLICIES: tuple[Policy, ...] = (FCFS, BF, TOPO_AWARE, TOPO_AWARE_P)
 

@@ -35,7 +35,7 @@ RATES_MAX = 1 << 16
 """Rates remembered at most; then all are forgotten."""
 
 TAUGHT_MAX = 256
-"""Lessons of which it is remembered whom they concern; who has missed more must take it that all do."""
+"""Of so many observations it is kept which kinds of job they concern; a reader that missed more takes all."""
 
 Kind = tuple[str, int | None]
 """A family and a batch size."""
@@ -97,7 +97,7 @@ class Beliefs:
     may be believed otherwise by it, or whether its load is known; `loads_learnt` are loads that have become others
     since whoever keeps something sorted by them took note;
     `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
-    `taught` says whom they concern.
+    `taught` says which kinds of job they concern.
     """
 
     learns: bool = True
@@ -152,9 +152,9 @@ class Beliefs:
         return self._curves.of(profile_key(spec, gpu_type))
 
     def taught(self, since: int) -> frozenset[Kind] | None:
-        """Whom all lessons after the first so many concern: rates of jobs of these kinds, or of any in their company.
+        """The kinds of job that all observations after the first so many concern, and any job beside these.
 
-        None where that may be everybody.
+        None where that may be all kinds.
         """
         missed = self.lessons - since
         found = frozenset[Kind]()
@@ -186,7 +186,7 @@ class Beliefs:
         return self._leaning.get((key.family, key.batch_size, key.gpu_type), ())
 
     def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
-        """P and E to book on each GPU, None when nobody declared or measured it.
+        """P and E to book on each GPU, None where it was neither declared nor measured.
 
         What the job's owner declared wins over what was measured of its kind, which other jobs may have spoilt: a job
         that was seen to need more than that has the larger need among its constraints (`core.reducers.memory`). What
@@ -486,7 +486,7 @@ class Beliefs:
         found = Factors(
             factors.times(size, place),
             factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
-            factors.of_turns(mine, situation.mates, situation.rule, self._profiles),
+            factors.of_turns(mine, situation.lane_mates, situation.rule, self._profiles),
             factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
             factors.of_gpu(key, 1 + len(beside), together),
         )

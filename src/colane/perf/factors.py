@@ -159,20 +159,20 @@ def of_cores(paces: Sequence[CorePace], asked: int, given: int | None) -> Factor
 
 
 def of_turns(
-    mine: LaneMate, mates: Sequence[LaneMate], rule: TurnRule, profiles: Mapping[ProfileKey, Profile]
+    mine: LaneMate, lane_mates: Sequence[LaneMate], rule: TurnRule, profiles: Mapping[ProfileKey, Profile]
 ) -> Factor:
     """Taking turns with others in a lane: one over the share of its time.
 
     Under the fair rule shares go by weights; under `rr` all have as many steps, so time goes by their length.
     """
-    if not mates:
+    if not lane_mates:
         return NEUTRAL_FACTOR
     if rule is TurnRule.FAIR:
-        total = sum([mate.weight for mate in mates], mine.weight)
+        total = sum([lane_mate.weight for lane_mate in lane_mates], mine.weight)
         return Factor(1 / (mine.weight / total))
     if rule not in PROMISING:
-        return Factor(1.0 + len(mates), RateSource.NO_PROMISE)
-    steps = [known_steps(profiles.get(mate.key)) for mate in (mine, *mates)]
+        return Factor(1.0 + len(lane_mates), RateSource.NO_PROMISE)
+    steps = [known_steps(profiles.get(lane_mate.key)) for lane_mate in (mine, *lane_mates)]
     known = [step_s for step_s in steps if step_s is not None]
     lengths = [1.0 if step_s is None else step_s.value for step_s in steps]
     slowdown = 1 / (lengths[0] / sum(lengths))

@@ -1,7 +1,7 @@
 """Learning from neighbours: which jobs ran on other GPUs of a job's sockets, and how fast it went (paper C, 4.2).
 
-A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them; like an epoch
-(`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With nobody near it teaches the
+A *stay* is a time in which a job has its GPUs for itself and no job comes to its sockets or leaves them; like an epoch
+(`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With no neighbour it teaches the
 step time in that place; beside others, how much slower the job went than alone in the same place.
 """
 

@@ -21,7 +21,7 @@ class Measure(StrEnum):
     """How a slowdown counts in the utility, 0 .. 1."""
 
     EXCESS = "excess"
-    """Slowdown less 1, over the worst there is: nobody is held up for a neighbour that hardly disturbs."""
+    """Slowdown less 1, over the worst there is: a small slowdown does not block a placement."""
     INVERSE = "inverse"
     """1 / slowdown, as in the authors' code: every neighbour that disturbs at all counts as bad, a mild one most."""
 

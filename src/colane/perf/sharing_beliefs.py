@@ -35,7 +35,7 @@ UNFITTED_RATIO, UNJUDGED_RATIO = 0.05, 0.25
 SIGHTINGS_MAX = 512
 """Slowdowns the model is fitted to at most; of more, those measured last."""
 EVIDENCE_MIN = 0.5
-"""Of jobs whose demand nobody knows nothing is foreseen while less than this is known of their like."""
+"""Of jobs of unknown demand nothing is foreseen while less than this is known of their like."""
 MEASUREMENTS_MAX = 50
 """Weight of earlier measurements of a set against the next, so that a belief can follow a changed script."""
 

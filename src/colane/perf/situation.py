@@ -31,7 +31,7 @@ class Situation(NamedTuple):
         spans: Whether they lie on several nodes, where their distance is not known yet; None leaves it to `distance`.
         sharing: How jobs on its GPU share it: `mps`, `time-slice` or `cpu`; empty is the usual way of the type.
         beside: Jobs in other lanes of its GPU, which run at once with it: of each lane the busiest one.
-        mates: Jobs in its own lane.
+        lane_mates: Jobs in its own lane.
         rule: How the jobs of its lane take turns.
         near: Kinds of jobs on other GPUs of its sockets.
         cores: Cores it has; None is enough.
@@ -43,7 +43,7 @@ class Situation(NamedTuple):
     distance: float | None = None
     sharing: str = ""
     beside: tuple[ProfileKey, ...] = ()
-    mates: tuple[LaneMate, ...] = ()
+    lane_mates: tuple[LaneMate, ...] = ()
     rule: TurnRule = TurnRule.FAIR
     near: tuple[ProfileKey, ...] = ()
     cores: int | None = None

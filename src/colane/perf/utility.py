@@ -22,7 +22,7 @@ class Weights(NamedTuple):
 NEUTRAL = Weights()
 """As in the paper's evaluation."""
 FELT_FIRST = Weights(0.4995, 0.4995, 0.001)
-"""Fragmentation decides only between places where nobody would feel a difference: all it can change of a utility is
+"""Fragmentation decides only between places where no job would feel a difference: all it can change of a utility is
 less than what interference of 1.1 % of the worst does."""
 WEIGHT_SETS = {
     "neutral": NEUTRAL,

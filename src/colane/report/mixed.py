@@ -201,7 +201,7 @@ def _sharing(base: MixedRun, other: MixedRun) -> str:
     )
     if together_s >= FELT_S:
         return said + f"jobs ran side by side on a device for {duration(together_s)}{_measured(other)}."
-    return said + f"nobody ran beside another{_why_alone(other)}."
+    return said + f"no job ran beside another{_why_alone(other)}."
 
 
 def _measured(run: MixedRun) -> str:
@@ -307,26 +307,26 @@ def _urgent(base: MixedRun, other: MixedRun) -> str:
     if parked:
         named = " and ".join(f"{name} for {duration(span_s)}" for name, span_s in parked.items())
         return f"{said}; {named} waited at a step boundary meanwhile and lost no step."
-    beside = _mates(other, after)
-    return f"{said}; it ran beside {' and '.join(beside)}." if beside else f"{said}; nobody was made to wait for it."
+    beside = _co_runners(other, after)
+    return f"{said}; it ran beside {' and '.join(beside)}." if beside else f"{said}; no job was made to wait for it."
 
 
 def _parked_s(job: MixedJob) -> float:
     return sum(stretch.end_s - stretch.start_s for stretch in job.stretches() if stretch.is_parked)
 
 
-def _mates(run: MixedRun, job: MixedJob) -> list[str]:
+def _co_runners(run: MixedRun, job: MixedJob) -> list[str]:
     """Jobs on a device of a job at the same time for more than a moment."""
 
-    def together_s(mate: MixedJob) -> float:
+    def together_s(co_runner: MixedJob) -> float:
         return sum(
             max(0.0, min(a.end_s, b.end_s) - max(a.start_s, b.start_s))
             for a in job.stretches()
-            for b in mate.stretches()
+            for b in co_runner.stretches()
             if set(a.devices) & set(b.devices)
         )
 
-    return [mate.name for mate in run.jobs.values() if mate is not job and together_s(mate) >= FELT_S]
+    return [other.name for other in run.jobs.values() if other is not job and together_s(other) >= FELT_S]
 
 
 def _instead(what: str, after_s: float, before_s: float) -> str:

@@ -92,7 +92,7 @@ def load_by_others(groups: Sequence[RunGroup]) -> tuple[str, ...]:
         return ()
     named = ", ".join(f"{100 * ratio:.0f} % in the run of {spoken(name)}" for name, ratio in used.items())
     said = (
-        f"The devices were busy with other work, too: others used {named}. Times are longer for it, and nobody joins "
+        f"The devices were busy with other work, too: others used {named}. Times are longer for it, and no job joins "
     )
     return (said + "a device that others use much.",)
 

@@ -101,7 +101,7 @@ class Values:
         return SettingError(f"{self.given[setting.name].origin or setting.flag}: {reason}")
 
     def is_given(self, setting: Setting[Any]) -> bool:
-        """Whether somebody has set it."""
+        """Whether it is set anywhere, so that it is not the default."""
         return bool(self.given[setting.name].origin)
 
     def document(self) -> dict[str, Given]:

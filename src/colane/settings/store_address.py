@@ -28,7 +28,7 @@ class StoreAddress(NamedTuple):
         port: 0 for a socket of Redis.
         path: Of a socket; of Postgres, of the directory that it lies in.
         database: Redis's number, or Postgres's name.
-        user: As whom to log in; empty for the server's default user.
+        user: The user to log in as; empty for the server's default user.
         name: Of the cluster: several may share a database.
         sslmode: Postgres's word for how it is encrypted; empty for its default.
     """

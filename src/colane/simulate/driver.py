@@ -24,7 +24,7 @@ from colane.simulate.bandwidth import NodeBandwidth
 from colane.simulate.co_runner_sampling import CoRunnerSampling
 from colane.simulate.config import DriverConfig
 from colane.simulate.gangs import GangWorld
-from colane.simulate.lanes import LaneTurns, are_mates
+from colane.simulate.lanes import LaneTurns, are_lane_mates
 from colane.simulate.ledger import Ledger
 from colane.simulate.meter import Meter
 from colane.simulate.node_events import NodeChanges
@@ -238,7 +238,7 @@ class Driver:
         for watcher in self._watchers:
             for process in started:
                 others = self._here.others(process, stepping=False)
-                watcher.started(process, [other.running for other in others if not are_mates(process, other)])
+                watcher.started(process, [other.running for other in others if not are_lane_mates(process, other)])
             watcher.outcome(outcome, self.now_s)
 
     def _follow(self, job: Job, touched: dict[GpuUse, None]) -> None:

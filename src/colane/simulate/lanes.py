@@ -54,7 +54,7 @@ class LaneTurns:
     def moved(self, process: Process, co_runners: Mapping[JobId, Process]) -> None:
         """A process is in another lane of its GPU."""
         if not self.is_used and len(co_runners) > 1:
-            self.is_used = any(are_mates(process, other) for other in co_runners.values())
+            self.is_used = any(are_lane_mates(process, other) for other in co_runners.values())
 
     def divide(self, concerned: Iterable[Process]) -> None:
         """Set the share of its lane that each of these settled processes has; lanes come whole."""
@@ -73,7 +73,7 @@ class LaneTurns:
             return 0.0
         beside: dict[Lane, list[Process]] = {}
         for other in others:
-            if other.lane_share > 0 and not are_mates(process, other):
+            if other.lane_share > 0 and not are_lane_mates(process, other):
                 beside.setdefault(_lane(other), []).append(other)
         mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _sharing_beliefs(beside))
         return mean * process.lane_pace * process.turn_efficiency
@@ -112,7 +112,7 @@ class LaneTurns:
         return turn_s / (turn_s + switch_s)
 
 
-def are_mates(one: Process, other: Process) -> bool:
+def are_lane_mates(one: Process, other: Process) -> bool:
     """Whether two processes are in one lane."""
     return one is not other and _lane(one) == _lane(other)
 

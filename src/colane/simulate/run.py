@@ -133,7 +133,7 @@ def prepare(
     """A driver that is ready to run these jobs."""
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
-    at_once = not (protects and inputs.world.counts_steps and _is_heeded(inputs, jobs))
+    at_once = not (protects and inputs.world.counts_steps and _protection_matters(inputs, jobs))
     config = CoreConfig(
         runs_at_once=at_once,
         guard=inputs.guard_margin_ratio is not None,
@@ -156,7 +156,7 @@ CO_RUNNER_SLOWDOWN_MAX = 10.0
 """No first step takes longer than this many times its time alone, whatever runs beside it."""
 
 
-def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
+def _protection_matters(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
     """Whether it matters to the policy until when jobs are protected."""
     min_runtime_before_preemption_s = inputs.policy.min_runtime_before_preemption_s
     return min_runtime_before_preemption_s < inf and min_runtime_before_preemption_s < _protected_s(inputs, jobs)

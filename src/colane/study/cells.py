@@ -150,7 +150,7 @@ _COLUMNS: Final = (
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a draft to write, which is put in the place of a file once it is written: nobody ever sees a part of it.
+    """Give a draft to write, which is put in the place of a file once it is written: no reader ever sees a part of it.
 
     Raises:
         OSError: It cannot be written.

@@ -44,7 +44,7 @@ class Format(NamedTuple):
         return next((layout for layout in self.layouts if layout.fits(head)), None)
 
     def nearest(self, head: str) -> FileLayout:
-        """The layout of a file that is read as this format because somebody said so."""
+        """The layout of a file that is read as this format because the user named the format."""
         return self.layout(head) or max(self.layouts, key=lambda layout: _likeness(layout.misfit(head)))
 
     def misfit(self, head: str) -> Misfit | None:

@@ -54,7 +54,7 @@ def _positive(text: str) -> int:
 def _copy(number: int, done: list[int], size_bytes: int, deadline_s: float) -> None:
     block = mmap.mmap(-1, 2 * size_bytes)
     start = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    ctypes.memset(start, 1, 2 * size_bytes)  # pages that nobody wrote are all one page
+    ctypes.memset(start, 1, 2 * size_bytes)  # pages that were never written are all one page
     while not done[number] or time.monotonic() < deadline_s:
         ctypes.memmove(start, start + size_bytes, size_bytes)  # without the interpreter's lock
         done[number] += 2 * size_bytes

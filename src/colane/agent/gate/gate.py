@@ -24,7 +24,7 @@ from colane.adaptor import turns
 from colane.agent.gate.page import RANKS_MAX, STEPS_MAX, ControlPage
 from colane.agent.gate.ranks import Gang, Rank, RankConnection
 from colane.agent.gate.rules import NOT_BOUNDED, GateState
-from colane.agent.gate.values import GateTimeouts, Seen, Wish
+from colane.agent.gate.values import GateJob, GateTimeouts, Seen
 from colane.agent.launch.launcher import watch
 from colane.agent.measuring import processes
 from colane.agent.measuring.processes import ProcessId
@@ -48,13 +48,13 @@ class Place(NamedTuple):
     """Where a job is found.
 
     Attributes:
-        wish: What is wanted of it.
+        gate_job: What is wanted of it.
         steps_path: Its steps file.
         supervisor: Gives the process above all of its processes, once it has started.
         run: Whether it shall run; one that shall end while it is held ends where it waits.
     """
 
-    wish: Wish
+    gate_job: GateJob
     steps_path: Path
     supervisor: Callable[[], ProcessId | None]
     run: bool = True
@@ -99,17 +99,17 @@ class LaneGate:
 
     def follow(self, follow: Follow) -> None:
         """Take what shall run here; a job that has been started anew is another one."""
-        self._places = {place.wish.job: place for place in follow.places}
-        known = {place.wish.job: place.steps_path for place in follow.places}
+        self._places = {place.gate_job.job: place for place in follow.places}
+        known = {place.gate_job.job: place.steps_path for place in follow.places}
         for job in [job for job, gang in self._gangs.items() if gang.steps_path != known.get(job)]:
             self.floor.drop(job, self._clock())
             self._drop_gang(job)
         for job, place in self._places.items():
             gang = self._gangs.setdefault(job, Gang(job, place.steps_path))
-            gang.flush = place.wish.flush
+            gang.flush = place.gate_job.flush
             gang.open_pages()
-        wishes = [self._wish(place) for place in follow.places]
-        self.floor.follow(wishes, follow.turns, self._clock(), follow.capacity_bytes)
+        gate_jobs = [self._gate_job(place) for place in follow.places]
+        self.floor.follow(gate_jobs, follow.turns, self._clock(), follow.capacity_bytes)
         self._look()
 
     def seen(self) -> dict[int, Seen]:
@@ -133,22 +133,22 @@ class LaneGate:
             self._drop_link(link)
         self.path.unlink(missing_ok=True)
 
-    def _wish(self, place: Place) -> Wish:
+    def _gate_job(self, place: Place) -> GateJob:
         """One that shall end while it is held does not go on for that: its devices may be another job's."""
-        ends_held = not place.run and self._gangs[place.wish.job].held
-        return replace(place.wish, paused=True, hold=True) if ends_held else place.wish
+        ends_held = not place.run and self._gangs[place.gate_job.job].held
+        return replace(place.gate_job, paused=True, hold=True) if ends_held else place.gate_job
 
     def _see(self, job: int, seen: Seen) -> Seen:
-        must_be_held = self._places[job].wish.hold if job in self._places else False
+        must_be_held = self._places[job].gate_job.hold if job in self._places else False
         return seen._replace(is_parked=seen.is_parked and (self._gangs[job].held or not must_be_held))
 
     def _hold_parked(self) -> None:
         for job, place in self._places.items():
             gang = self._gangs[job]
-            if place.wish.hold and not gang.held and self.floor.is_parked(job):
+            if place.gate_job.hold and not gang.held and self.floor.is_parked(job):
                 gang.hold()
                 self._nudge()
-            elif gang.held and place.run and not place.wish.hold and self.floor.is_parked(job):
+            elif gang.held and place.run and not place.gate_job.hold and self.floor.is_parked(job):
                 gang.unhold()
 
     # -- jobs that ask -----------------------------------------------------------------------------------------------

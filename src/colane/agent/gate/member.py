@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from colane.agent.gate.memory import Tenant
-from colane.agent.gate.values import GatePhase, Wish
+from colane.agent.gate.values import GateJob, GatePhase
 from colane.model.lane import TurnRule
 from colane.model.progress import KEPT, UNGATED
 
@@ -19,7 +19,7 @@ class GateMember:
     """A job of this node.
 
     Attributes:
-        wish: What is wanted of it.
+        gate_job: What is wanted of it.
         arrived: Order of arrival.
         since_s: Since when it stands as it does.
         booked_s: Until when its service and its wait are counted.
@@ -34,12 +34,12 @@ class GateMember:
         step_s: Its step time in its turns.
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
-        mates: Jobs it shares lanes with.
+        lane_mates: Jobs it shares lanes with.
         co_runner_service_s: Service when it came to share with these jobs.
         co_runner_wait_s: Wait then.
     """
 
-    wish: Wish
+    gate_job: GateJob
     arrived: int
     since_s: float
     booked_s: float
@@ -54,7 +54,7 @@ class GateMember:
     step_s: float | None = None
     service_s: float = 0.0
     wait_s: float = 0.0
-    mates: tuple[int, ...] = ()
+    lane_mates: tuple[int, ...] = ()
     co_runner_service_s: float = 0.0
     co_runner_wait_s: float = 0.0
 
@@ -77,29 +77,29 @@ class GateMember:
     @property
     def is_to_wait(self) -> bool:
         """Whether it stays at its boundary, whosever turn it is."""
-        return self.wish.paused or bool(self.kept_for)
+        return self.gate_job.paused or bool(self.kept_for)
 
     @property
     def waits(self) -> bool:
         """Whether it waits for its turn, or for room to have one."""
-        return self.phase is GatePhase.READY and not self.wish.paused
+        return self.phase is GatePhase.READY and not self.gate_job.paused
 
     @property
     def is_parked(self) -> bool:
         """Whether it is paused and waits at a boundary."""
-        return self.wish.paused and self.phase in {GatePhase.READY, GatePhase.IDLE}
+        return self.gate_job.paused and self.phase in {GatePhase.READY, GatePhase.IDLE}
 
     @property
     def is_off(self) -> bool:
         """Whether it has given its lanes up."""
-        return self.wish.hold and self.is_parked
+        return self.gate_job.hold and self.is_parked
 
 
 def tenant(member: GateMember) -> Tenant:
     """What it holds of the memory of its devices."""
-    wish = member.wish
-    lanes = () if member.is_off else wish.lanes
-    return Tenant(wish.job, member.arrived, lanes, wish.memory, bool(member.ungated), member.is_parked)
+    gate_job = member.gate_job
+    lanes = () if member.is_off else gate_job.lanes
+    return Tenant(gate_job.job, member.arrived, lanes, gate_job.memory, bool(member.ungated), member.is_parked)
 
 
 def note(member: GateMember) -> str:
@@ -123,7 +123,7 @@ def state(member: GateMember) -> str:
     """How it stands in its lanes, in a word (`Seen.state`)."""
     if member.ungated:
         return UNGATED
-    if member.wish.paused and not member.holds:
+    if member.gate_job.paused and not member.holds:
         return "paused"
     if member.kept_for and not member.holds:
         return KEPT
@@ -132,14 +132,14 @@ def state(member: GateMember) -> str:
 
 def is_probed(member: GateMember, rule: TurnRule) -> bool:
     """Whether its steps must be measured before its remaining time can be said."""
-    known = rule is not TurnRule.SRTF or member.wish.steps_total is None
+    known = rule is not TurnRule.SRTF or member.gate_job.steps_total is None
     return not known and member.measured < PROBE_STEPS
 
 
 def remaining_s(member: GateMember, rule: TurnRule, running_s: float) -> float | None:
     """Time it still needs its lanes, so long into its turn; 0 until that is measured, None where no end is known."""
-    if member.wish.steps_total is None:
+    if member.gate_job.steps_total is None:
         return None
     if is_probed(member, rule) or member.step_s is None:
         return 0.0
-    return max(0.0, (member.wish.steps_total - member.steps) * member.step_s - running_s)
+    return max(0.0, (member.gate_job.steps_total - member.steps) * member.step_s - running_s)

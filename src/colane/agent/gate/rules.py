@@ -18,7 +18,7 @@ from colane.agent.gate.handoff import Handoffs
 from colane.agent.gate.member import GateMember, is_probed, note, remaining_s, state, tenant, times
 from colane.agent.gate.memory import kept_back
 from colane.agent.gate.successor import Successor, choose, comes_before
-from colane.agent.gate.values import GatePhase, GateTimeouts, Lane, Orders, Seen, TurnTimes, Wish
+from colane.agent.gate.values import GateJob, GatePhase, GateTimeouts, Lane, Orders, Seen, TurnTimes
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
 from colane.model.lane import Turns
 
@@ -52,22 +52,22 @@ class GateState:
     _successors: dict[int, Successor] = field(default_factory=dict)
 
     def follow(
-        self, wishes: Iterable[Wish], turns: Turns, now_s: float, capacity_bytes: Mapping[int, int] = NOT_BOUNDED
+        self, gate_jobs: Iterable[GateJob], turns: Turns, now_s: float, capacity_bytes: Mapping[int, int] = NOT_BOUNDED
     ) -> None:
         """Take what the scheduler wants: newcomers, departures, changes; and what jobs may use of each device."""
         self.turns, self._capacity_bytes = turns, capacity_bytes
         self._successors = {}
-        wanted = {wish.job: wish for wish in wishes}
+        wanted = {gate_job.job: gate_job for gate_job in gate_jobs}
         for job in [job for job in self._parties if job not in wanted]:
             self.drop(job, now_s)
-        for job, wish in sorted(wanted.items()):
+        for job, gate_job in sorted(wanted.items()):
             if job in self._parties:
-                self._change(self._parties[job], wish, now_s)
+                self._change(self._parties[job], gate_job, now_s)
             else:
-                self._admit(wish, now_s)
+                self._admit(gate_job, now_s)
         for member in self._parties.values():
             self._note_co_runners(member, now_s)
-        self._handoffs.forget(wanted, [lane for wish in wanted.values() for lane in wish.lanes])
+        self._handoffs.forget(wanted, [lane for gate_job in wanted.values() for lane in gate_job.lanes])
         self._keep(now_s)
 
     def drop(self, job: int, now_s: float) -> None:
@@ -159,24 +159,24 @@ class GateState:
 
     def holders(self) -> dict[int, tuple[Lane, ...]]:
         """Jobs that hold their lanes now, and those lanes."""
-        return {job: member.wish.lanes for job, member in self._parties.items() if member.holds}
+        return {job: member.gate_job.lanes for job, member in self._parties.items() if member.holds}
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def _admit(self, wish: Wish, now_s: float) -> None:
+    def _admit(self, gate_job: GateJob, now_s: float) -> None:
         self._arrivals += 1
-        self._parties[wish.job] = member = GateMember(wish, self._arrivals, now_s, now_s)
+        self._parties[gate_job.job] = member = GateMember(gate_job, self._arrivals, now_s, now_s)
         self._book_holders(now_s)
-        mates = self._find_mates(member)
-        self._clock.join(wish.job, wish.weight, mates)
-        self._clock.rest(wish.job)
-        for mate in mates:
-            self._parties[mate].counted_s = now_s
+        lane_mates = self._find_lane_mates(member)
+        self._clock.join(gate_job.job, gate_job.weight, lane_mates)
+        self._clock.rest(gate_job.job)
+        for lane_mate in lane_mates:
+            self._parties[lane_mate].counted_s = now_s
 
-    def _change(self, member: GateMember, wish: Wish, now_s: float) -> None:
+    def _change(self, member: GateMember, gate_job: GateJob, now_s: float) -> None:
         self._book(member, now_s)
-        member.wish = wish
-        self._clock.weigh(wish.job, wish.weight)
+        member.gate_job = gate_job
+        self._clock.weigh(gate_job.job, gate_job.weight)
         self._sync(member, now_s)
 
     def _stop(self, job: int, steps: int, phase: GatePhase, now_s: float, times: TurnTimes | None) -> None:
@@ -184,7 +184,7 @@ class GateState:
         if member is None:
             return
         if member.holds and times is not None:
-            self._handoffs.yielded(job, member.wish.lanes, times)
+            self._handoffs.yielded(job, member.gate_job.lanes, times)
         self._count(member, steps, now_s)
         self._move(member, phase, now_s)
         self._take_in(member, now_s)
@@ -195,7 +195,7 @@ class GateState:
         if member.holds and member.granted and done > 0:
             if member.steps:
                 self._measure(member, (now_s - member.since_s) / done, done)
-            self._clock.ran(member.wish.job, 0.0, member.steps_beside(done, now_s))
+            self._clock.ran(member.gate_job.job, 0.0, member.steps_beside(done, now_s))
         member.steps = max(member.steps, steps)
 
     def _measure(self, member: GateMember, step_s: float, done: int) -> None:
@@ -213,7 +213,7 @@ class GateState:
             member.granted = False
         member.phase, member.since_s = phase, now_s
         self._sync(member, now_s)
-        if member.wish.hold:
+        if member.gate_job.hold:
             for other in self._parties.values():
                 self._note_co_runners(other, now_s)
 
@@ -221,7 +221,7 @@ class GateState:
         passed_s, member.booked_s = now_s - member.booked_s, now_s
         if member.holds:
             member.service_s += passed_s
-            self._clock.ran(member.wish.job, passed_s)
+            self._clock.ran(member.gate_job.job, passed_s)
         elif member.waits:
             member.wait_s += passed_s
 
@@ -233,33 +233,33 @@ class GateState:
 
     def _sync(self, member: GateMember, now_s: float) -> None:
         """A job that neither runs nor wants to saves no claim up."""
-        job = member.wish.job
+        job = member.gate_job.job
         if not (member.holds or member.wants):
             self._clock.rest(job)
         elif not self._clock.is_active(job):
             self._book_holders(now_s)
-            self._clock.wake(job, member.mates)
+            self._clock.wake(job, member.lane_mates)
 
     def _note_co_runners(self, member: GateMember, now_s: float) -> None:
-        mates = self._find_mates(member)
-        if mates != member.mates:
-            member.mates = mates
+        lane_mates = self._find_lane_mates(member)
+        if lane_mates != member.lane_mates:
+            member.lane_mates = lane_mates
             member.co_runner_service_s, member.co_runner_wait_s = times(member, now_s)
 
     # -- what follows from it ----------------------------------------------------------------------------------------
 
-    def _find_mates(self, member: GateMember) -> tuple[int, ...]:
+    def _find_lane_mates(self, member: GateMember) -> tuple[int, ...]:
         """The jobs it shares a lane with."""
-        lanes = set() if member.is_off else set(member.wish.lanes)
+        lanes = set() if member.is_off else set(member.gate_job.lanes)
         others = ((job, other) for job, other in self._parties.items() if other is not member and not other.is_off)
-        return tuple(job for job, other in others if not lanes.isdisjoint(other.wish.lanes))
+        return tuple(job for job, other in others if not lanes.isdisjoint(other.gate_job.lanes))
 
     def _is_watched(self, member: GateMember) -> bool:
-        return member.is_to_wait or bool(member.mates)
+        return member.is_to_wait or bool(member.lane_mates)
 
     def _is_contended(self, member: GateMember) -> bool:
         """Whether it must take turns: with any job that does, and, once left out, with all."""
-        return any(member.ungated or not self._parties[mate].ungated for mate in member.mates)
+        return any(member.ungated or not self._parties[lane_mate].ungated for lane_mate in member.lane_mates)
 
     def _give_up(self, now_s: float) -> None:
         for member in self._parties.values():
@@ -287,7 +287,7 @@ class GateState:
         """Make those wait for whose steps there is no room next to one that is left out; let the others go on."""
         kept: dict[int, tuple[int, ...]] = {}
         for member in self._parties.values():
-            if member.steps and not member.mates:  # no job asks it any more
+            if member.steps and not member.lane_mates:  # no job asks it any more
                 member.ungated = ""
         if any(member.ungated for member in self._parties.values()):
             kept = kept_back([tenant(member) for member in self._parties.values()], self._capacity_bytes)
@@ -312,41 +312,41 @@ class GateState:
     def _let_go(self, member: GateMember, now_s: float) -> None:
         self._move(member, GatePhase.RUNNING, now_s)
         member.granted = True
-        self._handoffs.granted(member.wish.job, member.wish.lanes)
+        self._handoffs.granted(member.gate_job.job, member.gate_job.lanes)
 
     def _find_successors(self, asked: Iterable[GateMember], now_s: float) -> Iterator[tuple[int, Successor]]:
         holding = {job: self._claim(member, now_s) for job, member in self._parties.items() if member.holds}
         ready = [self._claim(member, now_s) for member in self._parties.values() if member.wants]
-        for job in [leaver.wish.job for leaver in asked if not leaver.is_to_wait]:
+        for job in [leaver.gate_job.job for leaver in asked if not leaver.is_to_wait]:
             found = choose(self.turns.rule, ready, [claim for other, claim in holding.items() if other != job])
             if found is not None:
                 yield job, found._replace(flag=self._asks_at_once(self._parties[found.job]))
 
     def _asks_at_once(self, member: GateMember) -> bool:
         """Whether its turn is one step, as far as that is known ahead."""
-        return member.wish.serves or (self.turns.rule in SHARED and self._quantum_s(member) <= 0.0)
+        return member.gate_job.serves or (self.turns.rule in SHARED and self._quantum_s(member) <= 0.0)
 
     def _quantum_s(self, member: GateMember) -> float:
-        return quantum_s(self.turns, self._handoffs.mean_s(member.wish.lanes))
+        return quantum_s(self.turns, self._handoffs.mean_s(member.gate_job.lanes))
 
     def _claim(self, member: GateMember, now_s: float) -> LaneRequest:
-        return LaneRequest(self._member(member, now_s), frozenset(member.wish.lanes))
+        return LaneRequest(self._member(member, now_s), frozenset(member.gate_job.lanes))
 
     def _member(self, member: GateMember, now_s: float) -> Contender:
-        wish, job = member.wish, member.wish.job
+        gate_job, job = member.gate_job, member.gate_job.job
         open_s = now_s - member.booked_s if member.holds else 0.0
         running_s = now_s - member.since_s if member.holds else 0.0
         return Contender(
             id=job,
             arrived=member.arrived,
-            weight=wish.weight,
-            priority=wish.priority,
+            weight=gate_job.weight,
+            priority=gate_job.priority,
             service_s=member.service_s + open_s,
-            virtual_s=self._clock.virtual_s(job) + open_s / wish.weight,
+            virtual_s=self._clock.virtual_s(job) + open_s / gate_job.weight,
             steps=self._clock.steps(job),
             remaining_s=remaining_s(member, self.turns.rule, running_s),
             step_s=member.step_s,
-            serves=wish.serves,
+            serves=gate_job.serves,
         )
 
     def _flag(self, member: GateMember, now_s: float) -> bool:
@@ -357,7 +357,7 @@ class GateState:
             member.asked_s = None
         elif member.asked_s is None:
             member.asked_s = now_s
-        return asked or (member.wish.serves and self._is_contended(member))
+        return asked or (member.gate_job.serves and self._is_contended(member))
 
     def _is_to_yield(self, member: GateMember, now_s: float) -> bool:
         waiting = self._waiting_for(member)
@@ -369,11 +369,11 @@ class GateState:
 
     def _is_beside_another(self, member: GateMember) -> bool:
         """Whether it was not let go, and another runs in its lane: as after an agent that is gone."""
-        return not member.granted and any(self._parties[mate].holds for mate in member.mates)
+        return not member.granted and any(self._parties[lane_mate].holds for lane_mate in member.lane_mates)
 
     def _waiting_for(self, member: GateMember) -> list[GateMember]:
-        mates = (self._parties[mate] for mate in member.mates)
-        return [mate for mate in mates if mate.wants]
+        lane_mates = (self._parties[lane_mate] for lane_mate in member.lane_mates)
+        return [lane_mate for lane_mate in lane_mates if lane_mate.wants]
 
     def _next_s(self, now_s: float) -> float | None:
         times = [
@@ -394,5 +394,5 @@ class GateState:
         whole_s = served_s + waited_s
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
         lasts_s = self._quantum_s(member) if self.turns.rule in SHARED else None
-        handoff_s = self._handoffs.mean_s(member.wish.lanes)
+        handoff_s = self._handoffs.mean_s(member.gate_job.lanes)
         return Seen(state(member), service_s, wait_s, share_ratio, member.is_parked, note(member), lasts_s, handoff_s)

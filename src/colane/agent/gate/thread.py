@@ -54,7 +54,7 @@ class GateThread:
         if gate is not None:
             self._loop.call_soon_threadsafe(gate.follow, follow)
 
-    async def heed(self, follow: Follow) -> None:
+    async def sync(self, follow: Follow) -> None:
         """Take what shall run here before any of it is started; a gate that is slow to do so is not waited for."""
         gate = self._gate
         if gate is None:

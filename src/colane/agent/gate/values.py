@@ -1,4 +1,4 @@
-"""What the gate's rules are told and what they answer: wishes, bounds, orders, and how jobs fare."""
+"""What the gate's rules are told and what they answer: jobs, bounds, orders, and how jobs fare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Lane = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class GateJob:
     """A job of this node as far as turns go.
 
     Attributes:

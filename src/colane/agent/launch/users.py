@@ -12,7 +12,7 @@ from typing import NamedTuple
 NOBODYS_GROUP = 65534
 """Group of a user that has only a number: the kernel's overflow id."""
 
-ANYBODY = ""
+ALL_USERS = ""
 """What a node says that runs the jobs of all users."""
 
 
@@ -92,14 +92,14 @@ def account_for(user: str, runs_as: str) -> Account:
 
     Args:
         user: Owner of the job.
-        runs_as: The one user whose jobs run here, `ANYBODY` for those of all users.
+        runs_as: The one user whose jobs run here, `ALL_USERS` for those of all users.
 
     Raises:
         UnknownUserError: It cannot run here.
     """
     if not user:
         raise UnknownUserError("the job names no user")
-    if runs_as not in {ANYBODY, user}:
+    if runs_as not in {ALL_USERS, user}:
         raise UnknownUserError(f"this node runs jobs of {runs_as} only, not of {user}")
     return account_of(user)
 
@@ -112,4 +112,4 @@ def whose_jobs(root: Path) -> tuple[str, str]:
     closed = [path for path in (root, *root.parents) if not path.stat().st_mode & stat.S_IXOTH]
     if closed:
         return own, f"only {own} may submit here: others may not pass {closed[-1]} to reach their jobs' files"
-    return ANYBODY, ""
+    return ALL_USERS, ""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from colane.agent.config import AgentConfig
 from colane.agent.gate.values import Seen
 from colane.agent.launch.gang import LOOPBACK, Meeting
-from colane.agent.reconcile import Desired, DesiredJob, Key, SaveWish
+from colane.agent.reconcile import Desired, DesiredJob, Key, SaveRequest
 from colane.api.jobs import ProgressObject
 from colane.api.nodes import (
     DesiredJobObject,
@@ -120,8 +120,8 @@ def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: M
 def read_desired(node: NodeObject) -> Desired:
     """Read what shall run from the node object."""
     jobs = tuple(_desired_job(job) for job in node["jobs"])
-    wish, turns = node.get("bandwidth"), node.get("turns")
-    interval_s = wish.get("interval_s") if wish else None
+    request, turns = node.get("bandwidth"), node.get("turns")
+    interval_s = request.get("interval_s") if request else None
     return Desired(node["generation"], jobs, _turns(turns) if turns else WITHOUT_QUANTUM, interval_s)
 
 
@@ -149,9 +149,9 @@ def _desired_job(job: DesiredJobObject) -> DesiredJob:
     )
 
 
-def _save(part: SaveObject) -> SaveWish:
+def _save(part: SaveObject) -> SaveRequest:
     """Read how a job is asked to save, without what a newer scheduler says besides."""
-    return SaveWish(part["signal"], part["number"], part.get("ranks", 0))
+    return SaveRequest(part["signal"], part["number"], part.get("ranks", 0))
 
 
 def _meeting(part: GangObject | None) -> Meeting | None:

@@ -15,7 +15,7 @@ from colane.adaptor import wire
 from colane.agent.gate.page import RANKS_MAX
 from colane.agent.measuring import processes
 from colane.agent.measuring.telemetry import read_steps, save_problem
-from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 
 LOOK_EVERY_S: Final = 0.05
 """Their pages are looked at so often while any job is to save, and not at all else."""
@@ -31,7 +31,7 @@ class SaveAnswers:
             find: Gives the file of a job's steps.
         """
         self._find = find
-        self._asked: dict[Key, SaveWish] = {}
+        self._asked: dict[Key, SaveRequest] = {}
         self._heard: dict[Key, int] = {}
 
     async def rest(self, seconds: float, *events: asyncio.Event) -> None:
@@ -48,7 +48,7 @@ class SaveAnswers:
     @property
     def are_due(self) -> bool:
         """Whether any job has been asked and has not answered."""
-        return any(self._heard.get(key) != wish.number for key, wish in self._asked.items())
+        return any(self._heard.get(key) != request.number for key, request in self._asked.items())
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
         """These are to save; one that has answered since the last look has been reported by now, or is next."""
@@ -58,19 +58,19 @@ class SaveAnswers:
     def look(self) -> bool:
         """Whether any has said by now that it cannot, or that it goes on."""
         news = False
-        for key, wish in self._asked.items():
-            if self._heard.get(key) != wish.number and self._has_answered(self._find(key), wish):
-                self._heard[key] = wish.number
+        for key, request in self._asked.items():
+            if self._heard.get(key) != request.number and self._has_answered(self._find(key), request):
+                self._heard[key] = request.number
                 news = True
         return news
 
     @staticmethod
-    def _has_answered(path: Path, wish: SaveWish) -> bool:
+    def _has_answered(path: Path, request: SaveRequest) -> bool:
         steps = read_steps(path)
         if steps is None:
             return False
-        goes_on = 0 < wish.ranks == steps.ranks and not _is_left(path, wish.ranks)
-        return goes_on or save_problem(path, steps)[0] == wish.number
+        goes_on = 0 < request.ranks == steps.ranks and not _is_left(path, request.ranks)
+        return goes_on or save_problem(path, steps)[0] == request.number
 
 
 def _is_left(path: Path, ranks: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from colane.agent.gate.page import ControlPage
 from colane.agent.measuring import processes
 from colane.agent.measuring.processes import ProcessId
-from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 from colane.agent.running.jobdir import JobDir, read_json, write_json
 from colane.agent.supervisor.shim_ending import audience
 from colane.agent.supervisor.shim_files import ASKED
@@ -46,34 +46,34 @@ class Saver:
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
         """Tell those that are to save and do not know yet; one that catches no signal yet is told in a later round."""
-        wishes = {job.key: job.save for job in jobs if job.save is not None and job.run}
-        self._deaf = {key: said for key, said in self._deaf.items() if key in wishes}
-        for key, wish in wishes.items():
+        requests = {job.key: job.save for job in jobs if job.save is not None and job.run}
+        self._deaf = {key: said for key, said in self._deaf.items() if key in requests}
+        for key, request in requests.items():
             job = self._find(key)
-            if asked(job.path)[0] < wish.number:
-                self._tell(job, wish)
+            if asked(job.path)[0] < request.number:
+                self._tell(job, request)
 
     def messages(self) -> tuple[str, ...]:
         """Jobs that are to save and cannot be told."""
         return tuple(self._deaf.values())
 
-    def _tell(self, job: JobDir, wish: SaveWish) -> None:
-        number, claimed_by, told_s = signal.Signals.__members__.get(wish.signal), job.claimed_by(), time.time()
+    def _tell(self, job: JobDir, request: SaveRequest) -> None:
+        number, claimed_by, told_s = signal.Signals.__members__.get(request.signal), job.claimed_by(), time.time()
         if number is None:
             self._deaf[job.key] = (
-                f"job {job.key} cannot be asked to save its state: there is no signal {wish.signal} here"
+                f"job {job.key} cannot be asked to save its state: there is no signal {request.signal} here"
             )
             return
         listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
-        _say_ranks(job, wish.ranks)
+        _say_ranks(job, request.ranks)
         told = [process for process in listeners if _send(process, number)]
         if not told:
-            self._deaf[job.key] = DEAF.format(key=job.key, signal=wish.signal)
+            self._deaf[job.key] = DEAF.format(key=job.key, signal=request.signal)
             return
         self._deaf.pop(job.key, None)
         with suppress(OSError):  # on a full disk it may be told twice
             had = [(process.pid, process.start_ticks) for process in told]
-            record = {"number": wish.number, "at_s": told_s, "signal": wish.signal, "told": had}
+            record = {"number": request.number, "at_s": told_s, "signal": request.signal, "told": had}
             write_json(job.path / ASKED, record)
 
     def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:

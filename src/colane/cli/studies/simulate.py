@@ -198,9 +198,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     }  # fmt: skip
     request = _with_settings(request, chosen, flags)
     judge_engine(engine, address, seeds)
-    wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
+    asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
     with collector_held():  # one process for one study: the collector would find hardly a cycle
-        study, stories = _study(request, wish)
+        study, stories = _study(request, asked)
         _publish(study, out, stories, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
@@ -319,7 +319,7 @@ def _one_of(option: str, value: str, known: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _StudyRequest:
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
     decisions: Path | None = None
@@ -327,23 +327,23 @@ class _Wish:
     address: str | None = None
 
 
-def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
+def _study(request: Request, asked: _StudyRequest) -> tuple[Study, dict[str, Story]]:
     from colane.policyfiles.guard import PolicyFaultError  # noqa: PLC0415 - imported late
     from colane.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.simulate.request import load  # noqa: PLC0415
     from colane.simulate.study import comparable, run_seeds  # noqa: PLC0415
 
-    if len(wish.seeds) > 1 and (wish.decisions or wish.explain):
+    if len(asked.seeds) > 1 and (asked.decisions or asked.explain):
         raise MisuseError("--decisions and --explain tell of one run: leave --seeds away, or choose with --seed")
     try:
-        if len(wish.seeds) == 1:
-            loaded, runs, stories = _one_seed(request, wish)
-            return make_study(request, wish, {wish.seeds[0]: loaded}, runs), stories
-        there = elsewhere(wish.address)
-        runs = run_seeds(request, wish.policies, wish.seeds, on_done=_count, executor=there)
-        runs = comparable(runs, wish.policies)
+        if len(asked.seeds) == 1:
+            loaded, runs, stories = _one_seed(request, asked)
+            return make_study(request, asked, {asked.seeds[0]: loaded}, runs), stories
+        there = elsewhere(asked.address)
+        runs = run_seeds(request, asked.policies, asked.seeds, on_done=_count, executor=there)
+        runs = comparable(runs, asked.policies)
         loads = {run.seed: load(request, run.seed) for run in runs}
-        return make_study(request, wish, loads, runs), {}
+        return make_study(request, asked, loads, runs), {}
     except PolicyFaultError as error:
         raise FailureError(f"policy: {error}") from error
     except StandstillError as error:
@@ -360,7 +360,7 @@ def _count(done: int, total: int) -> None:
         sys.stderr.flush()
 
 
-def _one_seed(request: Request, wish: _Wish) -> tuple[Loaded, list[SeededRun], dict[str, Story]]:
+def _one_seed(request: Request, asked: _StudyRequest) -> tuple[Loaded, list[SeededRun], dict[str, Story]]:
     from colane.cli.studies.simulation import progress  # noqa: PLC0415 - imported late
     from colane.simulate.study import run_policies  # noqa: PLC0415
     from colane.simulate.watchers import DecisionLog, Story, find_job  # noqa: PLC0415
@@ -370,15 +370,15 @@ def _one_seed(request: Request, wish: _Wish) -> tuple[Loaded, list[SeededRun], d
     def watch(policy: str, core: Core, loaded: Loaded) -> Iterator[Watcher]:
         if file is not None:
             yield DecisionLog(file, policy, core)
-        if wish.explain is not None:
-            job = find_job(loaded.workload, wish.explain)
+        if asked.explain is not None:
+            job = find_job(loaded.workload, asked.explain)
             if job is None:
-                raise MisuseError(f"--explain: there is no job {wish.explain!r} in {loaded.workload.name}")
+                raise MisuseError(f"--explain: there is no job {asked.explain!r} in {loaded.workload.name}")
             stories[policy] = Story(job.id, core)
             yield stories[policy]
 
-    with _opened(wish.decisions) as file, progress() as show:
-        loaded, runs = run_policies(request, wish.policies, wish.seeds[0], watch=watch, on_ready=show)
+    with _opened(asked.decisions) as file, progress() as show:
+        loaded, runs = run_policies(request, asked.policies, asked.seeds[0], watch=watch, on_ready=show)
     return loaded, runs, stories
 
 
@@ -396,7 +396,7 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
+def make_study(request: Request, asked: _StudyRequest, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
     """What is reported of runs."""
     from colane.cli.studies.simulation import (  # noqa: PLC0415 - imported late
         details,
@@ -416,7 +416,7 @@ def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: li
         runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
         jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
         notes=(*notes(request, loaded), *seed_notes(request, len(loads))),
-        runs_asked=len(wish.policies) * len(wish.seeds),
+        runs_asked=len(asked.policies) * len(asked.seeds),
     )
 
 

@@ -140,7 +140,7 @@ def requests_of(file: JobFile, options: Mapping[str, Any]) -> list[JobRequestObj
     for job in wanted:
         _make_absolute(job)
         _tell_category(job)
-        _say_what_is_not_heeded(job)
+        _note_what_is_ignored(job)
     return wanted
 
 
@@ -228,7 +228,7 @@ def _tell_category(job: JobRequestObject) -> None:
         output.note(f"note: category {said} is not known ({known}); the job counts as one of an unknown category")
 
 
-def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:
+def _note_what_is_ignored(job: Mapping[str, Any]) -> None:
     """Name what a user may expect to go along with a job, and does not."""
     passed = past_begin(job.get("begin"))
     if passed is not None:

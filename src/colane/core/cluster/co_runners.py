@@ -14,14 +14,14 @@ class CoRunners(NamedTuple):
     """How a job shares its GPUs. Slowdowns are step time now / step time alone, at least 1 where predicted.
 
     Attributes:
-        mates: Jobs in its lanes, which take turns with it.
+        lane_mates: Jobs in its lanes, which take turns with it.
         others: Jobs in other lanes of its GPUs, which run at the same time.
         share_ratio: Part of its lanes' time that it may ask for; None where the rule promises none.
         predicted: Slowdown it is predicted to have; None where the turn rule may keep it waiting for long.
         measured: Slowdown it has; None while too few steps were seen, or its time alone is unknown.
     """
 
-    mates: tuple[JobId, ...]
+    lane_mates: tuple[JobId, ...]
     others: tuple[JobId, ...]
     share_ratio: float | None
     predicted: float | None

@@ -84,17 +84,17 @@ def _among(
 ) -> Situation:
     """In a lane of a GPU, with these others on it."""
     beside: dict[int, Booking] = {}
-    mates: list[LaneMate] = []
+    lane_mates: list[LaneMate] = []
     for booking in others:
         if booking.lane == lane:
-            mates.append(LaneMate(booking.key, jobs[booking.job].spec.weight))
+            lane_mates.append(LaneMate(booking.key, jobs[booking.job].spec.weight))
         else:
             known = beside.get(booking.lane)
             if known is None or _busy(booking) > _busy(known):
                 beside[booking.lane] = booking
     keys = tuple([booking.key for booking in beside.values()])
     gpu = load.gpu
-    return Situation(gpu.type, gpus, None, gpu.sharing, keys, tuple(mates), rule, near)
+    return Situation(gpu.type, gpus, None, gpu.sharing, keys, tuple(lane_mates), rule, near)
 
 
 def _busy(booking: Booking) -> tuple[float, JobId]:

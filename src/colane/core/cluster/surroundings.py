@@ -9,7 +9,7 @@ from colane.perf.nearby import Near, SocketNeighbours
 from colane.perf.topology import cost, shape_of_node
 
 
-def nobody() -> SocketNeighbours | None:
+def no_neighbours() -> SocketNeighbours | None:
     """What is given where a job's pace says nothing about neighbours."""
     return None
 

@@ -136,8 +136,8 @@ class Contention(SampleWatch):
 
     def _co_runners(self, job: Job) -> Hashable:
         gpus, placement = self._state.gpus, job.placement
-        mates = tuple(sorted({other for gpu in job.gpus_held for other in gpus[gpu].jobs if other != job.id}))
-        return job.attempt, mates, placement.cores if placement is not None else ()
+        co_runners = tuple(sorted({other for gpu in job.gpus_held for other in gpus[gpu].jobs if other != job.id}))
+        return job.attempt, co_runners, placement.cores if placement is not None else ()
 
     def plan(self, view: ClusterView) -> Plan:
         """Hold back or let go, node by node."""

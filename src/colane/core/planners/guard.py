@@ -135,10 +135,10 @@ class Guard:
 def _take_turns(draft: Draft, load: GpuLoad, newest_first: Sequence[Job], facts: Facts) -> bool:
     """Bring the newest that can into the lane of the oldest, if they run in several."""
     lane = load.bookings[0].lane
-    mates = [booking.job for booking in load.bookings if booking.lane == lane]
+    lane_mates = [booking.job for booking in load.bookings if booking.lane == lane]
     for one in newest_first:
-        if one.id not in mates and draft.is_undecided(one.id) and may_take_turns(draft.view, one.id, mates):
-            reason = Reason(Why.TURNS_INSTEAD, {**facts, "lane": lane}, tuple(mates))
+        if one.id not in lane_mates and draft.is_undecided(one.id) and may_take_turns(draft.view, one.id, lane_mates):
+            reason = Reason(Why.TURNS_INSTEAD, {**facts, "lane": lane}, tuple(lane_mates))
             draft.move(one, [draft.load(load.id)], reason, [lane])
             return True
     return False
@@ -178,10 +178,10 @@ def co_runners_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> 
     is_promised = all(rate.is_promised for rate in rates)
     lanes = {(load.id, b.lane) for load in loads for b in load.bookings if b.job == job.id}
     rest = [((load.id, b.lane) in lanes, b.job) for load in loads for b in load.bookings if b.job != job.id]
-    mates = {other for is_mate, other in rest if is_mate}
+    lane_mates = {other for is_lane_mate, other in rest if is_lane_mate}
     return CoRunners(
-        tuple(sorted(mates)),
-        tuple(sorted({other for _, other in rest} - mates)),
+        tuple(sorted(lane_mates)),
+        tuple(sorted({other for _, other in rest} - lane_mates)),
         min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
         (paces.foreseen(job.id) or max(rate.factors.co_runner_slowdown for rate in rates)) if is_promised else None,
         _measured(paces, job, rates[0]),

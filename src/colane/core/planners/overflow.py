@@ -59,8 +59,8 @@ class Relief:
         facts: dict[str, str | int | float] = {"gpu": str(load.id), "need_bytes": need_bytes, "have_bytes": have_bytes}
         for job_id, lane in moves:
             now = draft.load(load.id)
-            mates = tuple(b.job for b in now.bookings if b.lane == lane)
-            reason = Reason(Why.CHANGED_LANE, {**facts, "lane": lane}, mates)
+            lane_mates = tuple(b.job for b in now.bookings if b.lane == lane)
+            reason = Reason(Why.CHANGED_LANE, {**facts, "lane": lane}, lane_mates)
             draft.move(draft.view.job(JobId(job_id)), [now], reason, [lane])
         for job_id in gone:
             rest = tuple(sorted(one.job for one in layout.members if one.job != job_id))
@@ -68,11 +68,11 @@ class Relief:
             draft.stop(draft.view.job(JobId(job_id)), Reason(Why.OUTGROWN, facts, rest), save=False)
 
 
-def may_take_turns(view: ClusterView, job_id: int, mates: Sequence[int]) -> bool:
+def may_take_turns(view: ClusterView, job_id: int, lane_mates: Sequence[int]) -> bool:
     """Whether a job may come to a lane while it runs: all there reach step boundaries, and no server's answers wait."""
     if view.job(JobId(job_id)).state not in STEPPING:
         return False
-    return all(_reaches_boundaries(view, view.job(JobId(each))) for each in (job_id, *mates))
+    return all(_reaches_boundaries(view, view.job(JobId(each))) for each in (job_id, *lane_mates))
 
 
 def _reaches_boundaries(view: ClusterView, job: Job) -> bool:

@@ -69,10 +69,10 @@ FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""
 
 
-def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+def failed(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:
     """An attempt failed next to these jobs: the job ends, or is queued again."""
     if event.outcome in NOT_ITS_OWN:
-        _blame_others(step, job, event, end_s, mates)
+        _blame_others(step, job, event, end_s, co_runners)
         return
     verdict = losses.judge(step, job)
     if verdict is not None:
@@ -85,10 +85,10 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
     if job.state is JobState.CHECKPOINTING:
         checkpointing.died(step, job, cause)
     elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
-        _own_failure(step, job, event, end_s, mates)
+        _own_failure(step, job, event, end_s, co_runners)
 
 
-def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+def _blame_others(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:
     """What its node, its agent or its co-runners are responsible for."""
     if event.outcome == LEASE_RUN_OUT:
         lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
@@ -105,7 +105,7 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple
         _blame_node(step, job, event, event.exit.detail, end_s)
         _close(step, event.node)
     else:
-        _sent_back(step, job, event, end_s, mates)
+        _sent_back(step, job, event, end_s, co_runners)
 
 
 def _went_down(step: Step, job: Job, event: Ended, end_s: float) -> None:
@@ -119,15 +119,15 @@ def _went_down(step: Step, job: Job, event: Ended, end_s: float) -> None:
         _own_failure(step, job, event, end_s, ())
 
 
-def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+def _sent_back(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:
     """The ledger was wrong: all that was seen of the others is booked, to the byte, before it may start again."""
     job = job.with_totals(job.totals._replace(sent_back=job.totals.sent_back + 1))
-    reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
-    for mate in mates:
-        progress = step.state.progress.get(mate)
+    reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, co_runners)
+    for co_runner in co_runners:
+        progress = step.state.progress.get(co_runner)
         if progress is None:
             continue
-        _, grown = learn_memory(step, step.state.jobs[mate], progress, growth_ratio=1.0)
+        _, grown = learn_memory(step, step.state.jobs[co_runner], progress, growth_ratio=1.0)
         if grown is not None:
             step.grown.append(grown)
     step.finish(job, JobState.QUEUED, reason, end_s)
@@ -145,15 +145,15 @@ def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) 
     step.finish(job, JobState.QUEUED, reason, end_s)
 
 
-def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+def _own_failure(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[JobId, ...]) -> None:
     """It counts as the job's own failure, within its retries; out of memory with co-runners gives one try alone."""
     cause, before, failures = _cause(event), job, job.totals.failures + 1
     job = job.with_totals(job.totals._replace(failures=failures))
     if event.outcome == MPS_FAULT:
         job = isolated(job)
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.measurement_group is None:
-        step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
+    if event.outcome == "out-of-memory" and co_runners and job.effective.share and job.spec.measurement_group is None:
+        step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, co_runners), end_s)
     elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
     elif event.outcome in FINAL or job.spec.retries == 0:

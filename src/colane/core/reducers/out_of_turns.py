@@ -39,5 +39,5 @@ def _reason(step: Step, job: Job, turn: str, progress: Progress) -> Reason:
     slots = job.placement.slots if job.placement is not None else ()
     facts: dict[str, str | int | float] = {"gpu": str(slots[0].gpu), "lane": slots[0].lane, "detail": progress.note}
     here = [(slot.lane, step.state.gpus[slot.gpu]) for slot in slots if slot.gpu in step.state.gpus]
-    mates = {b.job for lane, load in here for b in load.bookings if b.lane == lane} - {job.id}
-    return Reason(WHYS[turn], facts, tuple(sorted(mates)))
+    lane_mates = {b.job for lane, load in here for b in load.bookings if b.lane == lane} - {job.id}
+    return Reason(WHYS[turn], facts, tuple(sorted(lane_mates)))

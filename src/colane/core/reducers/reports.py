@@ -269,13 +269,13 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
     """It was asked to stop, has failed, or runs on several nodes."""
     if not (job.run.ended_on and job.ending):
         job = job.of_run(job.run._replace(exit=event.exit))
-    mates = failing.co_runners(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
+    co_runners = failing.co_runners(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):
             _leave_stopping(step, job, end_s)
     elif not has_succeeded:
-        failing.failed(step, job, event, end_s, mates)
+        failing.failed(step, job, event, end_s, co_runners)
     elif step.is_gone(job):
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
 

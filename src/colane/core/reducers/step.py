@@ -10,7 +10,7 @@ from colane.core.cluster.bookings import nodes_booked
 from colane.core.cluster.contended import is_contended
 from colane.core.cluster.load import Booking
 from colane.core.cluster.state import ClusterState
-from colane.core.cluster.surroundings import nobody, socket_neighbours_of
+from colane.core.cluster.surroundings import no_neighbours, socket_neighbours_of
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
@@ -295,7 +295,7 @@ class Step:
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:
             contended = is_contended(self.state, node.node.name, contention, self.now_s)
-            look = nobody if contended else partial(socket_neighbours_of, self.state, job.id)
+            look = no_neighbours if contended else partial(socket_neighbours_of, self.state, job.id)
             self._learn_stay(
                 self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
             )

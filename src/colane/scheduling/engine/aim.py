@@ -12,7 +12,7 @@ Site = tuple[str, str]
 """A node and a GPU type."""
 
 
-class TypeWish(NamedTuple):
+class TypeRequest(NamedTuple):
     """A job for a GPU type; smaller keys go first. `speed` is comparable over the types of one job."""
 
     key: tuple[float, ...]
@@ -74,13 +74,13 @@ class Aim(NamedTuple):
 
     Attributes:
         members: Jobs that take part.
-        wishes: In order.
+        requests: In order.
         types: GPU types of those that are to run.
         until_s: When the round ends.
     """
 
     members: Members
-    wishes: Sequence[TypeWish]
+    requests: Sequence[TypeRequest]
     types: Mapping[JobId, str]
     until_s: float
 

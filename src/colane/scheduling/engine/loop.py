@@ -368,15 +368,15 @@ class _Service:
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
-        everybody = self._draft.view.queue(self._context.pool).classes
+        waiting = self._draft.view.queue(self._context.pool).classes
         if not self._context.skips_hopeless:
-            return everybody
-        return self._promising(everybody)
+            return waiting
+        return self._promising(waiting)
 
-    def _promising(self, everybody: Classes) -> Classes:
+    def _promising(self, waiting: Classes) -> Classes:
         """The newcomers, or all jobs where more has happened, for which some source can have something."""
         came, found = self._newcomers, dict[ClassKey, Line]()
-        classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
+        classes = waiting if came is None else {key: waiting[key] for key in came if key in waiting}
         for bound_source in self._bound_sources:
             helped = bound_source.may_help(classes)
             if helped is None:

@@ -19,7 +19,7 @@ def owned(request: JobRequest, caller: Caller) -> JobRequest:
     """Return a request that names its user: the caller where it names none.
 
     Raises:
-        RefusedError: 403, it names a user for whom the caller may not submit.
+        RefusedError: 403, the caller may not submit as the user it names.
     """
     user = caller.submits_as(request.user)
     if request.priority > 0 and not caller.may_all:

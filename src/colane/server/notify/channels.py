@@ -1,4 +1,4 @@
-"""The operator's file of channels: to whom what is told, and how."""
+"""The operator's file of channels: what is told where, and how."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class NotifyConfig:
         channels: In the order of the file.
         allowed: Hosts of webhooks that may lie on this machine or be link-local.
         smtp: Host and port of the mail server.
-        sender: Whom mail comes from.
+        sender: From whose address mail comes.
     """
 
     channels: tuple[NotifyChannel, ...]

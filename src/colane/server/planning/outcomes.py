@@ -124,8 +124,8 @@ def _is_of(job: Job, job_id: JobId) -> bool:
 def _started(core: Core, job: Job) -> Started:
     pacing = core.pacing(job.id)
     known = pacing.co_runners
-    mates, others = ((), ()) if known is None else (known.mates, known.others)
-    beside = [Company(one, one in mates, core.pacing(one).rate.ratio) for one in (*mates, *others)]
+    lane_mates, others = ((), ()) if known is None else (known.lane_mates, known.others)
+    beside = [Company(one, one in lane_mates, core.pacing(one).rate.ratio) for one in (*lane_mates, *others)]
     index, rate = None if job.element is None else job.element.index, pacing.rate
     return Started(index, place_view(job.placement), rate.ratio, rate.source.sentence, tuple(beside))
 

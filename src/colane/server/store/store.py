@@ -246,7 +246,7 @@ class Store(Readable, Protocol):
 
         Args:
             transaction: What is to be changed.
-            writer: By whom; None for what is not a scheduler's.
+            writer: The scheduler that commits; None for other writers.
 
         Returns:
             Number of the newest audit line (0 when there is none yet).

@@ -113,7 +113,7 @@ def unmade(owner: Job, job_id: JobId) -> Job | None:
 
 
 def _canceller(owner: Job) -> str:
-    """By whom elements were cancelled last."""
+    """Which user cancelled elements last."""
     told = [line.reason.facts.get("by") for line in owner.story if line.reason.why in {Why.CANCELLED, Why.ARRAY_CUT}]
     return str(told[-1]) if told else "their owner"
 

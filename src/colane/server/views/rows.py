@@ -132,7 +132,9 @@ def _run(service: Service, job: Job) -> RowRunObject:
     progress, pacing = driver.progress.get(job.id), service.overviews.pacing(driver, job.id)
     co_runners = None if pacing is None else pacing.co_runners
     total, steps = steps_total(job, progress), 0 if progress is None else progress.steps
-    share = progress.turn_share_ratio if progress is not None and co_runners is not None and co_runners.mates else None
+    share = (
+        progress.turn_share_ratio if progress is not None and co_runners is not None and co_runners.lane_mates else None
+    )
     steps_per_s: float | None = None
     if stalled(job, progress) is not None:
         steps_per_s = 0.0
@@ -145,7 +147,7 @@ def _run(service: Service, job: Job) -> RowRunObject:
         "steps_per_s": steps_per_s,
         "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
         "turn_share_ratio": share,
-        "share_asked_ratio": None if co_runners is None or not co_runners.mates else co_runners.share_ratio,
+        "share_asked_ratio": None if co_runners is None or not co_runners.lane_mates else co_runners.share_ratio,
         "slowdown_predicted": None if co_runners is None else co_runners.predicted,
         "slowdown_measured": None if co_runners is None else co_runners.measured,
     }

@@ -105,14 +105,14 @@ def _shared(
     turns: Turns,
     sees: Callable[[str], bool],
 ) -> Iterator[str]:
-    mates = [jobs[mate] for mate in co_runners.mates if mate in jobs]
-    with_mates = f"takes turns with {_names(co_runners.mates)} in {_lanes(job)}" if mates else f"alone in {_lanes(job)}"
+    lane_mates = [jobs[lane_mate] for lane_mate in co_runners.lane_mates if lane_mate in jobs]
+    lane = f"takes turns with {_names(co_runners.lane_mates)} in" if lane_mates else "alone in"
     beside = f", beside {_names(co_runners.others)} in other lanes" if co_runners.others else ""
-    yield f"{_place(job)}: {with_mates}{beside}"
-    if mates:
+    yield f"{_place(job)}: {lane} {_lanes(job)}{beside}"
+    if lane_mates:
         yield from _share(co_runners, samples.get(job.id))
-        all_seen = all(sees(mate.spec.user) for mate in mates)  # priorities and times left are in the order
-        yield _order(job, mates, samples, turns.rule) if all_seen else WORDS[turns.rule]
+        all_seen = all(sees(other.spec.user) for other in lane_mates)  # priorities and times left are in the order
+        yield _order(job, lane_mates, samples, turns.rule) if all_seen else WORDS[turns.rule]
     if co_runners.measured is not None:
         predicted = "" if co_runners.predicted is None else f"; {co_runners.predicted:.2f} was predicted"
         yield f"a step takes {co_runners.measured:.2f} times as long as alone{predicted}"
@@ -131,12 +131,12 @@ def _share(co_runners: CoRunners, sample: Progress | None) -> Iterator[str]:
     yield f"since its co-runners changed it has had the lane for {percent(had)} of the time it wanted it{due}"
 
 
-def _order(job: Job, mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
+def _order(job: Job, lane_mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
     """Which jobs go before it and why."""
     if rule in SHARED:
         return f"{WORDS[rule]}: no job goes before it for long"
     mine = _contender(job, samples.get(job.id))
-    others = [_contender(mate, samples.get(mate.id)) for mate in mates]
+    others = [_contender(lane_mate, samples.get(lane_mate.id)) for lane_mate in lane_mates]
     before = [other for other in others if precedence(rule, other) < precedence(rule, mine)]
     ahead = ", ".join(f"job {each.id}{_because(rule, each)}" for each in before)
     said = f"{ahead} before it{_because(rule, mine)}" if before else f"it goes first{_because(rule, mine)}"

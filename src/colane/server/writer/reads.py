@@ -1,6 +1,6 @@
 """What requests of a turn read of the store: read in a thread between two attempts to put the request into the turn.
 
-A store over the network takes as long to answer as the network does, and the event loop serves everybody else. So a
+A store over the network takes as long to answer as the network does, and the event loop serves all other requests. So a
 request that asks for what has not been read is put off: what it wants is read in a thread, and it is asked again, which
 costs nothing, as requests add to a turn only once they have all they need. The writer commits nothing meanwhile, so
 what was read holds until the turn's own commit.

@@ -50,7 +50,7 @@ class Turn:
         deletes: Single documents to remove beside those that the outcome gives.
         answers: First answers by idempotency key.
         submissions: How many jobs were submitted, by name of the limit that counts them.
-        groups: Of which groups of the system users are, of whom the core is told in this turn.
+        groups: The groups of the system of each user that the core is told of in this turn.
         audit: Lines beside those that the outcome gives.
     """
 

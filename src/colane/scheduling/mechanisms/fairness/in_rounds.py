@@ -1,7 +1,7 @@
 """Rounds on several GPU types: in each, jobs get the types they have had too little of, and move there.
 
 Gavel's mechanism (Narayanan et al., OSDI 2020, section 5). A round is looked at whenever anything happens, not only
-when it begins; a job is moved once a round at most. The orders that use it say what each job wishes for.
+when it begins; a job is moved once a round at most. The orders that use it say what each job asks for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.plan import Action, Stop
-from colane.scheduling.engine.aim import Aim, Members, Site, TypeWish
+from colane.scheduling.engine.aim import Aim, Members, Site, TypeRequest
 from colane.scheduling.engine.contracts import BoundOrder, Rank
 from colane.scheduling.engine.live import Kept, LiveJobs
 from colane.scheduling.engine.times import gpu_type_of, present_s
@@ -55,22 +55,22 @@ def round_of(now_s: float, quantum_s: float, since_s: float) -> Round:
 # -- time in rounds, for orders that would otherwise change from one moment to the next
 
 
-Wishes = Callable[[Job, float], Iterable[TypeWish]]
-"""What a job wishes for in the round that began then."""
+TypeRequests = Callable[[Job, float], Iterable[TypeRequest]]
+"""What a job asks for in the round that began then."""
 
 Parts = Mapping[NeedClass, Mapping[str, float]]
 """Parts of its time that a job of a class is to spend on each GPU type."""
 
 
-def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> BoundOrder:
-    """Jobs in the order of what they wish for, each on the type it is to have."""
+def in_rounds(draft: Draft, pool: str, quantum_s: float, requests: TypeRequests) -> BoundOrder:
+    """Jobs in the order of what they ask for, each on the type it is to have."""
     round_s, end_s = present_round(draft, pool, quantum_s)
     members = Members(draft, pool, round_s)
-    wanted = [wish for job in members.all for wish in wishes(job, round_s)]
+    wanted = [request for job in members.all for request in requests(job, round_s)]
     found = aim(draft, members, wanted, end_s)
     keys: dict[int, Rank] = {}
-    for wish in found.wishes:
-        keys.setdefault(wish.job, wish.key)
+    for request in found.requests:
+        keys.setdefault(request.job, request.key)
 
     def rank(job: Job) -> Rank:
         return keys.get(job.id, (priority_of(job.spec), inf))
@@ -101,18 +101,18 @@ def _nobody(_waiting: Rank, _running: Rank) -> bool:
     return False
 
 
-def wishes_for_lacks(draft: Draft, pool: str, quantum_s: float, shares: FairShares) -> Wishes:
+def requests_for_lacks(draft: Draft, pool: str, quantum_s: float, shares: FairShares) -> TypeRequests:
     """By what the linear program gives each job of a type over what it has had of it."""
     parts = draft.view.derived(Allocations).parts(draft.view, pool, shares)
 
-    def wishes(job: Job, round_s: float) -> Iterable[TypeWish]:
+    def requests(job: Job, round_s: float) -> Iterable[TypeRequest]:
         had_s, age_s = _had_s(draft.view, job, round_s), max(0.0, round_s - job.submit_s)
         for kind, speed in shares.usable(job.effective):
             lacks = parts[job.effective.need][kind] * (age_s + quantum_s) / (had_s.get(kind, 0.0) + quantum_s / 2)
             key = (priority_of(job.spec), -round(lacks, 9), -round(speed, 9), job.submit_s)
-            yield TypeWish(key, job.id, kind, speed)
+            yield TypeRequest(key, job.id, kind, speed)
 
-    return wishes
+    return requests
 
 
 def _had_s(view: ClusterView, job: Job, now_s: float) -> dict[str, float]:
@@ -158,27 +158,27 @@ def _solved(view: ClusterView, pool: str, shares: FairShares) -> Parts:
 
 # -- which job is to run in the present round, and on which GPU type: Gavel's mechanism (OSDI 2020, section 5)
 #
-# Wishes, each of one job for one type, are gone through in order; a job gets the first of its wishes for which there
+# Requests, each of one job for one type, are gone through in order; a job gets the first of its own for which there
 # are GPUs left. Jobs that started in this round, or may not be stopped, stay where they are.
 
 
-def aim(draft: Draft, members: Members, wishes: Iterable[TypeWish], until_s: float) -> Aim:
-    """Which job is to run where, if these are all wishes."""
-    ordered = sorted(wishes)
+def aim(draft: Draft, members: Members, requests: Iterable[TypeRequest], until_s: float) -> Aim:
+    """Which job is to run where, if these are all requests."""
+    ordered = sorted(requests)
     return Aim(members, ordered, _placed(draft, members, _chosen(draft, members, ordered)), until_s)
 
 
-def _chosen(draft: Draft, members: Members, wishes: Iterable[TypeWish]) -> dict[JobId, str]:
+def _chosen(draft: Draft, members: Members, requests: Iterable[TypeRequest]) -> dict[JobId, str]:
     """By the GPUs of each type alone."""
     left: dict[str, int] = {}
     for (_, kind), count in members.gpus.items():
         left[kind] = left.get(kind, 0) + count
     chosen: dict[JobId, str] = {}
-    for wish in wishes:
-        gpus = draft.view.job(wish.job).gpu_count
-        if wish.job not in chosen and gpus <= left.get(wish.gpu_type, 0):
-            chosen[wish.job] = wish.gpu_type
-            left[wish.gpu_type] -= gpus
+    for request in requests:
+        gpus = draft.view.job(request.job).gpu_count
+        if request.job not in chosen and gpus <= left.get(request.gpu_type, 0):
+            chosen[request.job] = request.gpu_type
+            left[request.gpu_type] -= gpus
     return chosen
 
 

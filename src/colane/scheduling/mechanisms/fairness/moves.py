@@ -50,7 +50,7 @@ class _Change:
 
     def raise_all(self, gain_min: float) -> None:
         """Stop jobs that are to run on a type on which they are faster."""
-        speeds = {(wish.job, wish.gpu_type): wish.speed for wish in self._aim.wishes}
+        speeds = {(request.job, request.gpu_type): request.speed for request in self._aim.requests}
         for job in self._aim.members.movable:
             here, there = gpu_type_of(self._draft.view, job) or "", self._aim.types.get(job.id, "")
             if there not in ("", here) and speeds[job.id, there] >= gain_min * speeds.get((job.id, here), 0.0):
@@ -89,6 +89,6 @@ class _Change:
         """Jobs that run on a type and are not to, the last in order first."""
         here = [job for job in self._aim.members.movable if gpu_type_of(self._draft.view, job) == kind]
         going = {job.id for job in self._rising}
-        place = {wish.job: number for number, wish in enumerate(reversed(self._aim.wishes))}
+        place = {request.job: number for number, request in enumerate(reversed(self._aim.requests))}
         others = [job for job in here if job.id not in going and self._aim.types.get(job.id) != kind]
         return sorted(others, key=lambda job: (place.get(job.id, -1), job.id))

@@ -14,16 +14,16 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
-from colane.scheduling.engine.aim import TypeWish
+from colane.scheduling.engine.aim import TypeRequest
 from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, attained_s, earlier_s, kept_times, present_s
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.in_rounds import (
-    Wishes,
+    TypeRequests,
     in_rounds,
     present_round,
-    wishes_for_lacks,
+    requests_for_lacks,
 )
 from colane.scheduling.mechanisms.fairness.shares import FairShares
 
@@ -121,7 +121,7 @@ class SmallestPart:
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         if self.solver is Solver.LP and len(shares.types) > 1:
-            return in_rounds(draft, pool, self.quantum_s, wishes_for_lacks(draft, pool, self.quantum_s, shares))
+            return in_rounds(draft, pool, self.quantum_s, requests_for_lacks(draft, pool, self.quantum_s, shares))
         level, (round_s, end_s) = shares.level, present_round(draft, pool, self.quantum_s)
 
         def rank(job: Job) -> Rank:
@@ -171,7 +171,7 @@ class WorstFinish:
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         rhos = _Rhos(draft.view, shares, kept_times(draft, pool), self.lease_s)
         if len(shares.types) > 1:
-            return in_rounds(draft, pool, self.lease_s, self._wishes(rhos, shares))
+            return in_rounds(draft, pool, self.lease_s, self._requests(rhos, shares))
         round_s, end_s = present_round(draft, pool, self.lease_s)
 
         def rank(job: Job) -> Rank:
@@ -187,16 +187,16 @@ class WorstFinish:
             until_s=end_s,
         )
 
-    def _wishes(self, rhos: _Rhos, shares: FairShares) -> Wishes:
+    def _requests(self, rhos: _Rhos, shares: FairShares) -> TypeRequests:
         """The largest rho first, on the fastest type first."""
 
-        def wishes(job: Job, round_s: float) -> Iterator[TypeWish]:
+        def requests(job: Job, round_s: float) -> Iterator[TypeRequest]:
             rho = rhos.rho(job, round_s)
             for kind, speed in shares.usable(job.effective):
                 key = (priority_of(job.spec), -round(rho, 9), -round(speed, 9), job.submit_s)
-                yield TypeWish(key, job.id, kind, speed)
+                yield TypeRequest(key, job.id, kind, speed)
 
-        return wishes
+        return requests
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:

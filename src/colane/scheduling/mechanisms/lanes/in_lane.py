@@ -261,17 +261,17 @@ class BoundLane(BoundSourceDefaults):
         """A lane with room where an answer would come too late."""
         spot = self._find(layout_of(load), memory)
         miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
-        return None if spot is None or miss is None else miss_reason(load, _mates(load, spot.lane), miss)
+        return None if spot is None or miss is None else miss_reason(load, _lane_mates(load, spot.lane), miss)
 
 
 def _reason(load: GpuLoad, spot: LaneSpot) -> Reason:
     facts: dict[str, str | int | float] = {"gpu": str(load.id), "lane": spot.lane, "size_bytes": spot.size_bytes}
     if spot.how is How.NEW:
         return Reason(Why.NEW_LANE, facts, load.jobs)
-    return Reason(Why.JOINS_LANE if spot.how is How.JOIN else Why.GROWS_LANE, facts, _mates(load, spot.lane))
+    return Reason(Why.JOINS_LANE if spot.how is How.JOIN else Why.GROWS_LANE, facts, _lane_mates(load, spot.lane))
 
 
-def _mates(load: GpuLoad, lane: int) -> tuple[JobId, ...]:
+def _lane_mates(load: GpuLoad, lane: int) -> tuple[JobId, ...]:
     return tuple(booking.job for booking in load.bookings if booking.lane == lane)
 
 

@@ -89,38 +89,38 @@ class BoundMovingCoRunner(BoundSourceDefaults):
         rise = values.rise(number, gpu_group.site, rest)
         if rise + victim.gain <= least:
             return None
-        found = self._mate(spec, gpu_group, victim.place)
+        found = self._co_runner(spec, gpu_group, victim.place)
         if found is None:
             return None
-        here, mate = found
-        there = values.best_but(mate.effective, gpu_group.members[victim.place], gpu_group.site[0], here.id)
+        here, co_runner = found
+        there = values.best_but(co_runner.effective, gpu_group.members[victim.place], gpu_group.site[0], here.id)
         if there is None or rise - values.loss(gpu_group, victim.place) + there.rise <= least:
             return None
         value = rise - values.loss(gpu_group, victim.place) + there.rise
-        return _Exchange(value, values.ratio(gpu_group.site, number, rest), here, mate, there.load)
+        return _Exchange(value, values.ratio(gpu_group.site, number, rest), here, co_runner, there.load)
 
-    def _mate(self, spec: JobSpec, gpu_group: GpuGroup, place: int) -> tuple[GpuLoad, Job] | None:
+    def _co_runner(self, spec: JobSpec, gpu_group: GpuGroup, place: int) -> tuple[GpuLoad, Job] | None:
         """The first of a group that may be started elsewhere, so that a job of such needs may take its place."""
         draft = self._draft
         for gpu in gpu_group.gpus:
             load = draft.load(gpu)
-            mate = draft.view.job(load.jobs[place])
-            if is_past_min_runtime(draft, mate, self._context.queue.quantum_s) and fits_instead(
-                draft, spec, load.without(mate.id), mate
+            co_runner = draft.view.job(load.jobs[place])
+            if is_past_min_runtime(draft, co_runner, self._context.queue.quantum_s) and fits_instead(
+                draft, spec, load.without(co_runner.id), co_runner
             ):
-                return load, mate
+                return load, co_runner
         return None
 
     def _candidate(self, job: Job, best: _Exchange) -> Candidate:
-        mate, here, there = best.mate, best.here, best.there
+        co_runner, here, there = best.co_runner, best.here, best.there
 
         def accepted() -> None:
             facts: dict[str, str | int | float] = {"had": str(here.id), "gpu": str(there.id), "rise": best.value}
-            self._draft.resize(mate, (there,), Reason(Why.MOVED, facts, there.jobs), for_job=job.id)
+            self._draft.resize(co_runner, (there,), Reason(Why.MOVED, facts, there.jobs), for_job=job.id)
 
         return Candidate(
-            (here,), Reason(Why.PREEMPTING, {}, (mate.id,)), waits_for=here.jobs, accepted=accepted, is_later=True,
-            ratio=best.ratio, harm=best.ratio - best.value + self._moving_min, cost_s=launch_s(mate),
+            (here,), Reason(Why.PREEMPTING, {}, (co_runner.id,)), waits_for=here.jobs, accepted=accepted, is_later=True,
+            ratio=best.ratio, harm=best.ratio - best.value + self._moving_min, cost_s=launch_s(co_runner),
         )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ class _Exchange(NamedTuple):
     value: float
     ratio: float
     here: GpuLoad
-    mate: Job
+    co_runner: Job
     there: GpuLoad
 
 

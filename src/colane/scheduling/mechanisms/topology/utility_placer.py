@@ -308,20 +308,20 @@ class BestPlaces:
     def _harmed(self, part: Part, key: ProfileKey) -> Iterator[Harmed]:
         shape = shape_of_node(part.node.node)
         sockets = shape.sockets_of(part.gpus)
-        everybody = residents(self._draft, part.node)
-        for one in everybody:
+        all_residents = residents(self._draft, part.node)
+        for one in all_residents:
             spec = self._draft.view.job(one.job).effective
             if spec.utility_min and shape.sockets_of(one.gpus) & sockets and self._harm(one.key, key):
-                now, then = self._utilities(shape, one, spec, everybody, key)
+                now, then = self._utilities(shape, one, spec, all_residents, key)
                 if then < spec.utility_min and then < now:
                     yield Harmed(one.job, then, spec.utility_min)
 
     def _utilities(
-        self, shape: Shape, one: Resident, spec: JobSpec, everybody: list[Resident], key: ProfileKey
+        self, shape: Shape, one: Resident, spec: JobSpec, all_residents: list[Resident], key: ProfileKey
     ) -> tuple[float, float]:
         """Utility of a job that runs, as it is and with the newcomer on one of its sockets."""
         mine, gpus = shape.sockets_of(one.gpus), self._draft.view.job(one.job).gpu_count
-        near = [other for other in everybody if other.job != one.job and shape.sockets_of(other.gpus) & mine]
+        near = [other for other in all_residents if other.job != one.job and shape.sockets_of(other.gpus) & mine]
         suffered = max((self._harm(one.key, other.key) for other in near), default=0.0)
         comm = excess(shape, one.gpus, comm_of(spec)) if len(one.gpus) == gpus else 0.0
         worse = max(suffered, self._harm(one.key, key))

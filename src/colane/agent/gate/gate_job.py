@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from colane.agent.gate.values import Wish
+from colane.agent.gate.values import GateJob
 from colane.agent.reconcile import DesiredJob
 
 
-def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
+def gate_job(job: DesiredJob, *, kept: bool = False) -> GateJob:
     """What the gate must know of a job; one that shall save or end goes first, so that it can.
 
     `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
     is moved to the host is moved without its caches.
     """
-    return Wish(
+    return GateJob(
         job=job.key.job,
         lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
         weight=job.weight,
