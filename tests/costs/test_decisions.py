@@ -26,16 +26,16 @@ ARRIVAL_MAX, END_MAX = 10, 15
 
 
 @cache
-def made(policy: str, families: int) -> Core:
+def made(policy: str, families: int, queued: int = QUEUED, nodes: int = 32) -> Core:
     """A full cluster with a queue."""
-    return fill(policy, Size(nodes=32, gpus=8, queued=QUEUED, families=families))[0]
+    return fill(policy, Size(nodes=nodes, gpus=8, queued=queued, families=families))[0]
 
 
 @cache
-def calls_an_arrival(policy: str, families: int) -> float:
+def calls_an_arrival(policy: str, families: int, queued: int = QUEUED, nodes: int = 32) -> float:
     """Functions called for one job that comes and finds nothing, where others of its family wait."""
-    full = made(policy, families)
-    coming = submissions(QUEUED, 2 * ARRIVALS, families)
+    full = made(policy, families, queued, nodes)
+    coming = submissions(queued, 2 * ARRIVALS, families)
     for event in coming[:ARRIVALS]:
         full.step([event], 3.0)
     calls = [calls_of(full.step, [event], 3.0) for event in coming[ARRIVALS:]]
@@ -44,9 +44,9 @@ def calls_an_arrival(policy: str, families: int) -> float:
 
 
 @cache
-def calls_an_end(policy: str, families: int) -> float:
+def calls_an_end(policy: str, families: int, queued: int = QUEUED, nodes: int = 32) -> float:
     """Functions called for one job that ends, whose GPU another takes."""
-    full = made(policy, families)
+    full = made(policy, families, queued, nodes)
     running = [job for job in full.state.jobs.values() if job.placement is not None]
     for job in running[:ENDS]:
         full.step([_end(job)], 4.0)
@@ -64,6 +64,12 @@ def _end(job: Job) -> Ended:
 @pytest.mark.parametrize("policy", ["fifo", "colocate", "colane"])
 def test_an_arrival_costs_the_same_however_many_families_wait(policy: str) -> None:
     assert calls_an_arrival(policy, 128) < 2 * calls_an_arrival(policy, 16)
+
+
+def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cluster() -> None:
+    few, many = ("shadow-price", 26, 2_000, 34), ("shadow-price", 26, 10_000, 68)
+    assert calls_an_arrival(*many) < 1.5 * calls_an_arrival(*few)
+    assert calls_an_end(*many) < 1.5 * calls_an_end(*few)
 
 
 def test_an_arrival_under_colane_costs_a_few_times_one_under_fifo() -> None:

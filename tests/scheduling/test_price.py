@@ -12,9 +12,9 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
-from colane.core.policy import ask
+from colane.core.policy import Planner, ask
 from colane.model.job import JobId, JobSpec
-from colane.model.plan import Park, Resize, Stop
+from colane.model.plan import Action, Move, Park, Plan, Resize, Start, Stop
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
@@ -22,7 +22,7 @@ from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
 from colane.scheduling.orders.price import ByShadowPrice, shadow_price
 from colane.scheduling.registry import create
 from colane.simulate.world import NeutralWorld
-from tests.core.worlds import GIB, make_node, make_profile
+from tests.core.worlds import GIB, World, make_node, make_profile
 from tests.examples import examples
 from tests.simulate.scenes import random_cluster, random_jobs, run
 
@@ -163,6 +163,47 @@ def test_every_further_move_is_dearer_and_the_less_the_longer_a_job_has_run() ->
     assert [moved_part(moves, 0.0) for moves in range(3)] == [0.05, 0.1, 0.2]
     assert moved_part(MOVES_MAX, 0.0) > 1
     assert moved_part(2, 86_400.0) == moved_part(1, 0.0)
+
+
+class _Compared:
+    """Plans by what has changed alone, held against plans that look at everything."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.same = 0
+
+    def __call__(self, planner: Planner, view: ClusterView) -> Plan:
+        quick, news = planner.plan(view), {pool: view.news(pool) for pool in view.changed_pools}
+        if None in news.values():
+            return quick
+        thorough = planner.plan(ClusterView(self.world.core.state, view.now_s, pools=view.changed_pools))
+        if not thorough.actions:
+            assert not quick.actions
+            return quick
+        best = thorough.actions[0]
+        told = [one for one in news.values() if one is not None]
+        if any(best.job in one.came or gpus_of(best) & set(one.gpus) for one in told):
+            assert quick.actions[0] == best
+            self.same += 1
+        return quick
+
+
+def gpus_of(action: Action) -> set[object]:
+    return set(action.placement.gpus) if isinstance(action, (Start, Move, Resize)) else set()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_what_has_changed_the_best_is_found_as_by_a_look_at_everything(seed: int) -> None:
+    world = World(create(f"{POLICY}:look_at_all_max=0,quantum_s=1"), seed)
+    compared = world.core.ask = _Compared(world)
+    for _ in range(60):
+        world.step(world.random_event())
+    assert compared.same > 3
+
+
+def test_in_a_small_pool_everything_is_looked_at_each_time() -> None:
+    core = shared(1.2, {1: 1000, 2: 1000})
+    assert ask(create(POLICY), ClusterView(core.state, 10.0)).replan["default"].news_until_s < 0
 
 
 @examples(15)

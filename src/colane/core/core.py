@@ -11,14 +11,14 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
-from colane.core.cluster.changes import Newcomers
+from colane.core.cluster.changes import Newcomers, News
 from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.situations import rate_of
 from colane.core.cluster.sized_speeds import SizedSpeed, speeds_at_sizes
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
-from colane.core.cluster.view import NONE_CAME, ClusterView
+from colane.core.cluster.view import NO_NEWS, NONE_CAME, ClusterView
 from colane.core.config import CoreConfig
 from colane.core.eligibility import hold_reason
 from colane.core.events import (
@@ -147,6 +147,7 @@ class Core:
         self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()
         self._refused: tuple[JobId, ...] = ()
+        self._planned_s: dict[str, float] = {}
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
@@ -189,7 +190,7 @@ class Core:
         while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
         black_holes.look(step)
-        self.state.changed_pools.update(self._timers.pools_due(now_s))
+        self.state.changed_pools.due(self._timers.pools_due(now_s))
         if self._drains.is_due:
             self._drains.notice(step)
             self._follow(step, self._drains, ())
@@ -305,13 +306,11 @@ class Core:
                 self._stop_asking(step, asks)
                 break
             pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
-            wants_more = self._ask(step)
-            state.changed_pools.clear()
+            wants_more = self._ask(step) and len(step.decisions) > decisions
+            state.changed_pools.again([pool for pool in pools if wants_more and pool in state.queues])
             self._settle(step)
             if step.lessons > lessons:
                 state.changed_pools.update(state.queues)
-            elif wants_more and len(step.decisions) > decisions:
-                state.changed_pools.update([pool for pool in pools if pool in state.queues])
             if limits is not None:
                 self._review_limits(step, limits)
                 again.update(self._ask_for_refused(limits, again))
@@ -352,6 +351,8 @@ class Core:
         for pool in state.changed_pools:
             if state.changed_pools.newcomers(pool) is None:
                 self._timers.more_happened(pool)
+            if state.changed_pools.news(pool) is None:
+                self._timers.anything_happened(pool)
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
@@ -366,6 +367,9 @@ class Core:
         waiting = [pool for pool in waiting if not self._is_full(pool)]
         idle = [pool for pool in state.changed_pools if self._timers.replan(pool).while_idle and pool not in waiting]
         waiting += idle
+        for pool in state.changed_pools:
+            if pool not in waiting:
+                self._timers.anything_happened(pool)
         return self._ask_about(step, waiting) if waiting else None
 
     def _ask_about(self, step: Step, pools: list[str]) -> Plan:
@@ -374,14 +378,24 @@ class Core:
         alone = [pool for pool in pools if timers.replan(pool).newcomers_only]
         if alone:
             newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in alone}
-        plan = self._follow(step, self.policy, pools, newcomers)
+        news = {pool: self._news(pool) for pool in pools if timers.replan(pool).news_until_s > step.now_s}
+        self.state.changed_pools.clear()  # from here on what this plan changes is noted
+        plan = self._follow(step, self.policy, pools, newcomers, news)
         for pool in pools:
+            self._planned_s[pool] = step.now_s
             replan = plan.replan.get(pool, ON_CHANGE)
             is_partial = replan.newcomers_only and newcomers.get(pool) is not None
             if step.rejected is not None:
                 replan = replan._replace(newcomers_only=False, full_up_to=-inf)
+            if step.rejected is not None or self._refused:
+                replan = replan._replace(news_until_s=-inf)
             timers.plan_again(pool, replan, keeps_earlier=is_partial)
         return plan
+
+    def _news(self, pool: str) -> News | None:
+        """All that has happened in a pool since its last plan, where that can be told."""
+        known = self._timers.replan(pool)
+        return self.state.changed_pools.news(pool, self._planned_s.get(pool, -inf), known.news_until_s)
 
     def _is_full(self, pool: str) -> bool:
         """Whether the policy has said that the jobs that came find nothing, and nothing else has happened."""
@@ -391,10 +405,11 @@ class Core:
         return max([priority for priority, _ in came], default=replan.full_up_to) <= replan.full_up_to
 
     def _follow(
-        self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NONE_CAME
-    ) -> Plan:
+        self, step: Step, planner: Planner, pools: Iterable[str],
+        newcomers: Mapping[str, Newcomers | None] = NONE_CAME, news: Mapping[str, News | None] = NO_NEWS,
+    ) -> Plan:  # fmt: skip
         """Ask for a plan, judge it, carry it out, and record what was decided under the planner's name."""
-        view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
+        view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers, news=news)
         plan, limits = self.ask(planner, view), self.limits
         refused: tuple[JobId, ...] = ()
         if limits is not None and (plan.actions or plan.holds):

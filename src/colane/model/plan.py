@@ -229,6 +229,8 @@ class Replan(NamedTuple):
         newcomers_only: A job that waits now finds nothing before something else happens than that jobs come: until then
             a plan may look at those alone (`ClusterView.newcomers`).
         full_up_to: Nor do these, up to this priority: no plan is asked for on their account.
+        news_until_s: Until then a plan may look at no more than jobs that come and GPUs that change, while nothing else
+            happens (`ClusterView.news`): nothing is forced at that time.
     """
 
     at_s: float = inf
@@ -236,6 +238,7 @@ class Replan(NamedTuple):
     while_idle: bool = False
     newcomers_only: bool = False
     full_up_to: float = -inf
+    news_until_s: float = -inf
 
 
 ON_CHANGE: Final = Replan()

@@ -56,6 +56,8 @@ def _replan(replan: object, now_s: float) -> str:
     wrong = [name for name in switches if not isinstance(getattr(replan, name), bool)]
     if wrong:
         return f"has {wrong[0]}={getattr(replan, wrong[0])!r}, not True or False"
+    if not isinstance(replan.news_until_s, (int, float)):
+        return f"has news_until_s={replan.news_until_s!r}, not a time"
     return "" if isinstance(replan.full_up_to, (int, float)) else f"has full_up_to={replan.full_up_to!r}, no priority"
 
 

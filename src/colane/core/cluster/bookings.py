@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from colane.model.bandwidth import BandwidthSample, Throttle
 from colane.model.hardware import GpuId, Node
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement, Slot
 
 
@@ -181,6 +181,11 @@ def throttled(job: Job, throttle: Throttle | None) -> Placement:
         (*job.placement.cores, *(job.throttle.withheld if job.throttle else ())) if throttle is None else throttle.cores
     )
     return replace(job.placement, cores=tuple(sorted(cores)))
+
+
+def books_host(spec: JobSpec) -> bool:
+    """Whether a job books anything of its nodes besides GPUs."""
+    return bool(spec.cores or spec.host_memory_bytes or spec.host_bandwidth_bytes_per_s)
 
 
 def nodes_booked(job: Job) -> tuple[str, ...]:

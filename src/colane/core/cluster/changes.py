@@ -1,13 +1,45 @@
-"""What has happened to pools since their policy was asked: anything may have changed, or jobs have only arrived."""
+"""What has happened to pools since their policy was asked: anything may have changed, or what is known to have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
+from typing import NamedTuple
 
-from colane.model.job import Job, NeedClass
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, NeedClass
 
 Newcomers = tuple[tuple[int, NeedClass], ...]
 """Classes of waiting jobs, with their priorities, of which some have come."""
+
+
+class News(NamedTuple):
+    """All that has happened to a pool since it was last planned that its next plan may depend on, but for time.
+
+    Attributes:
+        came: Jobs that have come to wait.
+        gpus: GPUs that jobs have come to or left, or whose jobs may do other things than before.
+        since_s: When it was last planned.
+        until_s: Until when a plan may look at no more than such news (`Replan.news_until_s`).
+    """
+
+    came: frozenset[JobId]
+    gpus: tuple[GpuId, ...]
+    since_s: float = -inf
+    until_s: float = -inf
+
+
+class _Happened:
+    """What has happened in a pool."""
+
+    __slots__ = ("any", "came", "gpus", "jobs", "more")
+
+    def __init__(self) -> None:
+        self.came: dict[tuple[int, NeedClass], None] = {}
+        self.jobs: dict[JobId, None] = {}
+        self.gpus: dict[GpuId, None] = {}
+        self.more = False
+        self.any = False
 
 
 class Changes:
@@ -16,7 +48,7 @@ class Changes:
     __slots__ = ("_pools",)
 
     def __init__(self) -> None:
-        self._pools: dict[str, dict[tuple[int, NeedClass], None] | None] = {}
+        self._pools: dict[str, _Happened] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pools)
@@ -30,20 +62,60 @@ class Changes:
 
     def add(self, pool: str) -> None:
         """Anything may have changed there."""
-        self._pools[pool] = None
+        self._of(pool).any = True
 
     def update(self, pools: Iterable[str]) -> None:
         """Anything may have changed in them."""
         for pool in pools:
-            self._pools[pool] = None
+            self.add(pool)
 
     def came(self, job: Job) -> None:
         """A job has come to wait."""
-        known = self._pools.setdefault(job.spec.pool, {})
-        if known is not None:
-            known[job.spec.priority, job.need] = None
+        known = self._of(job.spec.pool)
+        known.came[job.spec.priority, job.need] = None
+        known.jobs[job.id] = None
+
+    def on(self, pool: str, gpus: Iterable[GpuId]) -> None:
+        """Jobs have come to these GPUs or left them, or may do there what they might not before."""
+        known = self._of(pool)
+        known.more = True
+        for gpu in gpus:
+            known.gpus[gpu] = None
+
+    def booked(self, pool: str, gpus: Iterable[GpuId]) -> None:
+        """A job has come to these GPUs, which by itself is no reason to plan anew."""
+        if pool in self._pools:
+            self.on(pool, gpus)
+
+    def due(self, pools: Iterable[str]) -> None:
+        """A time has come at which these are to be planned."""
+        for pool in pools:
+            self._of(pool).more = True
+
+    def again(self, pools: Iterable[str]) -> None:
+        """Plan these again, as a plan has changed them: of no news but of its own, which jobs came is forgotten."""
+        made = self._pools
+        self._pools = {}
+        for pool in pools:
+            known = made.get(pool)
+            self.on(pool, () if known is None else known.gpus)
+            if known is not None and known.any:
+                self.add(pool)
 
     def newcomers(self, pool: str) -> Newcomers | None:
-        """Jobs that arrived, where nothing else has changed."""
-        came = self._pools.get(pool)
-        return None if came is None else tuple(came)
+        """Classes of the jobs that arrived, where nothing else has changed."""
+        known = self._pools.get(pool)
+        return None if known is None or known.any or known.more else tuple(known.came)
+
+    def news(self, pool: str, since_s: float = -inf, until_s: float = -inf) -> News | None:
+        """Jobs that came and GPUs that changed, where nothing else has."""
+        known = self._pools.get(pool)
+        if known is None or known.any:
+            return None
+        return News(frozenset(known.jobs), tuple(known.gpus), since_s, until_s)
+
+    def _of(self, pool: str) -> _Happened:
+        known = self._pools.get(pool)
+        if known is None:
+            known = self._pools[pool] = _Happened()
+        return known

@@ -10,9 +10,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
-from colane.core.cluster.bookings import NodeLeft, host_booking, throttled
+from colane.core.cluster.bookings import NodeLeft, books_host, host_booking, throttled
 from colane.core.cluster.load import GpuLoad, booked_on
-from colane.core.cluster.overlay import Overlay, books_host
+from colane.core.cluster.overlay import Overlay
 from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.bandwidth import Throttle
@@ -257,6 +257,10 @@ class Draft(Overlay):
         """
         known = self.replan.get(pool, ON_CHANGE)
         self.replan[pool] = known._replace(newcomers_only=True, full_up_to=full_up_to)
+
+    def plan_for_news(self, pool: str, until_s: float) -> None:
+        """Until then a plan of the pool may look at jobs that come and GPUs that change alone."""
+        self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(news_until_s=until_s)
 
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""

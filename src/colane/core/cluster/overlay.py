@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 
-from colane.core.cluster.bookings import NodeLeft
+from colane.core.cluster.bookings import NodeLeft, books_host
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.open_gpus import SortKey
@@ -18,12 +18,6 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import Resources, host_needs
-
-
-def books_host(spec: JobSpec) -> bool:
-    """Whether a job books anything of its nodes besides GPUs."""
-    return bool(spec.cores or spec.host_memory_bytes or spec.host_bandwidth_bytes_per_s)
-
 
 Cores = tuple[int, ...]
 

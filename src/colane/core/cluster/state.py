@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from colane.core.cluster.bookings import NodeState, nodes_booked, slots_booked
+from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
@@ -140,7 +140,7 @@ class ClusterState:
         if old is not None and old.is_returning and not job.is_returning:
             self._await_return(old, returning=False)
         if old is not None and old.is_waiting:
-            self._leave_queue(old)
+            self._leave_queue(old, starts=new is not None and new.placement is not None)
         if new is None:
             self.jobs.pop(job.id, None)
             self.progress.pop(job.id, None)
@@ -154,12 +154,15 @@ class ClusterState:
         for moved in (self._told_of_jobs if job.effective.gpus else self._told_of_cpu_jobs).values():
             moved(old, new)
 
-    def _leave_queue(self, old: Job) -> None:
+    def _leave_queue(self, old: Job, *, starts: bool = False) -> None:
         spec = old.effective
         self.measurement_groups -= spec.measurement_group is not None
         self.cpu_only -= not spec.gpus
         self.queues[spec.pool].remove(old)
-        self.changed_pools.add(spec.pool)
+        if starts:  # what it takes is told with its GPUs
+            self.changed_pools.on(spec.pool, ())
+        else:
+            self.changed_pools.add(spec.pool)
 
     def _enter(self, job: Job) -> None:
         if job.is_waiting:
@@ -194,6 +197,7 @@ class ClusterState:
         slots = slots_booked(job, node.node.name)
         loads, lanes = [self.gpus[slot.gpu] for slot in slots], [slot.lane for slot in slots]
         self.set_loads(booked_on(job, self.beliefs, loads, lanes, job.gpu_count))
+        self.changed_pools.booked(node.node.pool, [slot.gpu for slot in slots])
         if not slots:
             self._touch(node)
 
@@ -226,7 +230,9 @@ class ClusterState:
         self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in slots])
         if not slots:
             self._touch(node)
-        self.changed_pools.add(node.node.pool)
+        # What it books of the host may be what a job lacked on another GPU there.
+        gpus = node.ids.values() if books_host(job.effective) else [slot.gpu for slot in slots]
+        self.changed_pools.on(node.node.pool, gpus)
 
     def booking(self, job: Job, gpu_type: str, lane: int, gpus: int | None = None) -> Booking:
         """What a job holds of a GPU of that type, by present beliefs of a job with so many GPUs."""

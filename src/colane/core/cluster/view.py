@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 
-from colane.core.cluster.changes import Newcomers
+from colane.core.cluster.changes import Newcomers, News
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.open_gpus import OpenGpus
@@ -21,6 +21,7 @@ from colane.perf.beliefs import Beliefs
 
 EMPTY = PoolQueue()
 NONE_CAME: Mapping[str, Newcomers | None] = MappingProxyType({})
+NO_NEWS: Mapping[str, News | None] = MappingProxyType({})
 
 
 class ClusterView:
@@ -32,7 +33,7 @@ class ClusterView:
         explain: The job a user asks about; the policy may then take time to name the jobs in the way.
     """
 
-    __slots__ = ("_holders", "_newcomers", "_pools", "_state", "explain", "now_s", "seed")
+    __slots__ = ("_holders", "_newcomers", "_news", "_pools", "_state", "explain", "now_s", "seed")
 
     def __init__(
         self,
@@ -41,11 +42,13 @@ class ClusterView:
         *,
         pools: Iterable[str] | None = None,
         newcomers: Mapping[str, Newcomers | None] = NONE_CAME,
+        news: Mapping[str, News | None] = NO_NEWS,
         explain: JobId | None = None,
         seed: int = 0,
     ) -> None:
         self._state = state
         self._newcomers = newcomers
+        self._news = news
         self._pools = sorted(state.queues if pools is None else pools)
         self.now_s = now_s
         self.seed = seed
@@ -90,6 +93,10 @@ class ClusterView:
     def newcomers(self, pool: str) -> Newcomers | None:
         """Jobs that arrived since the last plan, where nothing else has happened that the plan might depend on."""
         return self._newcomers.get(pool)
+
+    def news(self, pool: str) -> News | None:
+        """Jobs that came and GPUs that changed since the last plan, where a plan may look at no more than these."""
+        return self._news.get(pool)
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:

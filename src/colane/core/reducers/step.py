@@ -97,8 +97,9 @@ class Step:
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
-        if self.timers.replan(job.spec.pool).after_moves and _hold(self.state.jobs.get(job.id)) != _hold(job):
-            self.state.changed_pools.add(job.spec.pool)
+        before = self.state.jobs.get(job.id)
+        if self.timers.replan(job.spec.pool).after_moves and _hold(before) != _hold(job):
+            self.state.changed_pools.on(job.spec.pool, (*job.gpus_held, *(before.gpus_held if before else ())))
         self.state.put_job(job)
 
     def _note_dependents(self, job: Job) -> None:

@@ -74,6 +74,12 @@ class Timers:
         if known is not None and known.newcomers_only:
             self._replan[pool] = known._replace(newcomers_only=False, full_up_to=-inf)
 
+    def anything_happened(self, pool: str) -> None:
+        """More has happened in a pool than can be told: the next plan looks at all of it."""
+        known = self._replan.get(pool)
+        if known is not None and known.news_until_s > -inf:
+            self._replan[pool] = known._replace(news_until_s=-inf)
+
     def pools_due(self, now_s: float) -> list[str]:
         """Pools to be planned now; each is said once."""
         due = [pool for pool, replan in self._replan.items() if replan.at_s <= now_s]

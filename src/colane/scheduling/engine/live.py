@@ -63,10 +63,12 @@ class PoolJobs:
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
-    def past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
-        """Jobs that may be stopped and have run for a quantum."""
-        count = self._count_past_min_runtime(now_s, quantum_s)
-        return (job for _, job in islice(self._movable, count))
+    def past_min_runtime(self, now_s: float, quantum_s: float, since_s: float = -inf) -> Iterator[JobId]:
+        """Jobs that may be stopped and have run for a quantum, which they had not yet at the other time."""
+        before, count = 0, self._count_past_min_runtime(now_s, quantum_s)
+        if since_s > -inf:
+            before = self._count_past_min_runtime(since_s, quantum_s)
+        return (job for _, job in islice(self._movable, before, count))
 
     def gangs_past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
         """Those of them with several GPUs, all on one node."""

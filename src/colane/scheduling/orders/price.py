@@ -24,8 +24,9 @@ from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.orders.length import ByLength, sorted_lines
 from colane.scheduling.orders.value import across_users
 
-SAMPLE_MAX: Final = 1024
-"""Of more live jobs every second, third, ... is looked at to tell how many come after one."""
+EACH_MAX: Final = 1024
+SAMPLE_MAX: Final = 256
+"""Of more live jobs than the one, as many as the other are looked at to tell how many come after one."""
 
 HALF: Final = 0.5
 """Rounds that a job waits for those of its own on average."""
@@ -155,7 +156,7 @@ class Prices:
         if self._order is None:
             live = self._draft.view.derived(LiveJobs)
             jobs = live.pool(self._pool).jobs
-            self._every = max(1, ceil(len(jobs) / SAMPLE_MAX))
+            self._every = ceil(len(jobs) / SAMPLE_MAX) if len(jobs) > EACH_MAX else 1
             seen = [job for job in islice(jobs.values(), 0, None, self._every) if _counts(job)]
             self._order = sorted([(self._rank(job), job.id) for job in seen])
             self._gpus = max(1, self._usable(live))

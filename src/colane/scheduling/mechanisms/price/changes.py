@@ -12,12 +12,12 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import is_untouched, may_leave, stopped_s
+from colane.core.planners.means import is_movable, is_untouched, may_leave, stopped_s
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobSpec
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.live import LiveJobs, ran_since_s
 from colane.scheduling.engine.times import attained_s
 from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied
 from colane.scheduling.mechanisms.sharing.co_runner_index import Members
@@ -104,6 +104,7 @@ class Regrouping(NamedTuple):
         before: Speeds of all as they are.
         after: Of those that stay, once it has come.
         ratio: Of the job.
+        slowed: By how much those that stay are slower in sum, at least.
     """
 
     stays: tuple[int, ...]
@@ -111,6 +112,7 @@ class Regrouping(NamedTuple):
     before: tuple[float, ...]
     after: tuple[float, ...]
     ratio: float
+    slowed: float
 
 
 class GpuChanges:
@@ -119,6 +121,9 @@ class GpuChanges:
     Args:
         context: Where.
         jobs_max: Jobs on a GPU at most.
+
+    Attributes:
+        looks: How many changes were weighed, to be counted.
     """
 
     def __init__(self, context: SchedulingContext, jobs_max: int) -> None:
@@ -127,8 +132,9 @@ class GpuChanges:
         self._queue = context.queue
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
-        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
-        self._stoppable: set[JobId] | None = None
+        live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
+        self.looks = 0
 
     def look(self) -> None:
         """Something was decided."""
@@ -146,20 +152,24 @@ class GpuChanges:
             among: GPUs to be looked at; None for all.
         """
         best: GpuChange | None = None
-        spec, numbers = job.effective, dict[str, int]()
+        spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
         kinds = self._draft.view.gpu_types_for(spec)
         for gpu_group, gpus in self._among(kinds, at is not None, among):
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
             for way in self._regroupings(job, spec, numbers[kind], gpu_group):
-                if way.leaves and at is not None:
+                if way.leaves and (at is not None or not self._may_leave):
+                    continue
+                if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
                     continue
                 for gpu in gpus:
                     if at is not None and gpu == at.id:
                         continue
                     change = self._change(job, self._draft.load(gpu), way)
-                    if change.net > least and self._is_allowed(job, spec, numbers[kind], gpu_group, way, change):
+                    if change.net < least or (change.net == least and not _is_first(change, best)):
+                        continue
+                    if self._is_allowed(job, spec, numbers[kind], gpu_group, way, change):
                         best, least = change, change.net
         return best
 
@@ -216,7 +226,9 @@ class GpuChanges:
                     continue
                 after = self.speeds(gpu_group, (*kept, number))
                 leaves = tuple([place for place in places if place not in stays])
-                yield Regrouping(stays, leaves, before, after[:-1], after[-1])
+                slowed = sum([before[place] - ratio for place, ratio in zip(stays, after, strict=False)])
+                some_gain = any(before[place] < ratio for place, ratio in zip(stays, after, strict=False))
+                yield Regrouping(stays, leaves, before, after[:-1], after[-1], -inf if some_gain else slowed)
 
     def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
         """Whether these may share their GPU with a newcomer, memory apart."""
@@ -241,6 +253,7 @@ class GpuChanges:
 
     def _change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
         """What a change is worth, of a running job all but what its leaving costs where it was."""
+        self.looks += 1
         weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self._draft.view.jobs
         here = [jobs[booking.job] for booking in load.bookings]
         lasts_s = self._lasts_s(job, way.ratio)
@@ -292,7 +305,7 @@ class GpuChanges:
 
     def _may_go(self, victim: Job, job: Job) -> bool:
         """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
-        if victim.id not in self._may_stop():
+        if not self._may_stop(victim):
             return False
         if victim.spec.priority != job.spec.priority:
             return victim.spec.priority < job.spec.priority
@@ -300,13 +313,13 @@ class GpuChanges:
             return False
         return may_move(victim, self._draft.now_s) and self._queue.rank(job) < self._queue.rank(victim)
 
-    def _may_stop(self) -> set[JobId]:
-        """Jobs of one GPU that may leave it now."""
-        if self._stoppable is None:
-            view, quantum_s = self._draft.view, self._queue.quantum_s
-            jobs = map(view.job, self._live.past_min_runtime(self._draft.now_s, quantum_s))
-            self._stoppable = {job.id for job in jobs if len(job.gpus_held) == 1 and may_leave(view, job)}
-        return {job for job in self._stoppable if self._draft.is_undecided(job)} if self._stoppable else set()
+    def _may_stop(self, job: Job) -> bool:
+        """Whether a job of one GPU may leave it now."""
+        if not self._draft.is_undecided(job.id) or len(job.gpus_held) != 1 or job.home or job.is_leaving:
+            return False
+        if not is_movable(job) or ran_since_s(job) + self._queue.quantum_s > self._draft.now_s:
+            return False
+        return may_leave(self._draft.view, job)
 
     def _fits(self, spec: JobSpec, rest: GpuLoad, out: Sequence[Job]) -> bool:
         """Whether a job fits next to those that remain, with the cores of those that leave."""
@@ -327,6 +340,11 @@ class GpuChanges:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""
         least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
         return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+
+
+def _is_first(change: GpuChange, best: GpuChange | None) -> bool:
+    """Whether of two changes worth the same this is to be made: the one on the first GPU, that which fewest leave."""
+    return best is not None and (change.load.id, len(change.out)) < (best.load.id, len(best.out))
 
 
 def _at_places(members: Members, places: Sequence[int]) -> Members:

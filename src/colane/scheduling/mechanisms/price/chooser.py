@@ -3,6 +3,10 @@
 Of all changes that may be made now the one that is worth most is made, and again until none pays. A job that waits and
 one that runs compete alike for a free GPU: with whichever of them most is won. Of jobs alike in their needs those first
 in the order are asked.
+
+In a pool of many GPUs no more is looked at than what has changed, for `LOOK_EVERY_S` after a look at everything: jobs
+that came, for any GPU, and GPUs that are free or that jobs came to or left, for any job. Others had found nothing that
+pays.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import books_host
+from colane.core.cluster.changes import News
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.overlay import books_host
 from colane.core.planners.means import cheapest, is_untouched
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
@@ -42,6 +47,12 @@ HEADS_MAX: Final = 4
 CLASSES_MAX: Final = 64
 """So many waiting jobs are looked at at once, the dearest first: each that finds something makes room for another."""
 
+LOOK_EVERY_S: Final = 300.0
+"""How long prices may drift before everything is looked at again, when something happens."""
+
+SHARED_SEEN_MAX: Final = 32
+"""The same where no more is looked at than what has changed."""
+
 SHARED_MAX: Final = 256
 """So many GPUs are looked at whose jobs could go elsewhere, those with most to gain first; alike ones go together."""
 
@@ -53,10 +64,12 @@ class ByPrice:
     Attributes:
         moves: Whether running jobs are moved at all.
         jobs_per_gpu_max: Jobs on one GPU at most.
+        look_at_all_max: In a pool of no more GPUs everything is looked at each time.
     """
 
     moves: bool = True
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
+    look_at_all_max: int = 256
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Make the changes of a pool that pay, those that are worth most first."""
@@ -66,7 +79,11 @@ class ByPrice:
         draft.plan_again(context.pool, live.min_runtime_until_s(draft.now_s, quantum_s))
         if self.moves:
             draft.plan_while_idle(context.pool)
-        _Chooser(self, context, take).run()
+        news = draft.view.news(context.pool)
+        gpus = draft.view.derived(LiveJobs).gpus(draft.view, context.pool)
+        if news is not None or sum(gpus.values()) > self.look_at_all_max:
+            draft.plan_for_news(context.pool, draft.now_s + LOOK_EVERY_S if news is None else news.until_s)
+        _Chooser(self, context, take, news).run()
 
 
 class _Chosen(NamedTuple):
@@ -97,7 +114,8 @@ class _Leaver(NamedTuple):
 
 
 class _Chooser:
-    def __init__(self, settings: ByPrice, context: SchedulingContext, take: Take) -> None:
+    def __init__(self, settings: ByPrice, context: SchedulingContext, take: Take, news: News | None) -> None:
+        self._news = news
         self._context = context
         self._draft = context.draft
         self._pool = context.pool
@@ -108,10 +126,23 @@ class _Chooser:
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
-        self._gang = self._first_gang()
         self._known: dict[JobId, tuple[GpuChange | None, int]] = {}
         self._lines: dict[ClassKey, list[Job]] = {}
-        self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves else []
+        self._changed = dict.fromkeys(self._all_changed())
+        self._gang = self._first_gang()
+        self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves and self._may_move() else []
+
+    def _all_changed(self) -> Iterator[GpuId]:
+        """GPUs that have changed, or whose jobs may be stopped by now; none where everything is looked at."""
+        news, draft, quantum_s = self._news, self._draft, self._queue.quantum_s
+        if news is not None:
+            yield from news.gpus
+            for job in self._live.past_min_runtime(draft.now_s, quantum_s, news.since_s):
+                yield from draft.view.job(job).gpus_held
+
+    def _may_move(self) -> bool:
+        """Whether any job may go elsewhere, and there is anything new for it."""
+        return self._live.stoppable > 0 and (self._news is None or bool(self._changed))
 
     def run(self) -> None:
         """Make the change that is worth most, and again until none pays."""
@@ -149,7 +180,7 @@ class _Chooser:
 
     def _heads(self) -> list[Job]:
         """Of each class those that go first, the dearest first."""
-        for key, line in self._draft.view.queue(self._pool).classes.items():
+        for key, line in self._classes().items():
             known = self._lines.get(key)
             if _is_served(key[1]) and (known is None or not all(map(self._is_open, known))):
                 moved: dict[int, Job] = {}
@@ -157,8 +188,26 @@ class _Chooser:
                     moved.setdefault(moves_of(job), job)
                 self._lines[key] = list(moved.values())
         heads = [job for line in self._lines.values() for job in line]
+        if not self._has_changed():
+            heads = [job for job in heads if self._is_new(job)]
         heads.sort(key=self._dearest_first)
         return heads[:CLASSES_MAX]
+
+    def _has_changed(self) -> bool:
+        """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
+        draft = self._draft
+        if self._news is None or self._changed or draft.touched:
+            return True
+        return any(draft.free((self._pool, kind)).count for kind in draft.view.gpu_types(self._pool))
+
+    def _classes(self) -> Classes:
+        """Classes of waiting jobs of which some may find something."""
+        classes, jobs = self._draft.view.queue(self._pool).classes, self._draft.view.jobs
+        if self._news is None or self._has_changed():
+            return classes
+        came = [jobs[job] for job in sorted(self._news.came) if job in jobs and jobs[job].is_waiting]
+        keys = dict.fromkeys([(job.spec.priority, job.need) for job in came])
+        return {key: classes[key] for key in keys if key in classes}
 
     def _in_order(self, classes: Classes) -> Iterator[Job]:
         """Those of these jobs that wait and were found nothing yet."""
@@ -201,8 +250,10 @@ class _Chooser:
     def _found(self, job: Job, at: GpuLoad | None, least: float) -> GpuChange | None:
         """The best GPU in use for a job: looked for once in a plan, then where something was decided since."""
         known, touched = self._known.get(job.id), self._draft.touched
-        if known is None:
+        if known is None and self._is_new(job):
             change = self._changes.best(job, at=at, least=least)
+        elif known is None:
+            change = self._changes.best(job, at=at, least=least, among={**self._changed, **dict.fromkeys(touched)})
         else:
             change, seen = known
             new = dict.fromkeys(touched[seen:])
@@ -212,6 +263,11 @@ class _Chooser:
                 change = self._changes.best(job, at=at, least=change.net if change else least, among=new) or change
         self._known[job.id] = change, len(touched)
         return change
+
+    def _is_new(self, job: Job) -> bool:
+        """Whether a job is to be looked at for all GPUs."""
+        news = self._news
+        return news is None or job.id in news.came or any(gpu in self._changed for gpu in job.gpus_held)
 
     def _is_node_taken(self, job: Job, node: str, touched: Iterable[GpuId]) -> bool:
         """Whether others have come to the node since, which may leave too little of its host for a job."""
@@ -251,7 +307,7 @@ class _Chooser:
                     found.append((sum(speeds) - len(speeds), gpu_group))
         found.sort(key=_loss)
         gpus = ((gpu_group, gpu) for _, gpu_group in found for gpu in list(gpu_group.gpus))
-        return islice(gpus, SHARED_MAX)
+        return islice(gpus, SHARED_MAX if self._news is None else SHARED_SEEN_MAX)
 
     def _all_movers(self) -> Iterator[_Leaver]:
         """Jobs that may go elsewhere, and could gain by it."""
