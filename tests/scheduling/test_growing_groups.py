@@ -20,6 +20,7 @@ from colane.simulate.run import Inputs, simulate
 from colane.traces import clusters
 from colane.traces.workload import Workload
 from tests.core.worlds import GIB, make_node, make_profile
+from tests.examples import IS_COMPILED
 from tests.golden.workloads import sharing
 
 from .test_colane import crowd, on_the_gpu
@@ -165,13 +166,13 @@ def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:
 
 
 def test_hardly_anybody_is_stopped_for_one_who_then_declines_the_place() -> None:
-    """Over four draws: in some of them so few are stopped that a tenth is less than one."""
+    """Over two draws, in which 32 are stopped; compiled over one, with 19: a tenth of fewer is less than one."""
     seen: list[Futile] = []
 
     def watch(core: Core) -> list[Futile]:
         seen.append(Futile(core))
         return seen[-1:]
 
-    for draw in range(4):
+    for draw in range(1 if IS_COMPILED else 2):
         simulate(sharing(create("colane"), 100 * draw), watchers=watch)
     assert sum([one.count for one in seen]) <= sum([one.stops for one in seen]) / 10
