@@ -27,6 +27,7 @@ from colane.study.cells import decisions_of, inputs_kept, path_of, read_cell
 from colane.study.file import CellKey, read_plan
 from colane.study.run import look, results, simulate_missing, write_results
 from colane.study.work import CellEnd
+from colane.traces import clusters
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "study.md"
 
@@ -327,3 +328,12 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     ]  # fmt: skip
     for name in figures:
         assert ET.parse(out / "figures" / name).getroot().tag.endswith("svg")  # noqa: S314 - our own output
+
+
+@pytest.mark.parametrize(
+    "file", sorted((PAGE.parents[1] / "examples" / "studies").glob("*.toml")), ids=lambda p: p.stem
+)
+def test_the_recipes_are_studies_of_clusters_there_are(file: Path) -> None:
+    plan = read_plan(file)
+    assert clusters.load(plan.request.cluster).gpus in {64, 108, 128}
+    assert f"`{file.name}`" in PAGE.with_name("published-figures.md").read_text()
