@@ -56,11 +56,20 @@ class Kind:
         self._struct = struct.Struct("<" + "".join(field.code for field in fields))
         self._dtype = np.dtype([(field.name, f"<{_NUMPY[field.code]}") for field in fields])
         self.size_bytes: Final = self._struct.size
-        self.unknown: Final = self._struct.pack(*(field.unknown for field in fields))
+        self._unknown: Final = tuple([field.unknown for field in fields])
+        self.unknown: Final = self._struct.pack(*self._unknown)
+        self._whole: Final = tuple([
+            None if field.code == "f" else (field.scale or 1, int(field.unknown) - 1) for field in fields
+        ])  # fmt: skip
 
     def pack_into(self, data: bytearray, place: int, values: Sequence[float | None]) -> None:
         """Write a sample."""
-        raw = [_raw(field, value) for field, value in zip(self.fields, values, strict=True)]
+        raw = [
+            unknown if value is None
+            else min(value, FLOAT_MAX) if whole is None
+            else min(max(round(value * whole[0]), 0), whole[1])
+            for unknown, whole, value in zip(self._unknown, self._whole, values, strict=True)
+        ]  # fmt: skip
         self._struct.pack_into(data, place * self.size_bytes, *raw)
 
     def read(self, data: bytes | bytearray) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
@@ -76,14 +85,6 @@ class Kind:
 
 
 _NUMPY: Final[Mapping[str, str]] = {"B": "u1", "H": "u2", "I": "u4", "f": "f4"}
-
-
-def _raw(field: SampleField, value: float | None) -> float | int:
-    if value is None:
-        return field.unknown
-    if field.code == "f":
-        return min(value, FLOAT_MAX)
-    return min(max(round(value * (field.scale or 1)), 0), int(field.unknown) - 1)
 
 
 DEVICE: Final = Kind(

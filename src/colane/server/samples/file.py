@@ -34,6 +34,8 @@ class WaitedKey(NamedTuple):
 
 
 _MEMORY: Final = ":memory:"
+PAGE_BYTES: Final = 16_384
+"""Of a new file: on SQLite's own 4 kB every chunk of ten-minute ticks would take a page of its own besides."""
 _SCHEMA: Final = f"""
     CREATE TABLE chunks (
         series TEXT NOT NULL,
@@ -194,6 +196,7 @@ def _connect(name: str) -> sqlite3.Connection:
     is_new = name != _MEMORY and not Path(name).exists()
     connection = sqlite3.connect(name, check_same_thread=False)
     try:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         with closing(connection.execute("PRAGMA user_version")) as told:

@@ -123,15 +123,9 @@ class SampleKeeper:
             self.devices[node] = (now_s, uses)
             self.odd[node] = frozenset(use.index for use in uses if use.is_odd)
         for use in uses:
-            values = (
-                use.busy_ratio,
-                use.used_bytes,
-                use.power_w,
-                use.temperature_c,
-                mask_of(use.throttle),
-                use.xid,
-            )
-            self._of(device_series(node, use.index), DEVICE).add(now_s, values)
+            mask = 0 if use.throttle == () else mask_of(use.throttle)
+            seen_of_device = (use.busy_ratio, use.used_bytes, use.power_w, use.temperature_c, mask, use.xid)
+            self._of(device_series(node, use.index), DEVICE).add(now_s, seen_of_device)
         for job, use_of_job in jobs.items():
             self.jobs.setdefault(job, {})[node] = (now_s, use_of_job)
             self._newest_job = max(self._newest_job, job)

@@ -7,6 +7,8 @@ modulo the ring's chunks, so that a series never grows beyond its rings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 from colane.server.samples.codec import Join, Kind
@@ -63,12 +65,11 @@ class SampleChunk(NamedTuple):
 class _Ring:
     """The tick and the chunk of one level that are being filled."""
 
-    __slots__ = ("counts", "data", "is_dirty", "is_whole", "newest", "number", "sums", "tick")
+    __slots__ = ("data", "is_dirty", "is_whole", "newest", "number", "taken", "tick")
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         self.tick: int | None = None
-        self.sums: list[float] = [0.0] * width
-        self.counts: list[int] = [0] * width
+        self.taken: list[Values] = []
         self.number: int | None = None
         self.newest: int | None = None
         self.data = bytearray()
@@ -83,7 +84,7 @@ class Series:
         self.name: Final = name
         self.kind: Final = kind
         self.added_s = 0.0
-        self._rings = [_Ring(len(kind.fields)) for _ in LEVELS]
+        self._rings = [_Ring() for _ in LEVELS]
         self._full: list[SampleChunk] = []
 
     def add(self, at_s: float, values: Values) -> None:
@@ -120,34 +121,19 @@ class Series:
         if tick != ring.tick:
             self._end_tick(level)
             ring.tick = tick
-        sums, counts, joins = ring.sums, ring.counts, self.kind.joins
-        for place, value in enumerate(values):
-            if value is None:
-                continue
-            join = joins[place]
-            if join is Join.MEAN:
-                sums[place] += value
-            elif join is Join.MOST:
-                sums[place] = value if not counts[place] else max(sums[place], value)
-            elif join is Join.ANY:
-                sums[place] = int(sums[place]) | int(value)
-            else:
-                sums[place] = value
-            counts[place] += 1
+        ring.taken.append(values)
 
     def _end_tick(self, level: int) -> None:
         ring = self._rings[level]
         if ring.tick is None:
             return
         joined = [
-            None if not count else total / count if join is Join.MEAN else total
-            for total, count, join in zip(ring.sums, ring.counts, self.kind.joins, strict=True)
+            _joined(join, column) for join, column in zip(self.kind.joins, zip(*ring.taken, strict=True), strict=True)
         ]
         self._put(level, ring.tick, joined)
         at_s = ring.tick * LEVELS[level].step_s
         ring.tick = None
-        ring.sums[:] = [0.0] * len(joined)
-        ring.counts[:] = [0] * len(joined)
+        ring.taken.clear()
         if level + 1 < len(LEVELS):
             self._add(level + 1, at_s, joined)
 
@@ -166,6 +152,18 @@ class Series:
 
     def _chunk(self, level: int, ring: _Ring) -> SampleChunk:
         return SampleChunk(self.name, level, ring.number or 0, bytes(ring.data), ring.is_whole)
+
+
+def _joined(join: Join, column: Values) -> float | None:
+    """What the samples of a tick come to; None where none is known."""
+    known = [value for value in column if value is not None]
+    if not known:
+        return None
+    if join is Join.MEAN:
+        return sum(known) / len(known)
+    if join is Join.MOST:
+        return max(known)
+    return reduce(or_, map(int, known)) if join is Join.ANY else known[-1]
 
 
 def overlaid(kind: Kind, older: bytes, newer: bytes) -> bytes:
