@@ -354,6 +354,28 @@ def loses_its_steps(steps: int) -> int:
     return 2 * 2 * KERNELS + steps
 
 
+def with_cupy(steps: int) -> int:
+    """CuPy prepares the data once the model is there, and as many kernels of each step are its, before the model's."""
+    import cupy  # type: ignore[import-not-found]  # noqa: PLC0415 - the other loops start without it
+
+    net, optimizer, x = setup()
+    for _ in range(50 * KERNELS):
+        cupy.spin(each_ns)
+    for _ in range(steps):
+        for _ in range(KERNELS):
+            cupy.spin(each_ns)
+        train(net, optimizer, x)
+    return (steps - 1) * 3 * KERNELS
+
+
+def kernels_before_the_model(steps: int) -> int:
+    """The main thread computes on its GPU for long before there is a module, an optimizer or a step."""
+    data = torch.zeros(4).to("cuda")
+    kernels(50 * KERNELS)
+    data.cpu()
+    return plain(steps)
+
+
 def asserts(steps: int) -> int:
     """An assertion of a kernel fails in its last step, as an index out of range does."""
     from emulated_cuda import torch_cuda  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -432,7 +454,10 @@ SHAPES = {
 }  # fmt: skip
 
 
-OTHERS = (inductor, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics)
+OTHERS = (
+    inductor, with_cupy, kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
+    holds_without_statistics,
+)  # fmt: skip
 """For tests of their own."""
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from tests.emulated.job.emulated_cuda import device
 
 JOB_SIDE = Path(__file__).with_name("job")
-LOOPS = Path(__file__).with_name("loops")
+OTHERS = Path(__file__).with_name("others")
+"""What uses GPUs there besides PyTorch."""
 
 
 class Kernel(NamedTuple):

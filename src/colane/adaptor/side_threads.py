@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 FRAMEWORKS = ("torch", "cupy", "jax", "tensorflow", "triton")
+OTHERS = ("cupy", "jax", "tensorflow", "numba.cuda", "pycuda")
 HARMLESS = frozenset({"torch.utils.data._utils.pin_memory", "torch._inductor", "torch.multiprocessing"})
 """Modules of PyTorch whose threads launch no kernels."""
+
+
+def is_other_framework_here() -> bool:
+    """Whether this process has a framework besides PyTorch that computes on devices; Triton's kernels are PyTorch's."""
+    return any(name in sys.modules for name in OTHERS)
 
 
 def is_one_beside() -> bool:

@@ -3,8 +3,9 @@
 On GPUs that is where PyTorch initialises CUDA. The turn ends where the model has been moved as a whole, and the next
 one begins where others do, too: at the first call of a module, the first pass backward, the first step of an
 optimizer, the first use of a stream or an event, or where a thread begins that may use the device (`side_threads`),
-whichever comes first. What watches for these is gone after it has seen one. Kernels of the main thread that come
-before all of them, on no stream of their own, are not seen.
+whichever comes first. What watches for these is gone after it has seen one. PyTorch's own kernels of the main thread
+that come before all of them, on no stream of their own, are not seen; those of another framework are not either, so
+where one is there the turn is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import os
 
-from . import recorder, turns
+from . import recorder, side_threads, turns
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class FirstUse:
     def moved(self) -> None:
         """Hear that a module was moved or put into a mode as a whole: nothing computes until it is called."""
         if not self._is_over and self._torch.cuda.is_initialized() and not self._to.is_new:
-            if self._to.rest():
+            if not side_threads.is_other_framework_here() and self._to.rest():
                 self._watch_streams()
             self.watch()
 

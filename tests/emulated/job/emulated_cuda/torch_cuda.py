@@ -273,6 +273,15 @@ class _State:
 _state: _State
 
 
+def of_process() -> _State:
+    """Give what this process has of emulated CUDA, whichever framework uses it first."""
+    global _state  # noqa: PLW0603
+    if "_state" not in globals():
+        _state = _State(None)
+        os.register_at_fork(after_in_child=_state.forked)
+    return _state
+
+
 def wait_until(time_s: float) -> None:
     """Sleep until then."""
     while (left_s := time_s - time.monotonic()) > 0:
@@ -532,9 +541,7 @@ def _in_bad_fork() -> bool:
 
 def put_into(core: Any) -> None:
     """Give `torch._C` what it has in a CUDA build."""
-    global _state  # noqa: PLW0603
-    _state = _State(core)
-    os.register_at_fork(after_in_child=_state.forked)
+    of_process().torch_c = core
     functions: dict[str, Callable[..., Any]] = {
         "_cuda_init": _init,
         "_cuda_isInBadFork": _in_bad_fork,
@@ -578,7 +585,7 @@ def watch_turns(turns: Any) -> None:
     @functools.wraps(own)
     def exchange(self: Any, kind: int, step: int) -> None:
         now_s = time.monotonic()
-        streams = [stream for device in _state.devices for stream in device.streams.values()]
+        streams = [stream for device in of_process().devices for stream in device.streams.values()]
         late = sum(not stream.has_times() or stream.ready_s > now_s for stream in streams)
         waits = kind == turns.YIELD
         mark(f"{'yield' if waits else 'leave'}:{step}:{late}")
