@@ -173,6 +173,28 @@ async def test_idle_is_told_once_for_each_time() -> None:
         await made._http.aclose()
 
 
+async def test_that_a_job_starts_soon_is_told_once() -> None:
+    async with world(notify=None) as w:
+        made = NotifyTeller(w.service, CONFIG, NotifyOutbox(None), client(Hook()))
+        await w.good("POST", "/node", node())
+        await w.submit(user="bob", time_limit="5m")
+        await w.submit(user="bob", time_limit="20m")
+        await w.submit(user="ann", name="third")
+        await w.good("POST", "/node/n1/report", report(launched(1, start_s=1.0)))
+        await made.look_for_soon()
+        assert "ann" not in made.outbox.pending, "it starts only in 25 min"
+        await w.good("DELETE", "/job/2")
+        for _ in range(2):
+            await made.look_for_soon()
+        (only,) = made.outbox.pending["ann"]
+        assert (only["event"], only["job"], made.outbox.soon_told) == ("soon", 3, {3: 0})
+        assert only["text"].startswith("job 3 third of ann is about to start (queued): starts in about ")
+        await w.good("DELETE", "/job/3")
+        await made.look_for_soon()
+        assert made.outbox.soon_told == {}
+        await made._http.aclose()
+
+
 @pytest.mark.parametrize(
     ("address", "near"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,7 +40,7 @@ from colane.server.notify.channels import unknown_channel
 from colane.server.notify.outbox import NotifyOutbox
 from colane.server.notify.teller import NotifyTeller
 from colane.server.planning.copies import Copies, CopyError
-from colane.server.planning.forecast import live_start_in_s
+from colane.server.planning.forecast import live_start_in_s, live_starts_in_s
 from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
 from colane.server.samples import reports as sampling
 from colane.server.samples.counts import COUNTED_EACH_S, WAITING_COUNTED_EACH_S, broken, counted
@@ -438,6 +438,20 @@ class Service:
             found = await _planned(await self.driver.trial(lambda _turn: None, ask))
         said = "it is not known when it would start" if found is None else start_text(found)
         return {"starts_in_s": found, "now_s": now_s, "sentence": said}
+
+    async def starts_within(self, jobs: Sequence[JobId], within_s: float) -> dict[JobId, float]:
+        """Return which of these live jobs would start within so many seconds, and in how many.
+
+        Raises:
+            RefusedError: 503, there is no answer in time.
+        """
+
+        def ask(turn: Turn) -> asyncio.Future[dict[JobId, float]]:
+            core, lengths = self.driver.core, self.read_model.lengths
+            return self._copied(partial(live_starts_in_s, core, jobs, turn.now_s, lengths, within_s))
+
+        async with self.copies.room:
+            return await _planned(await self.driver.trial(lambda _turn: None, ask))
 
     def only_if(
         self, index: str, requests: list[JobRequest], caller: Caller, families: Families

@@ -28,6 +28,7 @@ class Happening(StrEnum):
     END = "end"
     FAILURE = "failure"
     IDLE = "idle"
+    SOON = "soon"
     PREEMPTED = "preempted"
 
 

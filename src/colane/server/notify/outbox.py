@@ -27,6 +27,7 @@ class NotifyOutbox:
         seen: Number of the last change that was looked at; None before the first.
         pending: By channel, the oldest first.
         idle_told: Since when jobs were idle of which that was told.
+        soon_told: The attempt before whose start it was told that a job starts soon.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -34,6 +35,7 @@ class NotifyOutbox:
         self.seen: int | None = None
         self.pending: dict[str, deque[Waiting]] = {}
         self.idle_told: dict[int, float] = {}
+        self.soon_told: dict[int, int] = {}
         if path is not None and path.exists():
             self._read(path)
 
@@ -43,9 +45,10 @@ class NotifyOutbox:
             self.seen = None if body["seen"] is None else int(body["seen"])
             self.pending = {str(name): deque(rows) for name, rows in body["pending"].items()}
             self.idle_told = {int(job): float(at_s) for job, at_s in body["idle_told"].items()}
+            self.soon_told = {int(job): int(attempt) for job, attempt in body.get("soon_told", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s cannot be read and is begun anew; what was yet to be told is lost: %s", path, error)
-            self.seen, self.pending, self.idle_told = None, {}, {}
+            self.seen, self.pending, self.idle_told, self.soon_told = None, {}, {}, {}
 
     def add(self, channel: str, message: Waiting) -> None:
         """Keep a message to be sent."""
@@ -57,7 +60,8 @@ class NotifyOutbox:
     def text(self) -> str:
         """Return what the file is to hold now."""
         pending = {name: list(rows) for name, rows in self.pending.items()}
-        return json.dumps({"seen": self.seen, "pending": pending, "idle_told": self.idle_told})
+        told = {"idle_told": self.idle_told, "soon_told": self.soon_told}
+        return json.dumps({"seen": self.seen, "pending": pending, **told})
 
     def write(self, text: str) -> None:
         """Write the file; what is in it is whole at any time.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -13,6 +14,7 @@ from colane.client.tls import trusted
 from colane.model.job import ENDED, Job, JobId, JobState
 from colane.model.reason import Why
 from colane.model.words import count
+from colane.server.http.problems import RefusedError
 from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig
 from colane.server.notify.outbox import NotifyOutbox, Waiting
 from colane.server.notify.ways import NotSentError, send
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from colane.server.service import Service
 
 LOOK_EVERY_S: Final = 30.0
+SOON_S: Final = 600.0
+SOON_LOOK_EVERY_S: Final = 60.0
+"""A forecast takes a copy of the process."""
+SOON_ASKED_MAX: Final = 100
+"""Jobs asked of at once, the oldest that wait."""
 AGAIN_MIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 900.0
 KEPT_S: Final = 2 * 86_400.0
@@ -75,7 +82,12 @@ class NotifyTeller:
 
     async def run(self) -> None:
         """Tell, until it is cancelled. A channel that hangs delays no other, and nothing else either."""
-        parts = [self._follow(), self._watch_idle(), *(self._deliver(one) for one in self._config.channels)]
+        parts = [
+            self._follow(),
+            self._watch_idle(),
+            self._watch_soon(),
+            *(self._deliver(one) for one in self._config.channels),
+        ]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await asyncio.gather(*tasks)
@@ -151,6 +163,40 @@ class NotifyTeller:
         if fresh:
             await self._save()
 
+    async def _watch_soon(self) -> None:
+        while any(Happening.SOON in channel.on for channel in self._config.channels):
+            with suppress(RefusedError):  # no forecast now: there is one at the next look
+                await self.look_for_soon()
+            await asyncio.sleep(SOON_LOOK_EVERY_S)
+
+    async def look_for_soon(self) -> None:
+        """Tell of jobs that start within `SOON_S` by what is known, of each once for each attempt.
+
+        Raises:
+            RefusedError: 503, there is no forecast in time.
+        """
+        service, told, jobs = self._service, self.outbox.soon_told, self._service.read_model.jobs
+        for gone in told.keys() - jobs.keys():
+            del told[gone]
+        waiting = [job for job in jobs.values() if self._may_start_soon(job)][:SOON_ASKED_MAX]
+        found = await service.starts_within([job.id for job in waiting], SOON_S) if waiting else {}
+        for job in waiting:
+            left_s = found.get(job.id, 0.0)
+            if left_s > 0:  # one that could start at once is about to
+                said = f"starts in about {span(left_s)}, by what is known of the jobs that run"
+                message = message_of(job, Happening.SOON, service.driver.now(), job.state.value, said)
+                number = f"{service.history.cluster_id}-soon-{job.id}-{job.attempt}"
+                self._add(job, Happening.SOON, {**message, "id": number})
+                told[job.id] = job.attempt
+        if found:
+            await self._save()
+
+    def _may_start_soon(self, job: Job) -> bool:
+        if job.state is not JobState.QUEUED or job.array is not None or job.element is not None or job.holds:
+            return False
+        is_wanted = any(one.tells(Happening.SOON, job.spec.user, job.spec.labels) for one in self._config.channels)
+        return is_wanted and self.outbox.soon_told.get(job.id) != job.attempt
+
     async def _deliver(self, channel: NotifyChannel) -> None:
         wait_s, news = AGAIN_MIN_S, self._news[channel.name]
         while True:
@@ -203,6 +249,7 @@ WORDS: Final = {
     Happening.FAILURE: "has failed",
     Happening.IDLE: "is idle",
     Happening.PREEMPTED: "was taken off its devices",
+    Happening.SOON: "is about to start",
 }
 
 

@@ -7,7 +7,7 @@ where nothing is known to end in time, there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from time import monotonic
 from typing import Final
@@ -54,6 +54,28 @@ def start_in_s(
     Returns:
         Seconds until then; None where that is not known.
     """
+    return next((at_s - now_s for at_s, _ in _starts(core, jobs, outcome, now_s, lengths, budget_s)), None)
+
+
+def live_starts_in_s(
+    core: Core, jobs: Sequence[JobId], now_s: float, lengths: Mapping[str, int], within_s: float
+) -> dict[JobId, float]:
+    """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
+    found: dict[JobId, float] = {}
+    for at_s, started in _starts(core, jobs, core.step([Tick()], now_s), now_s, lengths, ALONE_S):
+        if at_s - now_s > within_s:
+            break
+        for job in started:
+            found.setdefault(job.id, at_s - now_s)
+        if len(found) == len(jobs):
+            break
+    return found
+
+
+def _starts(
+    core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float, lengths: Mapping[str, int], budget_s: float
+) -> Iterator[tuple[float, list[Job]]]:
+    """Play a copied core on; yield when, and which of these jobs, or elements of them, have a place."""
     until_s, at_s, ends = monotonic() + budget_s, now_s, _Ends(core, lengths)
     ends.take(list(core.state.running.values()), at_s)
     for _ in range(STEPS_MAX):
@@ -61,16 +83,15 @@ def start_in_s(
         if not events:
             next_s = min([ends.next_s, *_begins(core, jobs)])  # other timers that are due by then go off then
             if next_s == float("inf"):
-                return None
+                return
             at_s = max(at_s, next_s)
             events = ends.due(at_s)
         outcome = core.step(events, at_s)
-        if any(job.placement is not None and _is_of(job, jobs) for job in outcome.jobs):
-            return at_s - now_s
+        if started := [job for job in outcome.jobs if job.placement is not None and _is_of(job, jobs)]:
+            yield at_s, started
         ends.take([job for job in outcome.jobs if job.placement is not None], at_s)
         if monotonic() > until_s:
-            return None
-    return None
+            return
 
 
 def _begins(core: Core, jobs: Sequence[JobId]) -> list[float]:
