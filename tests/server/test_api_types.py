@@ -67,6 +67,12 @@ async def test_every_endpoint_declares_its_answer() -> None:
             assert said, (method, path)
 
 
+async def test_no_schema_of_an_answer_is_made_before_the_openapi_is_asked_for() -> None:
+    async with world() as w:
+        await w.good("GET", "/openapi.json")
+        assert [route.path for route in w.app.routes if isinstance(route, APIRoute) and route.response_fields] == []
+
+
 async def test_every_endpoint_answers_what_it_declares() -> None:
     async with world(leader_lease_s=3600.0) as w:
         await w.good("POST", "/node", node(gpus=2))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -21,13 +24,14 @@ from colane.server.http import (
 from colane.server.http.api_page import api_page
 from colane.server.http.door import Gate, GateRules, refusal_response
 from colane.server.http.problems import RefusedError, from_pydantic
+from colane.server.http.refusals import DeclaredRoute
 from colane.server.service import Service
 from colane.server.store.store import StoreError
 
 
 def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
-    app = FastAPI(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None)
+    app = _App(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None)
     app.state.service = service
     app.state.sessions = rules.sessions
     own = routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples, routes_seeing, routes_pages
@@ -41,6 +45,15 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(Gate, rules=rules)
     return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI, worked out when it is first asked for."""
+        if self.openapi_schema is None:
+            routes = [each.described() if isinstance(each, DeclaredRoute) else each for each in self.routes]
+            self.openapi_schema = get_openapi(title=self.title, version=self.version, routes=routes)
+        return self.openapi_schema
 
 
 async def _docs(request: Request) -> HTMLResponse:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
@@ -16,13 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 from colane.api.wire_nodes import ReportBody
 from colane.server.http.access import Caller
 from colane.server.http.door import CALLER, replay
+from colane.server.http.refusals import DeclaredRoute
 from colane.server.service import Service
 
 NODE_NAME_MAX: Final = 100
 JSON: Final = (b"content-type", b"application/json")
 
 
-class ReportRoute(APIRoute):
+class ReportRoute(DeclaredRoute):
     """See the module's docstring."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -18,7 +18,7 @@ from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError, from_pydantic
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.http.streams import json_list
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
@@ -28,7 +28,7 @@ from colane.server.writer.turn import Turn
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 By = Annotated[
     str | None,
     Query(

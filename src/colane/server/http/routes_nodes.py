@@ -18,14 +18,14 @@ from colane.api.nodes import (
 from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
 from colane.server.http.problems import RefusedError
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 NamePath = Annotated[str, Path(min_length=1, max_length=NODE_NAME_MAX, description="Name of a node")]
 
 

@@ -13,14 +13,14 @@ from sse_starlette import EventSourceResponse
 from colane.api.seeing import PageLinkAnswer, RowsAnswer, UnchangedAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.door import IS_KNOWN
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IsKnown, TheCaller, TheService
 from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
 from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.views.live import ScreenWanted, live, screen
 from colane.server.views.rows import RowsWanted
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 ROWS_MAX: Final = 500
 TYPES: Final = {
     ".html": "text/html",

@@ -25,7 +25,7 @@ from colane.api.records import (
 from colane.api.wire import AdoptBody, ProfileBody
 from colane.model.field_values import EXACT_MAX
 from colane.server.http.problems import RefusedError
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.sight import lines_for
 from colane.server.http.streams import GRACE_S, PING_S, json_list, sse_lines
@@ -38,7 +38,7 @@ from colane.server.writer.turn import Turn
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 JSON: Final = "application/json"
 
 

@@ -9,14 +9,14 @@ from fastapi.responses import JSONResponse
 
 from colane.api.samples import ClusterSamplesAnswer, JobSamplesAnswer, NodeSamplesAnswer
 from colane.model.job import JobId
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_nodes import NamePath
 from colane.server.views import sampled
 
 HOUR_S: Final = 3600.0
 LAST_MAX_S: Final = 90 * 86_400.0
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 Last = Annotated[float, Query(gt=0, le=LAST_MAX_S, description="The last so many seconds")]
 LastOfJob = Annotated[
     float | None, Query(gt=0, le=LAST_MAX_S, description="The last so many seconds; else since its first start")

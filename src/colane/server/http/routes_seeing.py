@@ -20,7 +20,7 @@ from colane.api.seeing import (
     UserWaitObject,
 )
 from colane.model.job import JobId
-from colane.server.http.refusals import REFUSALS, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_samples import LAST_MAX_S, Until
 from colane.server.metrics.page import metrics
@@ -29,7 +29,7 @@ from colane.server.views.moves import moves_around
 from colane.server.views.timeline import DAY_S, marks_view, timeline, usage_days
 from colane.server.views.used import ended_jobs, used_of_asked
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 TOLD_MAX: Final = 10_000
 LastDay = Annotated[float, Query(gt=0, le=LAST_MAX_S, description="The last so many seconds")]
 Days = Annotated[int, Query(ge=1, le=400, description="Today and so many days before, less one")]
