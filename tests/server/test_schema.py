@@ -29,8 +29,8 @@ BEYOND_THE_SCHEMA = [positive_data_acceptance]
 def operations() -> dict[str, Any]:
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/srv"))
     schema = schemathesis.openapi.from_dict(create_app(service, rules_of(service)).openapi())
-    # An event stream does not end, and a log belongs to an agent.
-    found = schema.exclude(path_regex="^/events$|/log$").get_all_operations()
+    # Event streams do not end, and a log belongs to an agent.
+    found = schema.exclude(path_regex="^/events$|^/live$|/log$").get_all_operations()
     return {operation.label: operation for operation in (each.ok() for each in found)}
 
 
