@@ -1,6 +1,6 @@
 """Colane on NVIDIA's own mock of NVML, a real `libnvidia-ml.so` with profiles of GPUs from T4 to GB300.
 
-It is built by `scripts/nvml-mock`, and is found by `COLANE_NVML_MOCK`, the directory with the library and `configs`.
+It is built by `scripts/nvmlmock`, and is found by `COLANE_NVML_MOCK`, the directory with the library and `configs`.
 What it cannot do: it has no MIG instances, nothing computes on it, and asked how many processes there are it answers
 `SUCCESS` where NVML says `INSUFFICIENT_SIZE`, so that nvidia-ml-py reads none. For these there is `tests/emulated`.
 """
@@ -24,7 +24,7 @@ PROFILES = ("a100", "b200", "gb200", "gb300", "h100", "l40s", "t4")
 LOOKS = 20
 
 if not LIBRARY.exists():
-    pytest.skip("there is no mock of NVML (scripts/nvml-mock, COLANE_NVML_MOCK)", allow_module_level=True)
+    pytest.skip("there is no mock of NVML (scripts/nvmlmock, COLANE_NVML_MOCK)", allow_module_level=True)
 
 
 def config_of(name: str) -> Path:
