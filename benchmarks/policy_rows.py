@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from colane.model.job import JobId, JobSpec
 from colane.papers import elastic_workloads
 from colane.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
 from colane.papers.sharing_memory import read_tables
@@ -29,7 +30,7 @@ from colane.simulate.request import Request, load, make_world, shared_by
 from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
-from colane.simulate.world import World
+from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, generate, read
 from colane.traces.tables import pollux as pollux_times
 from colane.traces.tables import topology
@@ -231,6 +232,33 @@ def spanning(sizes: tuple[int, ...], ask: Ask) -> Setting:
     return Setting(replace(made, jobs=jobs), world, clusters.load(elastic_workloads.CLUSTER), RECORDED)
 
 
+# -- (h) gangs of any size, for nothing but order and preemption
+
+
+WIDE_GPUS = 64
+WIDE_SIZES = {1: 0.5, 2: 0.15, 4: 0.15, 8: 0.12, 16: 0.05, 32: 0.02, 64: 0.01}
+"""GPUs of a gang, and how many of all jobs ask for so many: about as in Philly's trace, and up to the whole cluster."""
+
+
+def wide_gangs(load: float, ask: Ask) -> Setting:
+    """Gangs of 1 to 64 GPUs with Gavel's run times on 16 servers of four, by Poisson arrivals of that load."""
+    rng = np.random.default_rng([ask.seed, 3])
+    gpus = rng.choice(list(WIDE_SIZES), size=ask.jobs, p=list(WIDE_SIZES.values()))
+    mean_gpus = sum(size * part for size, part in WIDE_SIZES.items())
+    submit_s = np.cumsum(rng.exponential(MEAN_S * mean_gpus / (WIDE_GPUS * load), size=ask.jobs))
+    lasts_s = generate.GavelDurations().draw(rng, ask.jobs)
+    jobs = tuple(
+        TraceJob(
+            id=JobId(number), submit_s=float(at_s),
+            spec=JobSpec(name=f"j{number}", family=f"g{size}", gpus=int(size), multi_node=True, share=False),
+            duration_s=float(run_s),
+        )
+        for number, (at_s, run_s, size) in enumerate(zip(submit_s, lasts_s, gpus, strict=True), 1)
+    )  # fmt: skip
+    made = Workload(name="wide-gangs", jobs=declare_lengths(jobs, ask.belief, noise=0.0, seed=ask.seed))
+    return Setting(made, NeutralWorld(), clusters.load(elastic_workloads.CLUSTER), RECORDED)
+
+
 def _sweeps() -> dict[str, Row]:
     title = "300 x {} on one P100 (paper B)"
     kinds = {
@@ -254,6 +282,8 @@ ROWS: Mapping[str, Row] = {
     "f": Row("Pollux's workloads on 64 T4s", 0, pollux),
     "g:gangs": Row("160 gangs of 1 to 4 that may span 16 servers of four T4s", 160, partial(spanning, ())),
     "g:elastic": Row("160 elastic jobs of 1 to 8 GPUs there", 160, partial(spanning, (1, 2, 3, 4, 6, 8))),
+    "h:1.0": Row("300 gangs of 1 to 64 on 64 GPUs, load 1.0", 300, partial(wide_gangs, 1.0)),
+    "h:1.5": Row("300 gangs of 1 to 64 on 64 GPUs, load 1.5", 300, partial(wide_gangs, 1.5)),
 }
 """Every workload; a letter alone names all of its rows."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set
 
-BOUNDS = {"fifo": (68, 11_080), "srtf": (88, 14_390), "pack": (92, 15_060), "colane": (116, 18_560)}
+BOUNDS = {"fifo": (68, 11_190), "srtf": (88, 14_520), "pack": (92, 15_160), "colane": (116, 18_670)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

@@ -34,6 +34,32 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
     assert life.spans == {1: [(0, 20), (30, 110)], 2: [(20, 30)]}
 
 
+@pytest.mark.parametrize(
+    ("power", "spans"), [(0.75, {2: (170, 270), 3: (50, 170)}), (0.0, {2: (50, 150), 3: (150, 270)})]
+)
+def test_a_gang_goes_by_what_it_has_left_times_a_power_of_its_gpus(
+    power: float, spans: dict[int, tuple[float, float]]
+) -> None:
+    jobs = [known(0, 50, gpus=2), known(10, 100, gpus=2), known(10, 120)]
+    policy = preset("colane", quantum_s=0.0, move_s=0.0, gpus_power=power)
+    life = Life(policy, [make_node("n0", 2)], jobs, STEP).run()
+    assert {job: life.spans[job][0] for job in spans} == spans
+
+
+@pytest.mark.parametrize("policy", ["colane", "shadow-price"])
+def test_others_leave_at_once_for_a_gang_that_has_waited_too_long(policy: str) -> None:
+    jobs = [known(0, 5000), known(0, 9000), known(10, 20_000, gpus=2)]
+    life = Life(create(f"{policy}:max_wait_s=1000"), [make_node("n0", 2)], jobs, STEP).run()
+    assert life.spans[3][0][0] == pytest.approx(1010, abs=1)
+    assert life.spans[1][0] == (0, life.spans[3][0][0])
+
+
+def test_none_leaves_for_one_that_has_waited_too_long_if_it_would_lose_its_work() -> None:
+    jobs = [known(0, 5000, preemptible=False), known(0, 9000), known(10, 20_000, gpus=2)]
+    life = Life(create("colane:max_wait_s=1000"), [make_node("n0", 2)], jobs, STEP).run()
+    assert life.spans[3][0][0] == 5000
+
+
 def test_for_the_makespan_the_longer_job_takes_the_place_of_the_shorter() -> None:
     policy = create("colane:objective=makespan,quantum_s=0,move_s=0,keeps_min=1.25")
     life = Life(policy, ONE, [known(0, 40), known(20, 100)], STEP).run()

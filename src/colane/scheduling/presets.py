@@ -51,8 +51,8 @@ from colane.scheduling.orders.value import ByValue
 
 BY_PRIORITY: Final = Preemption(PreemptsFor.PRIORITY)
 BY_ORDER: Final = Preemption(PreemptsFor.ORDER)
-BY_VALUE: Final = Preemption(PreemptsFor.ORDER, postpones=True)
-GANGS: Final = Preemption(PreemptsFor.GANGS, postpones=True)
+BY_VALUE: Final = Preemption(PreemptsFor.ORDER, postpones=True, for_overdue=True)
+GANGS: Final = Preemption(PreemptsFor.GANGS, postpones=True, for_overdue=True)
 NEVER: Final = Preemption(PreemptsFor.NEVER)
 
 HOUR: Final = Ageing(HOUR_S)

@@ -46,6 +46,9 @@ class ByValue:
         quantum_s: A job runs at least this long before another takes its place.
         awaits: Under `jct` none is stopped for a job that would have a place before it could be through, as soon as
             every waiting job would have one (`scheduling.engine.openings`).
+        gpus_power: Under `jct` jobs go by the time they have left, times their GPUs to this power. By time alone (0)
+            wide gangs keep many others waiting, by time times GPUs (1, SRSF: Tiresias, Gu et al., NSDI 2019, section
+            2.3) one narrow job keeps a gang waiting beside GPUs that those behind it have (decision 34).
     """
 
     objective: Objective = Objective.JCT
@@ -54,6 +57,7 @@ class ByValue:
     move_s: float = 60.0
     quantum_s: float = 60.0
     awaits: bool = True
+    gpus_power: float = 0.75
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         expected = Expected(draft, pool)
@@ -68,9 +72,9 @@ class ByValue:
         if not is_static:
             walk = ranked(draft, each_ranked(draft, held))
         elif len(draft.view.derived(Users).lines(pool)) > 1:
-            walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, True), held)
+            walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power, True), held)
         else:
-            walk = ranked(draft, sorted_lines(draft, draft.view.derived(ByLeft, self.objective), held))
+            walk = ranked(draft, sorted_lines(draft, draft.view.derived(ByLeft, self.objective, self.gpus_power), held))
 
         def left_s(job: Job) -> float:
             known_s = expected.left_s(job)
@@ -91,11 +95,13 @@ class ByValue:
             return left_s
         return lambda job: 1 / max(1.0, left_s(job))
 
-    @staticmethod
-    def _by_left(draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+    def _by_left(self, draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+        power = self.gpus_power
+
         def rank(job: Job) -> Rank:
-            left_s = expected.left_s(job)
-            return priority_of(job.spec), had_s(job, draft.now_s) if left_s is None else left_s
+            known_s = expected.left_s(job)
+            left_s = had_s(job, draft.now_s) if known_s is None else known_s
+            return priority_of(job.spec), left_s * float(job.effective.gpus) ** power
 
         return rank
 
@@ -165,9 +171,10 @@ BECAUSE = {
 class ByLeft(ByLength):
     """Waiting jobs of classes that were asked for, by what is left of them."""
 
-    def __init__(self, objective: Objective, by_user: bool = False) -> None:
+    def __init__(self, objective: Objective, gpus_power: float, by_user: bool = False) -> None:
         super().__init__(by_user=by_user)
         self.objective = objective
+        self.gpus_power = gpus_power
 
 
 Head = tuple[Rank, int, JobId, int]

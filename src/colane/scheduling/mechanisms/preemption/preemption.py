@@ -20,7 +20,7 @@ from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
-from colane.scheduling.engine.live import Priorities
+from colane.scheduling.engine.live import LiveJobs, Priorities
 from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.engine.waiting import Waits
@@ -50,11 +50,14 @@ class Preemption:
         preempts: Which jobs take which jobs' places.
         over_nodes: Whether also on several nodes for a job that may span them, and jobs that run over several leave.
         postpones: Whether none is preempted for a place that a job would decline: its utility there is below its least.
+        for_overdue: Whether others leave at once for a job of several GPUs that has waited too long, whatever that
+            loses: else GPUs are kept for it one by one as they fall free, idle till the last of them does.
     """
 
     preempts: PreemptsFor = PreemptsFor.ORDER
     over_nodes: bool = True
     postpones: bool = False
+    for_overdue: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundPreemption | None:
         if self.preempts in {PreemptsFor.ORDER, PreemptsFor.GANGS}:
@@ -83,6 +86,8 @@ class BoundPreemption(BoundSourceDefaults):
 
     def __init__(self, source: Preemption, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool]) -> None:
         self._context = context
+        self._for_overdue = source.for_overdue
+        self._has_gangs = max(context.draft.view.derived(LiveJobs).pool(context.pool).demands, default=0) > 1
         self._gpus_min = 2 if source.preempts is PreemptsFor.GANGS else 1
         self._draft = context.draft
         self._waits = Waits(context.draft, context.pool, context.queue)
@@ -108,8 +113,19 @@ class BoundPreemption(BoundSourceDefaults):
 
     def plan_again(self) -> None:
         self._survey.plan_again()
+        if self._for_overdue and self._has_gangs and not self._survey.is_empty:
+            self._context.watch_overdue()
 
     # -- choosing
+
+    def _is_overdue(self, job: Job) -> bool:
+        """Whether a gang has waited so long that others of its priority leave for it whatever they lose."""
+        return self._for_overdue and job.effective.gpus > 1 and not job.home and self._context.is_overdue(job)
+
+    def _rank(self, job: Job) -> Rank:
+        """Its place in the order; one that is overdue goes first of its priority."""
+        rank = self._context.queue.rank(job)
+        return (rank[0], *[-inf for _ in rank[1:]]) if self._is_overdue(job) else rank
 
     def _vacancy(self, job: Job, spec: JobSpec) -> Vacancy | None:
         """On one node where that is possible, else on several; no job leaves where enough comes free."""
@@ -120,7 +136,7 @@ class BoundPreemption(BoundSourceDefaults):
         if found is None and may_be_one:
             found = self._by_leaving(job, spec)
         if found is None and over is not None:
-            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._context.queue.rank(job)))
+            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._rank(job)))
         return found
 
     def _if_it_starts(self, job: Job, spec: JobSpec, found: Vacancy | None) -> Vacancy | None:
@@ -149,7 +165,7 @@ class BoundPreemption(BoundSourceDefaults):
 
         Of jobs of one rank those are least valuable that lose least: unsaved work, memory to move, their launch.
         """
-        survey, rank = self._survey, self._context.queue.rank(job)
+        survey, rank = self._survey, self._rank(job)
         best: tuple[Rank, int, int, Vacancy] | None = None
         for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
             if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
@@ -203,7 +219,8 @@ class BoundPreemption(BoundSourceDefaults):
                 self._take(job, part.site, lack)
 
         harm, cost_s = self._harm(job, room), self._cost_s(room)
-        if max([draft.view.job(action.job).spec.priority for action in room], default=0) < job.spec.priority:
+        highest = max([draft.view.job(action.job).spec.priority for action in room], default=0)
+        if highest < job.spec.priority or self._is_overdue(job):
             harm, cost_s = 1.0 - urgent_value(1.0, harm, cost_s, self._context.queue.left_s(job)), 0.0
         yield Candidate(
             gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
@@ -213,6 +230,8 @@ class BoundPreemption(BoundSourceDefaults):
     def _would_wait(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad], room: Iterable[Stop | Park]) -> bool:
         """Whether a job had better wait for a place than have those of its own priority leave."""
         if min([self._draft.view.job(action.job).spec.priority for action in room]) < job.spec.priority:
+            return False
+        if self._is_overdue(job):
             return False
         return self._openings.suffice(job, spec, there)
 
