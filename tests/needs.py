@@ -7,8 +7,12 @@ and what builds on it more than all the rest together.
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
+
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+"""For tests whose jobs, ranks or devices have a core each."""
 
 
 def needs(package: str, reason: str) -> None:

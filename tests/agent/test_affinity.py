@@ -17,6 +17,7 @@ from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.growing import GROWING_JOB, allowed, are_on, benched
 from tests.agent.waiting import until
+from tests.needs import two_cores
 
 pytestmark = [pytest.mark.live]
 
@@ -24,8 +25,6 @@ CORES = sorted(os.sched_getaffinity(0))
 ONE, OTHER = {CORES[0]}, {CORES[-1]}
 OF_DEVICES = set(CORES[: len(CORES) // 2]), set(CORES[len(CORES) // 2 :])
 CHANGES = 12
-
-two_cores = pytest.mark.skipif(len(CORES) < 2, reason="there is only one core to run on")
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_it_saves_when_it_is_asked_leaves_as_its_preset_says_and_goes_on(
 ) -> None:
     package, script = SCRIPTS[preset]
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+        pytest.skip(f"{package} is not installed, which the tests do not bring: pip install {package}")
     folder, contract = tmp_path / "work", CHECKPOINT_PRESETS[preset]
     folder.mkdir()
     (folder / "train.py").write_text(NOTES + script)

@@ -11,12 +11,12 @@ import pytest
 
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
-from tests.needs import needs
+from tests.needs import needs, two_cores
 
 needs("torch", "the jobs train with PyTorch")
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
+    two_cores,
 ]
 
 NONE_CAME = "-1"

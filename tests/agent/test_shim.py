@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from colane.agent.supervisor import shim, shim_files
 from colane.agent.supervisor.command import Command
 from tests.agent.shims import QUICK_GRACE_S, launch, run, write_command
 from tests.agent.waiting import until, until_gone
+from tests.disks import disk_of_a_megabyte
 
 pytestmark = pytest.mark.live
 
@@ -259,25 +259,13 @@ def test_a_log_that_cannot_grow_does_not_hold_the_job_up(tmp_path: Path, marker:
     assert kept[0].size == 64 * 1024
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=False, capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def test_a_job_that_fills_its_disk_still_ends_on_record(small_disk: Path, marker: str) -> None:
+def test_a_job_that_fills_its_disk_still_ends_on_record(tmp_path: Path, marker: str) -> None:
     fill = "cat /dev/zero >fill; head -c 3000000 /dev/zero; exit 5"
-    supervised = run(small_disk, "sh", "-c", fill, marker=marker)
-    record = supervised.end()
-    assert (record["exit_code"], record["log_truncated"]) == (5, True)
-    assert record["log_bytes"] > 3_000_000
+    with disk_of_a_megabyte(tmp_path / "disk") as place:
+        supervised = run(place, "sh", "-c", fill, marker=marker)
+        record = supervised.end()
+        assert (record["exit_code"], record["log_truncated"]) == (5, True)
+        assert record["log_bytes"] > 3_000_000
 
 
 def test_a_directory_is_run_once(tmp_path: Path, marker: str) -> None:

@@ -16,10 +16,11 @@ from colane.devices.nvml import Nvml
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.devices.fake_nvml import FakeGpu, FakeNvml
+from tests.needs import two_cores
 
 CORES = sorted(os.sched_getaffinity(0))
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(len(CORES) < 2, reason="two ranks have two cores")]
+pytestmark = [pytest.mark.live, two_cores]
 
 SAY = f"echo {' '.join(f'${name}' for name in THREAD_POOLS)}"
 

@@ -18,6 +18,7 @@ from colane.settings.setting import SettingError
 from colane.settings.sources import gather
 from colane.settings.table import SERVER
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
+from tests.needs import two_cores
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -55,7 +56,7 @@ def watched_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.mark.live
-@pytest.mark.skipif(len(CORES) < 2, reason="of one core nothing can be given up")
+@two_cores
 def test_a_hog_is_held_back_the_training_job_recovers_and_the_hog_is_let_go_with_it(watched_up: Up) -> None:
     mark, env = "987654321", dict(os.environ)
     hog = [sys.executable, "-m", "colane.workloads", "stream", "--threads", "2", "--seconds", mark]

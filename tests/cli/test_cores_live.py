@@ -24,6 +24,7 @@ from colane.settings.setting import SettingError
 from colane.settings.sources import gather
 from colane.settings.table import SERVER
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
+from tests.needs import two_cores
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -50,7 +51,7 @@ def tuned_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.mark.live
-@pytest.mark.skipif(len(CORES) < 2, reason="one core leaves nothing to tune")
+@two_cores
 @pytest.mark.parametrize("useful", [1, 2])
 def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> None:
     request = {"command": [sys.executable, "-c", FED, str(useful)], "family": f"fed-{useful}", "gpus": 1, "cores": 1}
@@ -71,7 +72,7 @@ def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> 
 
 
 @pytest.mark.live
-@pytest.mark.skipif(len(CORES) < 2, reason="one core leaves none to take away")
+@two_cores
 def test_cores_that_an_administrator_takes_from_a_node_are_no_capacity_of_it_until_they_are_back(
     tmp_path: Path,
 ) -> None:

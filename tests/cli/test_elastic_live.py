@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Colane, Up, until
+from tests.needs import two_cores
 
 pytestmark = pytest.mark.live
 CORES = len(os.sched_getaffinity(0))
@@ -36,7 +37,7 @@ with open(notes, "a", buffering=1) as lines:
 """
 
 
-@pytest.mark.skipif(CORES < 2, reason="needs two cores")
+@two_cores
 def test_a_job_shrinks_for_a_newcomer_and_grows_again(
     make_up: Callable[..., Up], colane: Colane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -98,7 +99,7 @@ with open(notes, "a", buffering=1) as lines:
 """
 
 
-@pytest.mark.skipif(CORES < 2, reason="needs two cores")
+@two_cores
 def test_a_job_with_the_three_lines_keeps_its_size_while_its_disk_refuses_its_state(
     make_up: Callable[..., Up], colane: Colane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,13 +16,13 @@ from colane.api.jobs import JobObject
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
 from tests.cli.test_torchrun_live import alone
-from tests.needs import needs
+from tests.needs import needs, two_cores
 
 needs("torch", "the job trains with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
+    two_cores,
 ]
 
 LONG_S = 240.0

@@ -13,10 +13,11 @@ import pytest
 from colane.client.client import Client
 from colane.engines.local import LocalConfig, LocalEngine
 from tests.cli.conftest import Colane, Up, until
+from tests.needs import two_cores
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two sockets need two cores"),
+    two_cores,
 ]
 
 MakeUp = Callable[..., Up]

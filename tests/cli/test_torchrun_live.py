@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +10,13 @@ import pytest
 
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
-from tests.needs import needs
+from tests.needs import needs, two_cores
 
 needs("torch", "the job trains with PyTorch")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
+    two_cores,
 ]
 
 LONG_S = 240.0

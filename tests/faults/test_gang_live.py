@@ -14,14 +14,14 @@ import pytest
 
 from colane.api.jobs import JobObject
 from tests.faults.cluster import WAIT_MAX_S, Cluster
-from tests.needs import needs
+from tests.needs import needs, two_cores
 
 DDP_JOB = Path(__file__).parents[1] / "agent" / "ddp_job.py"
 
 needs("torch", "the jobs train with PyTorch")
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
+    two_cores,
 ]
 
 LOOK_EVERY_S = 0.1

@@ -19,6 +19,7 @@ import pytest
 from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
 from colane.api.jobs import JobObject
+from tests.needs import two_cores
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster
@@ -132,7 +133,7 @@ def bench(tmp_path: Path) -> Iterator[ResizingBench]:
 @pytest.mark.live
 @pytest.mark.faults
 @pytest.mark.timeout(300 + 10 * KILLS)
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < DEVICES, reason="two cpu devices need two cores")
+@two_cores
 def test_kills_during_resizes(bench: ResizingBench) -> None:
     while bench.killed.total() < KILLS or not bench.ways >= BOTH_WAYS:
         bench.strike()

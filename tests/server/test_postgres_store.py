@@ -35,6 +35,7 @@ from colane.server.store.store import (
     UnreadableError,
 )
 from colane.settings.store_address import StoreAddress, store_address
+from tests.disks import disk_of_a_megabyte
 from tests.server.harness import SLEEP
 from tests.server.postgres_server import PostgresServer, opened, postgres_server
 from tests.server.processes import scheduler
@@ -209,12 +210,7 @@ class TestBadInput:
             assert store.version() == 0
 
     def test_a_full_disk(self, server: PostgresServer, name: str) -> None:
-        place = server.folder / "small"
-        place.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-            pytest.skip("mounting a small disk needs root")
-        try:
+        with disk_of_a_megabyte(server.folder / "small") as place:
             shutil.chown(place, "postgres", "postgres")
             with server.raw() as raw:
                 raw.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
@@ -229,8 +225,6 @@ class TestBadInput:
                 raw.execute(f'DROP SCHEMA "{name}" CASCADE')
                 raw.execute("ALTER ROLE postgres RESET default_tablespace")
                 raw.execute("DROP TABLESPACE small")
-        finally:
-            subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def refused(address: StoreAddress) -> bool:

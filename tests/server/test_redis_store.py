@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from colane.server.store.store import (
     job_key,
 )
 from colane.settings.store_address import store_address
+from tests.disks import disk_of_a_megabyte
 from tests.server.harness import DEADLINE_S, SLEEP, world
 from tests.server.processes import scheduler
 from tests.server.redis_server import RedisServer, opened, redis_server
@@ -88,12 +90,8 @@ def test_everything_is_there_after_the_server_was_killed(server: RedisServer) ->
 def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_by_half(server: RedisServer) -> None:
     """Redis ends where its file cannot be written: an answer would be no promise."""
     server.kill()
-    place = server.folder / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk needs root")
-    try:
+    with disk_of_a_megabyte(server.folder / "disk") as place, ExitStack() as stack:
+        stack.callback(server.kill)
         server.start("--dir", str(place))
         with opened(server) as store:
             store.commit(Transaction(puts=[put("a", 1)], audit=[LINE]), StoreWriter(0, 0, 0))
@@ -107,9 +105,6 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_by_half(server: Red
             assert (list(store.read_all(JOBS)), store.version()) == ([("a", {"value": 1})], 1)
             store.commit(many, StoreWriter(0, 1, 1))
             assert (store.count(JOBS), store.version()) == (2001, 2)
-    finally:
-        server.kill()
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_functions_that_the_server_has_lost_are_loaded_anew(server: RedisServer) -> None:
