@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.launch.cage import MOUNTS, NVIDIA_MAJOR, OWN, PROCESSES_MAX, Cages, minors_of, own_cgroup
+from colane.agent.launch.cage import MOUNTS, OWN, PROCESSES_MAX, Cages, own_cgroup
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir
 from colane.agent.supervisor import shim_files
 from colane.agent.supervisor.command import Command
 from colane.devices.device_filter import DeviceNumber, program, reject
+from colane.devices.makers import NVIDIA_MAJOR, Amd, minors_of
 from colane.model.hardware import Gpu
 from tests.agent.shims import run
 
 KEY = Key(7, 1)
 COMMAND = Command(("true",), "/", {})
 ZERO, NULL = DeviceNumber(1, 5), DeviceNumber(1, 3)
-MINORS = {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2}
+FILES = {f"GPU-{letter}": (DeviceNumber(NVIDIA_MAJOR, minor),) for minor, letter in enumerate("abc")}
 AGENT_ID = "a" * 32
 
 
@@ -118,25 +119,34 @@ def test_a_bound_that_cannot_be_set_yet_is_set_in_a_later_round(tmp_path: Path) 
 
 def test_what_is_not_permitted_is_said_where_there_are_gpus_to_reach_for(tmp_path: Path) -> None:
     for own in (None, tmp_path / "not there"):
-        cages = Cages(AGENT_ID, own, MINORS)
+        cages = Cages(AGENT_ID, own, FILES)
         assert cages.around(KEY, COMMAND, [gpu("GPU-a")]) is COMMAND
         (said,) = cages.messages()
         assert "is watched, as no cgroup bounds it: one that uses more ends as" in cages.memory_message()
         assert said.startswith("jobs could reach for each other's GPUs: this agent may make no cgroup (version 2)")
-        assert Cages(AGENT_ID, own, {"GPU-a": 0}).messages() == []
+        assert Cages(AGENT_ID, own, {"GPU-a": FILES["GPU-a"]}).messages() == []
         assert Cages(AGENT_ID, own, {}).messages() == []
+
+
+def test_of_amds_gpus_both_files_of_the_others_are_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[DeviceNumber]] = []
+    monkeypatch.setattr("colane.agent.launch.cage.reject", lambda _place, denied: asked.append(list(denied)))
+    files = Amd({"GPU-a": (0, 128), "GPU-b": (1, 129), "GPU-c": (None, 130)}).files()
+    cages = Cages(AGENT_ID, doubled(tmp_path / "own", ""), files)
+    cages.around(KEY, COMMAND, [gpu("GPU-b")])
+    assert asked == [[DeviceNumber(226, 0), DeviceNumber(226, 128), DeviceNumber(226, 130)]]
 
 
 def test_all_gpus_but_its_own_are_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Path, list[DeviceNumber]]] = []
     monkeypatch.setattr("colane.agent.launch.cage.reject", lambda place, denied: asked.append((place, list(denied))))
-    cages = Cages(AGENT_ID, doubled(tmp_path / "own", ""), MINORS)
+    cages = Cages(AGENT_ID, doubled(tmp_path / "own", ""), FILES)
     place = tmp_path / "own" / ("colane-" + "a" * 12) / "7-1"
     for granted, others in ((["GPU-b"], [0, 2]), (["GPU-a", "GPU-c"], [1]), ([], [0, 1, 2])):
         command = cages.around(KEY, COMMAND, [gpu(uuid) for uuid in granted])
         assert command.cgroup == str(place)
         assert asked.pop() == (place, [DeviceNumber(NVIDIA_MAJOR, minor) for minor in others])
-    assert cages.around(KEY, COMMAND, [gpu(uuid) for uuid in MINORS]).cgroup == ""
+    assert cages.around(KEY, COMMAND, [gpu(uuid) for uuid in FILES]).cgroup == ""
     assert cages.around(KEY, COMMAND, [gpu("MIG-x")]).cgroup == ""
     assert "does not tell" in cages.messages()[0]
     cages.remove(KEY)

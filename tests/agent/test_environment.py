@@ -9,6 +9,9 @@ from colane.agent.config import AgentConfig
 from colane.agent.launch.environment import OF_A_LAUNCH, THREAD_POOLS, job_cores, job_environment, open_pools
 from colane.agent.launch.launcher import batch_variables, plan_launch
 from colane.agent.reconcile import DesiredJob, Key
+from colane.devices.cpu import CpuDevices, CpuSpec
+from colane.devices.makers import NVIDIA
+from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 
 CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))
@@ -18,7 +21,7 @@ COLANE = {"COLANE_JOB_ID": "7"}
 
 
 def environment(requested: dict[str, str], gpus: list[Gpu], mps: dict[str, str] | None = None) -> dict[str, str]:
-    return job_environment(requested, OWN, gpus=gpus, cores=(2, 3), colane=COLANE, mps=mps or {})
+    return job_environment(requested, OWN, shown=NVIDIA.visible(gpus), cores=(2, 3), colane=COLANE, mps=mps or {})
 
 
 def test_a_request_without_environment_gets_a_basic_one() -> None:
@@ -84,7 +87,7 @@ def test_whatever_a_launch_tells_is_of_that_launch() -> None:
         asked,
         AgentConfig(name="n1", scheduler_url="http://127.0.0.1:1", state_dir=Path("/nowhere")),
         gpus=[CPU],
-        node_cores=[2, 3],
+        devices=CpuDevices(CpuSpec(1), HostFacts(cores=(2, 3), memory_bytes=1)),
         steps_path=Path("/nowhere/steps"),
         mps={},
     )
@@ -138,7 +141,9 @@ def test_a_job_submitted_from_within_another_is_as_one_from_the_shell(requested:
     """However deep, and whatever cores and adaptor the outer one had."""
 
     def launched(env: dict[str, str], cores: tuple[int, ...], adaptor: Path) -> dict[str, str]:
-        return job_environment(env, OWN, gpus=[CPU], cores=cores, colane=COLANE, mps={}, adaptor=adaptor)
+        return job_environment(
+            env, OWN, shown=NVIDIA.visible([CPU]), cores=cores, colane=COLANE, mps={}, adaptor=adaptor
+        )
 
     once = launched(requested, (2, 3), ADAPTOR)
     within = launched(launched(requested, (0, 1, 2, 3, 4), outer), (7,), outer)

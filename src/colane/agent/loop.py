@@ -46,7 +46,7 @@ from colane.agent.supervisor.shim import STOPPED
 from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, JobReportObject, RegistrationObject, ReportObject
 from colane.api.samples import DeviceUseObject, device_use_object
-from colane.devices import Devices, OwnProcesses, suspend
+from colane.devices import Devices, OwnProcesses
 from colane.model.hardware import Gpu
 
 log = logging.getLogger(__name__)
@@ -97,14 +97,14 @@ class Agent:
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
-        self._cages = Cages.of_machine(state.agent_id)
+        self._cages = Cages.of_machine(state.agent_id, devices.maker.files())
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
         self._saver = Saver(state.job_dir, programs.folder(state.root))
         self._answers = SaveAnswers(state.steps_path)
         self._notice = NoticeWatch(config.notice_file, config.notice_command, self.woken.set)
         self._is_wanted = False
-        self._host_refusal = suspend.problem()
+        self._host_refusal = devices.maker.suspend_problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
         self._cores = devices.host.cores
         self._no_mps: dict[Key, str] = {}
@@ -287,7 +287,7 @@ class Agent:
             launch,
             self._config,
             gpus=gpus,
-            node_cores=self._devices.host.cores,
+            devices=self._devices,
             steps_path=self.state.steps_path(job.key),
             mps=await self._mps_for(job.key, launch, gpus, account),
             account=account,
@@ -317,7 +317,7 @@ class Agent:
         await self._contact.finished(self._named(refusal(key, detail, outcome)))
 
     async def _mps_for(self, key: Key, launch: LaunchObject, gpus: list[Gpu], account: Account) -> Mapping[str, str]:
-        if not wants_mps(self._config, launch, gpus):
+        if not (self._devices.maker.has_mps and wants_mps(self._config, launch, gpus)):
             return {}
         if len(gpus) > 1:
             self._no_mps[key] = NO_SHARING.format(key=key, count=len(gpus))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from colane.devices.makers import NVIDIA
 from colane.devices.others import OthersOnCores, Smoothed
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.device_use import DeviceUsage
@@ -70,6 +71,8 @@ class CpuDevices:
     """
 
     utilization_by = ""
+    maker = NVIDIA
+    """A job on cpu devices is shown no GPU."""
 
     def __init__(
         self, spec: CpuSpec, host: HostFacts, topology: Topology | None = None, others: OthersOnCores | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from colane.devices.host import cores_of_socket
+from colane.devices.makers import Maker
 from colane.devices.types import NOTHING_OWN, Devices, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
@@ -28,6 +29,11 @@ class DeclaredDevices:
     def host(self) -> HostFacts:
         """As found."""
         return self._found.host
+
+    @property
+    def maker(self) -> Maker:
+        """As found."""
+        return self._found.maker
 
     @property
     def utilization_by(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from colane.devices.amd import AmdDevices, AmdSmi, AmdUnavailableError, load_amd, visible_here
 from colane.devices.cpu import CpuDevices, CpuSpec, DeviceSpecError, parse_cpu_spec
 from colane.devices.declared import DeclaredDevices
 from colane.devices.gpu import NvmlDevices
@@ -15,7 +16,7 @@ from colane.model.hardware import Gpu
 from colane.model.topology import Topology
 from colane.model.words import count
 
-GPU_SPEC = "gpu"
+GPU_SPEC, AMD_SPEC = "gpu", "amd"
 
 
 def discover(
@@ -23,15 +24,17 @@ def discover(
     topology: Topology | None = None,
     *,
     load: Callable[[], Nvml] = load_nvml,
+    load_amd: Callable[[], AmdSmi] = load_amd,
     known: Sequence[Gpu] = (),
 ) -> Devices:
     """Find the devices of this machine.
 
     Args:
-        spec: `gpu` for what NVML shows, `cpu:N[:MEMORY]` for N cpu devices. None is the GPUs where there are
-            any, else all allowed cores as one cpu device.
+        spec: `gpu` for what NVML shows, `amd` for what AMD SMI shows, `cpu:N[:MEMORY]` for N cpu devices. None is
+            the GPUs that NVML shows where there are any, else all allowed cores as one cpu device.
         topology: How they are connected; None takes what is found.
         load: Opens NVML.
+        load_amd: Opens AMD SMI.
         known: GPUs that were found here before.
 
     Returns:
@@ -41,6 +44,8 @@ def discover(
     Raises:
         DeviceSpecError: Such devices cannot be had here, or the topology connects another number; says what can.
     """
+    if spec == AMD_SPEC:
+        return _declared(_amd_devices(load_amd, known), topology)
     if spec is not None and spec != GPU_SPEC:
         return _cpu_devices(parse_cpu_spec(spec), topology)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -52,8 +57,7 @@ def discover(
         return _cpu_devices(CpuSpec(1), topology)
     devices = NvmlDevices(nvml, read_host(), visible, known)
     if devices.observe():
-        _judge(topology, len(devices.observe()))
-        return devices if topology is None else DeclaredDevices(devices, topology)
+        return _declared(devices, topology)
     if spec == GPU_SPEC or (nvml.count() and visible is None):
         raise DeviceSpecError(f"{_where(spec)}: {_why_none(nvml, visible)}; use --devices cpu:N instead")
     return _cpu_devices(CpuSpec(1), topology)
@@ -76,6 +80,21 @@ def _why_none(nvml: Nvml, visible: str | None) -> str:
     if not nvml.handles():
         return f"NVML shows {count(count_of_gpus, 'GPU')}, and none of them answers"
     return f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {count(count_of_gpus, 'GPU')} here"
+
+
+def _amd_devices(load: Callable[[], AmdSmi], known: Sequence[Gpu]) -> AmdDevices:
+    try:
+        devices = AmdDevices(load(), read_host(), visible_here(), known)
+    except AmdUnavailableError as error:
+        raise DeviceSpecError(f"--devices amd: {error}; use --devices cpu:N instead") from error
+    if not devices.observe():
+        raise DeviceSpecError("--devices amd: AMD SMI shows no GPU here; use --devices cpu:N instead")
+    return devices
+
+
+def _declared(devices: Devices, topology: Topology | None) -> Devices:
+    _judge(topology, len(devices.observe()))
+    return devices if topology is None else DeclaredDevices(devices, topology)
 
 
 def _cpu_devices(spec: CpuSpec, topology: Topology | None) -> CpuDevices:

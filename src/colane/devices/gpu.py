@@ -10,6 +10,7 @@ import pynvml
 
 from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
+from colane.devices.makers import NVIDIA
 from colane.devices.nvml import LOST, GpuLostError, Handle, Nvml
 from colane.devices.others import WINDOW_MIN_S, Smoothed
 from colane.devices.pids import is_first_namespace, is_translated
@@ -53,6 +54,8 @@ class _Device:
 
 class NvmlDevices:
     """The GPUs of this machine; a GPU in MIG mode is its instances."""
+
+    maker = NVIDIA
 
     def __init__(self, nvml: Nvml, host: HostFacts, visible: str | None = None, known: Sequence[Gpu] = ()) -> None:
         """Read what never changes.

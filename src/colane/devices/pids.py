@@ -1,4 +1,4 @@
-"""Whether the process numbers that NVML gives are those we see: in a container they may be the machine's own."""
+"""Whether the process numbers that a driver gives are those we see: in a container they may be the machine's own."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ def is_first_namespace(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
         return True
 
 
-def is_translated(pids: Iterable[int], proc: Path = Path("/proc")) -> bool:
-    """Whether a driver gives numbers of our own namespace: all are there, and one of them uses CUDA (0 is hidden)."""
+def is_translated(pids: Iterable[int], proc: Path = Path("/proc"), file: str = _CUDA_DEVICE) -> bool:
+    """Whether a driver gives numbers of our own namespace: all are there, and one of them computes (0 is hidden).
+
+    Args:
+        pids: As the driver gives them.
+        proc: Where processes are.
+        file: What one that computes has open.
+    """
     shown = [pid for pid in pids if pid]
-    return all((proc / str(pid)).exists() for pid in shown) and any(_computes(proc / str(pid)) for pid in shown)
+    return all((proc / str(pid)).exists() for pid in shown) and any(_computes(proc / str(pid), file) for pid in shown)
 
 
-def _computes(process: Path) -> bool:
+def _computes(process: Path, file: str) -> bool:
     with suppress(OSError):
         for name in os.listdir(process / "fd"):  # noqa: PTH208 - of many processes
             with suppress(OSError):
-                if os.readlink(process / "fd" / name) == _CUDA_DEVICE:  # noqa: PTH115
+                if os.readlink(process / "fd" / name) == file:  # noqa: PTH115
                     return True
     return False

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from colane.devices.makers import Maker
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.topology import Topology
@@ -79,6 +80,11 @@ class Devices(Protocol):
     @property
     def host(self) -> HostFacts:
         """Cores and memory of the machine."""
+        ...
+
+    @property
+    def maker(self) -> Maker:
+        """What jobs need to come to its GPUs."""
         ...
 
     @property

@@ -7,7 +7,7 @@ machine does not permit is said in `nodes`; the rest holds all the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,9 @@ from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir, read_json
 from colane.agent.supervisor.command import Command
 from colane.devices.device_filter import DeviceNumber, reject
+from colane.devices.makers import Files
 from colane.model.hardware import Gpu
 
-NVIDIA_MAJOR: Final = 195
-"""Of `/dev/nvidia0` and its like, whose minors number the GPUs."""
-GPUS: Final = Path("/proc/driver/nvidia/gpus")
 OWN, MOUNTS = Path("/proc/self/cgroup"), Path("/proc/self/mounts")
 ON_HOST: Final = "host.json"
 """In a job's directory while memory of its GPU is on the host, or may be (`host_memory`)."""
@@ -48,30 +46,19 @@ def own_cgroup(own: str, mounts: str) -> Path | None:
     return Path(places[0] + paths[0].rstrip("/")) if places and paths else None
 
 
-def minors_of(gpus: Path = GPUS) -> dict[str, int]:
-    """Return the minor number of each GPU's device file, by UUID, as the driver tells them."""
-    found = {}
-    for path in sorted(gpus.glob("*/information")):
-        pairs = (line.partition(":") for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
-        told = {name.strip(): value.strip() for name, _, value in pairs}
-        if told.get("Device Minor", "").isdecimal():
-            found[told.get("GPU UUID", "")] = int(told["Device Minor"])
-    return found
-
-
 class Cages:
     """The cgroups of an agent's jobs."""
 
-    def __init__(self, agent_id: str, own: Path | None, minors: Mapping[str, int]) -> None:
+    def __init__(self, agent_id: str, own: Path | None, files: Files) -> None:
         """Make the directory they lie in, where there is anything to bound.
 
         Args:
             agent_id: Tells the agents of a machine apart.
             own: This process's own cgroup, None where it has none.
-            minors: Minor numbers of GPUs by UUID.
+            files: The device files of GPUs.
         """
         self._root = None if own is None else own / f"colane-{agent_id[:12]}"
-        self._minors = dict(minors)
+        self._files = dict(files)
         self._can_bound_memory = False
         self._limits_bytes: dict[Key, int] = {}
         self._problem = NO_CGROUP if own is None else ""
@@ -81,20 +68,20 @@ class Cages:
             self._root, self._problem = None, f"{NO_CGROUP}: {error.strerror}"
 
     @classmethod
-    def of_machine(cls, agent_id: str) -> Cages:
-        """Those of an agent on this machine."""
+    def of_machine(cls, agent_id: str, files: Files) -> Cages:
+        """Those of an agent on this machine, with these files of its GPUs."""
         try:
             own = own_cgroup(OWN.read_text(encoding="utf-8"), MOUNTS.read_text(encoding="utf-8"))
         except OSError:
             own = None
-        return cls(agent_id, own, minors_of())
+        return cls(agent_id, own, files)
 
     def _open(self) -> None:
         if self._root is None:
             return
         here = {*(self._root.parent / "cgroup.subtree_control").read_text(encoding="utf-8").split()}
         self._can_bound_memory = "memory" in here
-        if not (self._minors or self._can_bound_memory):
+        if not (self._files or self._can_bound_memory):
             return
         self._root.mkdir(exist_ok=True)
         for left in self._root.iterdir():
@@ -106,7 +93,7 @@ class Cages:
 
     def messages(self) -> list[str]:
         """What is to be said of this node: nothing where it has no GPU that jobs could reach for."""
-        return [UNGUARDED.format(problem=self._problem)] if self._problem and len(self._minors) > 1 else []
+        return [UNGUARDED.format(problem=self._problem)] if self._problem and len(self._files) > 1 else []
 
     def memory_message(self) -> str:
         """How the memory that jobs book is bounded here."""
@@ -159,11 +146,12 @@ class Cages:
 
     def _denied(self, gpus: Sequence[Gpu]) -> list[DeviceNumber]:
         """All GPUs but these; none where the driver's number of one of them is not known."""
-        granted = [self._minors.get(gpu.uuid) for gpu in gpus if not gpu.is_cpu_device]
-        if None in granted:
+        granted = {gpu.uuid for gpu in gpus if not gpu.is_cpu_device}
+        if not granted <= self._files.keys():
             self._problem = "the driver does not tell which device file is which GPU's"
             return []
-        return [DeviceNumber(NVIDIA_MAJOR, minor) for minor in sorted({*self._minors.values()} - {*granted})]
+        own = {file for uuid in granted for file in self._files[uuid]}
+        return sorted({file for files in self._files.values() for file in files} - own)
 
     def close(self) -> None:
         """Leave nothing where no job is left."""

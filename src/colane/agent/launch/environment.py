@@ -72,7 +72,7 @@ def job_environment(
     requested: Mapping[str, str],
     own: Mapping[str, str],
     *,
-    gpus: Sequence[Gpu],
+    shown: Mapping[str, str],
     cores: Sequence[int],
     colane: Mapping[str, str],
     mps: Mapping[str, str],
@@ -84,7 +84,7 @@ def job_environment(
     Args:
         requested: The environment of the submitting shell, or what the request names.
         own: The agent's own environment.
-        gpus: The job's devices in rank order.
+        shown: Variables that show it its devices, see `Maker.visible`.
         cores: The job's cores.
         colane: `COLANE_*` variables.
         mps: Variables that lead to an MPS daemon; empty without one.
@@ -102,7 +102,7 @@ def job_environment(
     threads = dict.fromkeys(open_pools(kept), str(len(cores))) if cores else {}
     if threads:
         threads[THREADS_ENV] = str(len(cores))
-    whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
+    whole = {**base, **threads, **kept, **shown, **colane, **mps}
     return whole if adaptor is None else {**whole, **adapted(whole, adaptor)}
 
 
@@ -138,12 +138,6 @@ def adapted(env: Mapping[str, str], adaptor: Path) -> dict[str, str]:
     """Put the adaptor's directory first on Python's path, and name it for environments that load it themselves."""
     path = bundle.first_on_path(adaptor, env.get("PYTHONPATH", ""))
     return {"PYTHONPATH": path, bundle.DIR_ENV: str(adaptor)}
-
-
-def visible_devices(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Show CUDA exactly the job's GPUs, by UUID: indexes mean different GPUs to CUDA and NVML."""
-    uuids = [gpu.uuid for gpu in gpus if not gpu.is_cpu_device]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def job_cores(booked: Sequence[int], gpus: Sequence[Gpu], node_cores: Sequence[int]) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.api.nodes import LaunchObject, LaunchSpecObject
 from colane.client.locate import TOKEN_FILE_VARIABLE
+from colane.devices import Devices
 from colane.model import file_names
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
@@ -50,7 +51,7 @@ def plan_launch(
     config: AgentConfig,
     *,
     gpus: Sequence[Gpu],
-    node_cores: Sequence[int],
+    devices: Devices,
     steps_path: Path,
     mps: Mapping[str, str],
     account: Account | None = None,
@@ -62,13 +63,13 @@ def plan_launch(
         launch: What the scheduler keeps for its launch.
         config: The agent's settings.
         gpus: Its devices in rank order.
-        node_cores: All cores of this node.
+        devices: All of this node.
         steps_path: Where its steps file will be.
         mps: Variables that lead to an MPS daemon; empty without one.
         account: The user it runs as; None for the agent's own user.
     """
     is_other = account is not None and account.uid != os.geteuid()
-    cores = job_cores(job.cores, gpus, node_cores)
+    cores = job_cores(job.cores, gpus, devices.host.cores)
     colane = {
         "COLANE_JOB_ID": str(job.key.job),
         "COLANE_ATTEMPT": str(job.key.attempt),
@@ -88,7 +89,7 @@ def plan_launch(
     env = job_environment(
         launch.get("env") or {},
         os.environ,
-        gpus=gpus,
+        shown=devices.maker.visible(gpus),
         cores=cores,
         colane=colane,
         mps=mps,
