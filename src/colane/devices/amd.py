@@ -85,7 +85,7 @@ def load_amd() -> AmdSmi:
 
 
 @dataclass(frozen=True, slots=True)
-class _Device:
+class _AmdGpu:
     """A handle to ask, None of a GPU that is lost; what never changes, and the numbers of its files."""
 
     handle: Handle
@@ -113,7 +113,7 @@ class AmdDevices:
         found = [_read(smi, handle, host, position) for position, handle in enumerate(handles)]
         here = {device.facts.uuid: device for device in _shown(found, visible)}
         lost = {gpu.uuid for gpu in known} - {device.facts.uuid for device in found}
-        before = [here.pop(gpu.uuid, _Device(None, gpu)) for gpu in known if gpu.uuid in here or gpu.uuid in lost]
+        before = [here.pop(gpu.uuid, _AmdGpu(None, gpu)) for gpu in known if gpu.uuid in here or gpu.uuid in lost]
         self._devices = [
             replace(device, facts=replace(device.facts, index=index))
             for index, device in enumerate([*before, *here.values()])
@@ -151,7 +151,7 @@ class AmdDevices:
         held = self._held(device)
         return MemoryUse(max(0, total - used), held if self._knows(held) else None)
 
-    def _held(self, device: _Device) -> dict[int, int | None]:
+    def _held(self, device: _AmdGpu) -> dict[int, int | None]:
         """What each process holds of a GPU's own memory."""
         found = self._smi.call("amdsmi_get_gpu_process_list", device.handle) or ()
         return {int(one["pid"]): int(one["memory_usage"]["vram_mem"]) for one in found}
@@ -162,7 +162,7 @@ class AmdDevices:
         self._is_translated = self._is_translated or is_first_namespace() or is_translated(pids, file=file)
         return self._is_translated
 
-    def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
+    def _observe_one(self, device: _AmdGpu, own: OwnProcesses) -> Gpu:
         index = device.facts.index
         answers = device.handle is not None and self._smi.vram("amdsmi_get_gpu_memory_total", device.handle) is not None
         if answers:
@@ -174,7 +174,7 @@ class AmdDevices:
         healthy = answers or (device.handle is not None and not was_ill)  # a healthy one that is busy may fail once
         return replace(device.facts, healthy=healthy, foreign_bytes=self._foreign_bytes.get(index, 0))
 
-    def _use_of(self, device: _Device) -> DeviceUsage:
+    def _use_of(self, device: _AmdGpu) -> DeviceUsage:
         index, smi, handle = device.facts.index, self._smi, device.handle
         if handle is None:
             return DeviceUsage(index)
@@ -198,14 +198,14 @@ class AmdDevices:
         ]
         return replace(flat, links=tuple(rows))
 
-    def _link(self, one: _Device, other: _Device, otherwise: Link) -> Link:
+    def _link(self, one: _AmdGpu, other: _AmdGpu, otherwise: Link) -> Link:
         if one is other or one.handle is None or other.handle is None:
             return otherwise
         kind = self._smi.field("amdsmi_topo_get_link_type", "type", one.handle, other.handle)
         return Link(LinkKind.NVLINK, 1) if kind == XGMI else otherwise
 
 
-def _read(smi: AmdSmi, handle: Handle, host: HostFacts, position: int) -> _Device:
+def _read(smi: AmdSmi, handle: Handle, host: HostFacts, position: int) -> _AmdGpu:
     numbers = [smi.field("amdsmi_get_gpu_enumeration_info", f"drm_{what}", handle) for what in ("card", "render")]
     socket = smi.call("amdsmi_topo_get_numa_node_number", handle) or 0
     facts = Gpu(
@@ -216,7 +216,7 @@ def _read(smi: AmdSmi, handle: Handle, host: HostFacts, position: int) -> _Devic
         socket=socket,
         cores=cores_of_socket(host, socket) or host.cores,
     )
-    return _Device(handle, facts, (numbers[0], numbers[1]))
+    return _AmdGpu(handle, facts, (numbers[0], numbers[1]))
 
 
 def _uuid(smi: AmdSmi, handle: Handle) -> str:
@@ -226,11 +226,11 @@ def _uuid(smi: AmdSmi, handle: Handle) -> str:
     return str(told or (f"GPU-{str(serial).removeprefix('0x').lower()}" if serial else ""))
 
 
-def _shown(found: Sequence[_Device], visible: str | None) -> list[_Device]:
+def _shown(found: Sequence[_AmdGpu], visible: str | None) -> list[_AmdGpu]:
     """Those that the variable names, by position or UUID, up to the first bad entry."""
     if visible is None:
         return list(found)
-    kept: list[_Device] = []
+    kept: list[_AmdGpu] = []
     for entry in (one.strip() for one in visible.split(",")):
         named = [one for i, one in enumerate(found) if entry in {str(i), one.facts.uuid}]
         if len(named) != 1:

@@ -74,7 +74,7 @@ class Said(Enum):
     """It was ended because of it."""
 
 
-class Suspect(NamedTuple):
+class FaultSuspect(NamedTuple):
     """A job that ended in a way in which clients of a failed server do."""
 
     key: Key
@@ -83,7 +83,7 @@ class Suspect(NamedTuple):
     end_s: float
     said: Said
 
-    def is_with(self, other: Suspect) -> bool:
+    def is_with(self, other: FaultSuspect) -> bool:
         """Whether both may be of one fault."""
         overlap = self.start_s < other.end_s and other.start_s < self.end_s
         return overlap and abs(self.end_s - other.end_s) <= TOGETHER_S and not set(self.gpus).isdisjoint(other.gpus)
@@ -101,7 +101,7 @@ def said_of(tail: str) -> Said | None:
     return None
 
 
-def judge(group: Sequence[Suspect]) -> dict[Key, ExitOutcome] | None:
+def judge(group: Sequence[FaultSuspect]) -> dict[Key, ExitOutcome] | None:
     """Judge ends that are of one fault; None where the one end there is is its own affair."""
     if len(group) == 1 and group[0].said in {Said.ASSERTION, Said.ERROR}:
         return None
@@ -172,7 +172,7 @@ class MpsFaults:
             self._note(group, judged)
         return True
 
-    def _note(self, group: Sequence[Suspect], judged: dict[Key, ExitOutcome]) -> None:
+    def _note(self, group: Sequence[FaultSuspect], judged: dict[Key, ExitOutcome]) -> None:
         gpu = group[0].gpus[0]
         why = next(outcome.detail for outcome in judged.values() if outcome.name != CAUSED)
         who = _named(sorted(judged))
@@ -185,7 +185,7 @@ def _shares(job: JobDir, gpus: Sequence[int]) -> bool:
     return facts.mps and not set(gpus).isdisjoint(facts.gpus)
 
 
-def _suspect(job: JobDir) -> Suspect | None:
+def _suspect(job: JobDir) -> FaultSuspect | None:
     """An ended job that went through MPS, and says a fatal error of a GPU or was ended for one."""
     record, facts = job.exit_record(), job.facts()
     if record is None or not facts.mps or not facts.gpus:
@@ -196,4 +196,4 @@ def _suspect(job: JobDir) -> Suspect | None:
     elif not record["stopped"] and record["outcome"] in {"exited", "signalled"} and record["exit_code"] != 0:
         tail = read_tail(job.path, TAIL_BYTES)
         said = said_of(tail) if classify(record, tail).name == record["outcome"] else None
-    return None if said is None else Suspect(job.key, facts.gpus, record["start_s"], record["end_s"], said)
+    return None if said is None else FaultSuspect(job.key, facts.gpus, record["start_s"], record["end_s"], said)
