@@ -272,7 +272,7 @@ class NotSeenError(LookupError):
     """A path has not been looked up."""
 
 
-class Seen(Disk):
+class SeenDisk(Disk):
     """What has been seen of a disk, which is not looked at."""
 
     def _followed(self, path: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from colane.api.job_request import JobRequest
-from colane.server.submitting.family import AsWritten, Disk, NotSeenError, Seen, derive_family
+from colane.server.submitting.family import AsWritten, Disk, NotSeenError, SeenDisk, derive_family
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Lookup:
                 folders = ", ".join(sorted({folder for _, folder, _ in wanted})[:3])
                 log.warning("files do not answer in %s: jobs there are known by their paths as written", folders)
                 return Families(disk=AsWritten())
-        return Families(found, Seen(disk))
+        return Families(found, SeenDisk(disk))
 
     async def _look(self, wanted: Sequence[_Command], disk: Disk) -> dict[_Command, str]:
         """Look at the files of commands; what it began goes on where it is given up."""
@@ -117,7 +117,7 @@ class Lookup:
 
 def _seen(wanted: Iterable[_Command], disk: Disk) -> dict[_Command, str] | None:
     """Return the families of commands by what was seen of a disk; None where that is not enough."""
-    seen = Seen(disk)
+    seen = SeenDisk(disk)
     try:
         return {one: derive_family(*one, seen) for one in wanted}
     except NotSeenError:
