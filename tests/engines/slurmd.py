@@ -47,7 +47,10 @@ KillWait=5
 MessageTimeout=2
 GresTypes=gpu
 NodeName=n[1-{n}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 """  # noqa: E501 - a node is one line
 
 START = r"""
@@ -153,6 +156,6 @@ def _idle(made: Slurm, process: subprocess.Popen[bytes]) -> int:
     if process.poll() is not None:
         pytest.skip(f"no Slurm can be started here: {(made.folder / 'log' / 'all').read_text()[-500:]}")
     try:
-        return made.do("sinfo", "-h", "-N", "-o", "%T").split().count("idle")
+        return made.do("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split().count("idle")
     except subprocess.CalledProcessError:
         return 0

@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from colane.client.client import Client
+from colane.client.errors import Refused
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until
 from tests.engines.slurmd import Slurm, slurm
 from tests.engines.ups import Up
@@ -110,6 +113,56 @@ def test_kept_pilots_are_taken_over(cluster: Slurm, state: Path) -> None:
     finally:
         second.end()
     until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+
+
+def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slurm, state: Path) -> None:
+    cluster.do("scontrol", "update", "nodename=n[1-3]", "state=drain", "reason=full")
+    up = pilots(cluster, state, "-N", "1", "-t", "30m", "--lease", "6s")
+    try:
+        until(lambda: "1" in names(cluster), "it is asked for")
+        first = cluster.id_of(job_name(cluster, "1"))
+        cluster.do("scontrol", "hold", first)
+        held = f"pilot {first} is held (JobHeldAdmin): scontrol release {first}"
+        until(lambda: held in up.said(), "that it is held is said")
+        cluster.do("scontrol", "release", first)
+        cluster.do("scontrol", "update", "nodename=n[1-3]", "state=resume")
+        until(lambda: list(up.nodes()) == ["slurm-1"], "it is there")
+        with up.client as scheduler:
+            job = scheduler.submit({"command": ["sleep", "1000"]})
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            urgent = [
+                "sbatch",
+                "--parsable",
+                "-p",
+                "urgent",
+                "-N3",
+                "--exclusive",
+                "-o",
+                "/dev/null",
+                "--wrap=sleep 1000",
+            ]
+            other = cluster.do(*urgent).strip()
+            until(lambda: f"pilot {first} (slurm-1) has ended" in up.said(), "that it is gone is said")
+            until(lambda: "slurm-1 was the only node" in up.said(), "what its job waits for is said")
+            until(lambda: forgotten(scheduler, "slurm-1"), "it is forgotten")
+            assert scheduler.job(job)["state"] == "queued"
+            assert cluster.jobs()[job_name(cluster, "2")] == "PENDING"
+            cluster.do("scancel", other)
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "it runs on the next pilot")
+            shown = scheduler.job(job)
+            assert (shown["node"], shown["attempt"]) == ("slurm-2", 2)
+        assert up.said().count("has ended") == up.said().count(held) == 1
+        assert "PREEMPTION" in next(line for line in up.said().splitlines() if "has ended" in line)
+    finally:
+        up.end()
+    until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+
+
+def forgotten(scheduler: Client, name: str) -> bool:
+    """Forget a node as soon as its agent does not count as one that reports."""
+    with suppress(Refused):
+        scheduler.remove_node(name)
+    return scheduler.node_if_known(name) is None
 
 
 def test_what_slurm_refuses_is_one_line(cluster: Slurm, state: Path) -> None:

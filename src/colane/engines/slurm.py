@@ -54,6 +54,10 @@ unset COLANE_URL COLANE_TOKEN COLANE_TOKEN_FILE COLANE_STATE
 export COLANE_CONFIG={config}
 exec {python} -m colane.cli agent
 """
+WAITS_FOR_IT: Final = (
+    "{name} was the only node, so its jobs have no lease and wait for it; where nothing of them runs there any more, "
+    "'colane node remove --forget {name}' queues them again"
+)
 ESTIMATED = re.compile(r"to start at (\S+)")
 
 
@@ -323,6 +327,8 @@ class SlurmEngine:
             for number in sorted(self._ended):
                 node = scheduler.node_if_known(f"slurm-{number}")
                 if node is not None and node["jobs"]:
+                    if node["lease_s"] is None:
+                        self._say_once(node["name"], WAITS_FOR_IT.format(name=node["name"]))
                     continue  # until it counts as lost: what runs there may outlive its pilot for its lease
                 revoke_tokens(scheduler, f"slurm-{number}")
                 if node is not None:
