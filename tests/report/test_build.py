@@ -15,7 +15,7 @@ from colane.model.job import JobState
 from colane.model.profile import Profile, Value, ValueSource
 from colane.model.time_spent import TimeSpent
 from colane.report import build
-from colane.report.html import JOB_ROWS_MAX, without_equal
+from colane.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
 from colane.report.profile_plots import Boundary
 from colane.report.records import JobTime, RunGroup
 from colane.report.tables import Table, TableColumn
@@ -191,6 +191,18 @@ def test_a_thousand_jobs_and_more_stay_one_page(tmp_path: Path) -> None:
     assert f"The first {JOB_ROWS_MAX:,} of {JOB_ROWS_MAX + 500:,} rows; jobs.csv has all." in text
     assert len(text) < 5_000_000
     assert len(report.jobs_csv.read_text().splitlines()) == JOB_ROWS_MAX + 501
+
+
+def test_three_sentences_come_first_and_whatever_is_put_in_is_escaped() -> None:
+    said = ["One <b>.", "Two & more.", "Three.", "Four."]
+    long = Table("jobs", "Jobs", (TableColumn("id", "Job", str),), tuple((f"<{n}>",) for n in range(OPEN_ROWS_MAX + 1)))
+    text = page("A < B", said, [long], [Picture("p", "<svg></svg>", "What it <shows>.")], ["Note <i>."])
+    assert re.findall(r'<p class="summary">(.*?)</p>', text) == ["One &lt;b&gt;.", "Two &amp; more.", "Three."]
+    assert "<li>Four.</li>" in text
+    assert "<svg></svg>" in text
+    assert '<details id="jobs">' in text, "folded up"
+    for raw in ("<b>", "<i>", "<shows>", "<0>", "A < B"):
+        assert raw not in text
 
 
 def test_the_same_input_gives_the_same_files(tmp_path: Path) -> None:

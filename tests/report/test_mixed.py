@@ -51,7 +51,7 @@ def test_sharing_is_said_with_its_speed_up() -> None:
         (0.7, {}, 2, "as other work used 70 % of the devices"),
         (0.0, {"a + b": 0.8}, 2, "as sharing was measured not to pay (a + b: 0.80 times"),
         (0.0, {}, 1, "as each device is one core here"),
-        (0.0, {}, 2, "nobody ran beside another."),
+        (0.0, {}, 2, "no job ran beside another."),
     ],
 )
 def test_who_does_not_share_is_told_why(others_ratio: float, deltas: dict[str, float], cores: int, said: str) -> None:
