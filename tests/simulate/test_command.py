@@ -158,6 +158,22 @@ def test_one_seed_of_many_is_the_run_of_that_seed_alone(capsys: pytest.CaptureFi
     assert without_timings({"runs": both[1:]}) == without_timings({"runs": alone})
 
 
+def test_jobs_and_decisions_of_every_seed_are_those_of_its_run_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "-c", "minsky", "-t", "sweep:jobs=9,duration=50,spread=0.5", "-p", "sjf", "-p", "fifo"]
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    seeds = ["--seeds", "2", "--seed", "1"]
+    assert app.run([*words, *seeds, "--out", str(both), "--decisions", str(both / "all.jsonl")]) == 0
+    assert app.run([*words, "--seed", "2", "--out", str(alone), "--decisions", str(alone / "all.jsonl")]) == 0
+    capsys.readouterr()
+    assert (both / "all-seed-2.jsonl").read_bytes() == (alone / "all.jsonl").read_bytes()
+    assert {path.name for path in both.glob("all*")} == {"all-seed-1.jsonl", "all-seed-2.jsonl"}
+    for policy in ("sjf", "fifo"):
+        assert (both / f"jobs-{policy}-seed-2.csv").read_bytes() == (alone / f"jobs-{policy}.csv").read_bytes()
+        assert (both / f"jobs-{policy}.csv").exists()
+
+
 def test_the_story_of_a_job_is_told_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([*SAMPLE, "-p", "fifo", "--explain", "job-20"]) == 0
     said = capsys.readouterr().out

@@ -55,7 +55,9 @@ def write(study: Study, out_dir: Path) -> Written:
     page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
     summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     paths = [
-        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{policy}.csv") for policy, run in study.first().items()
+        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{policy}{_of_seed(study, run)}.csv")
+        for policy in study.policies
+        for run, _ in study.of(policy)
     ]
     write_refused(study.runs, out_dir / "refused.csv")
     return Written(
@@ -64,6 +66,11 @@ def write(study: Study, out_dir: Path) -> Written:
         jobs_csv=tuple(paths),
         figures=tuple(figures),
     )
+
+
+def _of_seed(study: Study, run: SimulatedRun) -> str:
+    """What tells files of several seeds apart; that of the first has none."""
+    return "" if run.seed == study.first()[run.policy].seed else f"-seed-{run.seed}"
 
 
 def summary_object(study: Study) -> dict[str, Any]:

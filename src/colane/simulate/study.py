@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
+from pathlib import Path
+from shutil import copyfileobj
 from types import FrameType
 
 from colane.core import Core
@@ -20,6 +22,7 @@ from colane.simulate.driver import Driver
 from colane.simulate.request import Loaded, Request, inputs, load
 from colane.simulate.run import Run, simulate
 from colane.simulate.watcher import Watcher
+from colane.simulate.watchers import DecisionLog
 
 Watch = Callable[[str, Core, Loaded], Iterable[Watcher]]
 """Makes the observers of a run, given the policy's name, the core and what was loaded."""
@@ -123,6 +126,7 @@ def run_seeds(
     *,
     on_done: Callable[[int, int], None] = lambda _done, _total: None,
     executor: Executor | None = None,
+    decisions: Path | None = None,
 ) -> list[SeededRun]:
     """Run every policy with every seed, in as many processes as there are cores, or elsewhere.
 
@@ -132,19 +136,56 @@ def run_seeds(
         seeds: One run of each policy for each.
         on_done: Told how many runs are done, of how many.
         executor: Where they run; it is shut down at the end. None is processes of this machine.
+        decisions: Every decision is written beside it, see `decisions_of`; None writes none.
 
     Raises:
         ValueError: Something named is not there or not right.
+        OSError: Decisions cannot be written.
     """
     names_of(policies)
     interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
     workers = min(len(tasks), os.cpu_count() or 1)
     with interrupts.caught(), executor or ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = {pool.submit(run_one, request, policy, seed): (policy, seed) for policy, seed in tasks}
+        futures = {}
+        for policy, seed in tasks:
+            if decisions is None:
+                future = pool.submit(run_one, request, policy, seed)
+            else:
+                future = pool.submit(_run_logged, request, policy, seed, _part(decisions, policies.index(policy), seed))
+            futures[future] = policy, seed
         _await(futures, interrupts, on_done)
         done = {task: future.result() for future, task in futures.items() if future.done() and not future.cancelled()}
+    if decisions is not None:
+        for seed in seeds:
+            _join(decisions_of(decisions, seed), [_part(decisions, place, seed) for place in range(len(policies))])
     order = [(policy, seed) for policy in policies for seed in seeds]
     return [SeededRun(seed, done[policy, seed]) for policy, seed in order if (policy, seed) in done]
+
+
+def decisions_of(path: Path, seed: int) -> Path:
+    """Where the decisions of one of several seeds are written: `all.jsonl` becomes `all-seed-0.jsonl`."""
+    return path.with_name(f"{path.stem}-seed-{seed}{path.suffix}")
+
+
+def _part(path: Path, policy: int, seed: int) -> Path:
+    """Where those of one policy are while it runs."""
+    return path.with_name(f"{decisions_of(path, seed).name}.{policy}.part")
+
+
+def _join(path: Path, parts: Sequence[Path]) -> None:
+    """Put them together in the order of policies; those of runs that never began are not there."""
+    with path.open("wb") as whole:
+        for part in parts:
+            if part.exists():
+                with part.open("rb") as one:
+                    copyfileobj(one, whole)
+                part.unlink()
+
+
+def _run_logged(request: Request, policy: str, seed: int, path: Path) -> Run:
+    """One run, with its decisions written to a file."""
+    with path.open("w", encoding="utf-8") as file:
+        return run_one(request, policy, seed, watch=lambda name, core, _: (DecisionLog(file, name, core),))
 
 
 def comparable(runs: Sequence[SeededRun], policies: Sequence[str]) -> list[SeededRun]:

@@ -170,7 +170,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
     decisions: Annotated[
-        Path | None, typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason.")
+        Path | None,
+        typer.Option(
+            "--decisions",
+            metavar="FILE",
+            help="Write every decision with its reason; of several seeds FILE-seed-N each.",
+        ),
     ] = None,
     explain: Annotated[
         str | None, typer.Option("--explain", metavar="JOB", help="Tell the story of this job, by name or number.")
@@ -333,14 +338,20 @@ def _study(request: Request, asked: _StudyRequest) -> tuple[Study, dict[str, Sto
     from colane.simulate.request import load  # noqa: PLC0415
     from colane.simulate.study import comparable, run_seeds  # noqa: PLC0415
 
-    if len(asked.seeds) > 1 and (asked.decisions or asked.explain):
-        raise MisuseError("--decisions and --explain tell of one run: leave --seeds away, or choose with --seed")
+    if len(asked.seeds) > 1 and asked.explain:
+        raise MisuseError("--explain: tells of one run: leave --seeds away, or choose with --seed")
+    if asked.decisions and asked.address:
+        raise MisuseError("--decisions: is written by this machine's processes: leave --engine ray away")
     try:
         if len(asked.seeds) == 1:
             loaded, runs, stories = _one_seed(request, asked)
             return make_study(request, asked, {asked.seeds[0]: loaded}, runs), stories
         there = elsewhere(asked.address)
-        runs = run_seeds(request, asked.policies, asked.seeds, on_done=_count, executor=there)
+        path = asked.decisions
+        with _opened(path):  # whether it can be written is told before anything runs
+            runs = run_seeds(request, asked.policies, asked.seeds, on_done=_count, executor=there, decisions=path)
+        if path is not None:
+            path.unlink()  # each seed has a file of its own
         runs = comparable(runs, asked.policies)
         loads = {run.seed: load(request, run.seed) for run in runs}
         return make_study(request, asked, loads, runs), {}
