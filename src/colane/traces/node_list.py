@@ -43,8 +43,7 @@ def read(path: Path) -> tuple[Node, ...]:
             raise TraceError(path, f"is no cluster: expected a .yaml file, or a node list with the columns {columns}")
         raise TraceError(path, f"{misfit.message}: a node list has {columns}", line=1, column=misfit.column)
     sheet = read_sheet(path, text)
-    names = sheet.column("sn", cells.word)
-    sheet.unique(names, "sn")
+    names = sheet.unique_names("sn")
     cores, memory_mib = sheet.column("cpu_milli", cells.count), sheet.column("memory_mib", cells.count)
     gpus, models = sheet.column("gpu", cells.count), _models(sheet)
     if not names:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from colane.model.words import count
+from colane.traces import cells
 from colane.traces.errors import TraceError, did_you_mean
 
 T = TypeVar("T")
@@ -118,6 +119,16 @@ class Sheet:
         if not self._skip:
             raise error
         self.bad.setdefault(row, error)
+
+    def unique_names(self, name: str) -> list[str]:
+        """Return a column of names that each stand once.
+
+        Raises:
+            TraceError: It is missing, or a cell of it is bad or stands twice (unless rows may be skipped).
+        """
+        found = self.column(name, cells.word)
+        self.unique(found, name)
+        return found
 
     def unique(self, names: Sequence[str], column: str) -> None:
         """Take every row as bad whose id an earlier row has."""

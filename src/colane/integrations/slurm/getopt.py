@@ -50,7 +50,7 @@ def read(words: Sequence[str], valued: str, flags: str, *, refused: Mapping[str,
         if not word.startswith("-") or word == "-":
             rest.append(word)
             continue
-        name, joined, value = _apart(word)
+        name, joined, value = name_and_value(word)
         if name in (refused or {}):
             raise SlurmError(f"{name} is not done here: {(refused or {})[name]}")
         long, has_value = _find(takes, name)
@@ -69,7 +69,8 @@ def _long(names: str) -> str:
     return names.rpartition(",")[2].lstrip("-")
 
 
-def _apart(word: str) -> tuple[str, bool, str]:
+def name_and_value(word: str) -> tuple[str, bool, str]:
+    """Return an option's name, whether a value is joined to it, and that."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, bool(equals), value

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.getopt import name_and_value
 from colane.model.nearest import nearest
 
 
@@ -168,7 +169,7 @@ def parse(verb: str, words: Sequence[str], place: str = "") -> SlurmOptions:
         word = left.pop(0)
         if word == "--":
             break
-        name, joined, value = _apart(word)
+        name, joined, value = name_and_value(word)
         known = _find(verb, name, at)
         if known.row.takes is N and joined:
             if name.startswith("--"):
@@ -185,14 +186,6 @@ def parse(verb: str, words: Sequence[str], place: str = "") -> SlurmOptions:
             without_effect.append(f"--{known.name}")
         said[known.name] = SaidValue(value, place)
     return SlurmOptions(said, without_effect, left)
-
-
-def _apart(word: str) -> tuple[str, bool, str]:
-    """Return an option's name, whether a value is joined to it, and that."""
-    if word.startswith("--"):
-        name, equals, value = word.partition("=")
-        return name, bool(equals), value
-    return word[:2], len(word) > 2, word[2:].removeprefix("=")
 
 
 def _find(verb: str, name: str, at: str) -> _KnownOption:

@@ -41,8 +41,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
-    names = sheet.column("job_id", cells.word)
-    sheet.unique(names, "job_id")
+    names = sheet.unique_names("job_id")
     users, pools = sheet.column("user", cells.word), sheet.column("vc", cells.word)
     gpus, cores = sheet.column("gpu_num", cells.count), sheet.column("cpu_num", cells.count)
     states, models = sheet.column("state", cells.word), _models(sheet)

@@ -38,8 +38,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
             may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
-    names = sheet.column("job_id", cells.word)
-    sheet.unique(names, "job_id")
+    names = sheet.unique_names("job_id")
     models, batches = sheet.column("model_name", cells.word), sheet.column("batch_size", cells.at_least_one)
     steps, gpus = sheet.column("iterations", cells.at_least_one), sheet.column("num_gpu", cells.count)
     submit_s = sheet.column("submit_time", cells.milliseconds)

@@ -47,8 +47,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
-    names = sheet.column("name", cells.word)
-    sheet.unique(names, "name")
+    names = sheet.unique_names("name")
     gpus, submit_s = sheet.column("num_gpu", cells.count), sheet.column_or("creation_time", cells.seconds, 0.0)
     specs, ratios, duration_s = _specs(sheet, names, gpus), _ratios(sheet), _durations(sheet)
     phases, has_times = sheet.column_or("pod_phase", str, ""), "creation_time" in sheet

@@ -81,8 +81,7 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
         TraceError: Not a list of such jobs, a bad job (unless they may be skipped), no jobs.
     """
     sheet, ran = _sheet(path, text, options)
-    names = sheet.column("jobid", cells.word)
-    sheet.unique(names, "jobid")
+    names = sheet.unique_names("jobid")
     submit_s = sheet.column("submitted_time", cells.stamp)
     pools, users, status = (sheet.column(name, cells.word) for name in ("vc", "user", "status"))
     good = list(sheet.good())

@@ -31,8 +31,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
     """
     sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
-    names = sheet.column("job_id", cells.word)
-    sheet.unique(names, "job_id")
+    names = sheet.unique_names("job_id")
     models, steps = sheet.column("model_name", cells.word), sheet.column("iterations", cells.at_least_one)
     submit_s, duration_s = sheet.column("submit_time", cells.seconds), sheet.column("duration", cells.seconds)
 

@@ -33,8 +33,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         TraceError: Not such an object, a bad or duplicate job (unless they may be skipped), no jobs.
     """
     sheet = _sheet(path, text, options)
-    names = sheet.column("id", cells.word)
-    sheet.unique(names, "id")
+    names = sheet.unique_names("id")
     submit_s, gpus = sheet.column("arrival", cells.seconds), sheet.column("gpus", cells.count)
     models, batches = sheet.column("type", cells.word), sheet.column("size", cells.at_least_one)
     cores, labels = sheet.column("tasks", cells.count), _labels(sheet)

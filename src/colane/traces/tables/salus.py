@@ -65,8 +65,7 @@ def read_memory(path: Path) -> Mapping[str, Memory]:
         TraceError: A missing column, a bad cell, or a workload twice.
     """
     sheet = read_sheet(path, read_text(path))
-    names = sheet.column("Network", cells.word)
-    sheet.unique(names, "Network")
+    names = sheet.unique_names("Network")
     persistent, ephemeral = sheet.column("Persistent Mem (MB)", _mebibytes), sheet.column("Peak", _mebibytes)
     return {name: Memory(p, e) for name, p, e in zip(names, persistent, ephemeral, strict=True)}
 
@@ -88,8 +87,7 @@ def read_geometry(path: Path) -> SalusTable:
         TraceError: A missing column, a bad cell, or a workload twice.
     """
     sheet = read_sheet(path, read_text(path))
-    names = sheet.column("workload", cells.word)
-    sheet.unique(names, "workload")
+    names = sheet.unique_names("workload")
     parsers: tuple[tuple[str, Callable[[str], float]], ...] = (
         ("sec_per_iter", cells.seconds), ("startup_s", cells.seconds), ("persistent_mb", _mebibytes),
         ("ephemeral_mb", _mebibytes), ("avg_mb", _mebibytes),
