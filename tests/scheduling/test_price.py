@@ -99,6 +99,22 @@ def test_a_gang_before_it_in_the_order_gets_the_free_gpus() -> None:
     assert life.spans[4] == [(160, 1160)]
 
 
+@pytest.mark.parametrize(("run_s", "starts_s"), [(50, 100), (2000, 1000)])
+def test_a_job_of_one_gpu_takes_the_place_of_a_gang_where_the_exchange_pays(run_s: int, starts_s: float) -> None:
+    jobs = [known(0, 1000, gpus=2), known(100, run_s)]
+    life = Life(create(f"{POLICY}:quantum_s=0"), [make_node("n0", 2)], jobs, STEP).run()
+    assert life.spans[2][0][0] == starts_s
+
+
+def test_a_gang_takes_the_places_of_jobs_that_would_keep_it_waiting_longer_than_they_then_wait() -> None:
+    jobs = [known(0, 1000), known(0, 1000), known(100, 100, gpus=2)]
+    life = Life(create(f"{POLICY}:quantum_s=0"), [make_node("n0", 2)], jobs, STEP).run()
+    assert life.spans[3] == [(100, 200)]
+    long = [*jobs[:2], known(100, 520, gpus=2)]
+    life = Life(create(f"{POLICY}:quantum_s=0,displaces_min=1"), [make_node("n0", 2)], long, STEP).run()
+    assert life.spans[3] == [(1000, 1520)]
+
+
 def shared(slowdown: float, steps: dict[int, int], gpus: int = 1) -> Core:
     """GPUs and jobs alike but for their length, that save their state; pairs are slowed by so much, as was seen."""
     core = Core(create(POLICY), ClusterState())

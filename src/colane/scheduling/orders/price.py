@@ -1,4 +1,4 @@
-"""The order of the shadow price: least left x GPUs first, each job's speed weighed by what a second of it saves all.
+"""The order of the shadow price: least left first, each job's speed weighed by what a second of it saves all.
 
 A second of work on a job ends it a second sooner, and gives as many GPU-seconds as it has GPUs to those behind it: that
 is the derivative of the sum of all ends. A job waits for half a round of its equals on average, which is taken off.
@@ -45,12 +45,13 @@ def shadow_price(gpus: int, behind: float, of: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ByShadowPrice:
-    """Jobs with least left first, times their GPUs; see the module.
+    """Jobs with least left first, times a power of their GPUs; see the module.
 
     Attributes:
         displaces_min: A gang takes the places of jobs with this many times as much left at least.
         move_s: And with so many GPU-seconds more.
         quantum_s: A job runs at least this long before another takes its place.
+        gpus_power: Jobs go by what they have left times their GPUs to this power, as under `ByValue`.
         makespan_weight: How much it counts besides when all are through: 0 is the least mean time to the end, 0.1 to
             0.2 is near the best of both, 2 is the soonest end of all.
     """
@@ -59,12 +60,13 @@ class ByShadowPrice:
     move_s: float = 60.0
     quantum_s: float = 60.0
     makespan_weight: float = 0.0
+    gpus_power: float = 0.75
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        work = _WorkLeft(draft, pool)
+        work = _WorkLeft(draft, pool, self.gpus_power)
         left_s, rank = work.left_s, work.rank
         prices = Prices(draft, pool, rank, left_s, self.makespan_weight)
-        index = draft.view.derived(ByWork, len(draft.view.derived(Users).lines(pool)) > 1)
+        index = draft.view.derived(ByWork, self.gpus_power, len(draft.view.derived(Users).lines(pool)) > 1)
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         if index.by_user:
             walk = across_users(draft, pool, index, rank)
@@ -84,8 +86,9 @@ class ByShadowPrice:
 class _WorkLeft:
     """What jobs have left, for one plan: functions that need each other would leave a cycle behind once compiled."""
 
-    def __init__(self, draft: Draft, pool: str) -> None:
+    def __init__(self, draft: Draft, pool: str, gpus_power: float) -> None:
         self._draft = draft
+        self._gpus_power = gpus_power
         self._expected = Expected(draft, pool)
 
     def left_s(self, job: Job) -> float:
@@ -95,14 +98,15 @@ class _WorkLeft:
 
     def rank(self, job: Job) -> Rank:
         """Its place in the order."""
-        return priority_of(job.spec), self.left_s(job) * job.gpu_count
+        return priority_of(job.spec), self.left_s(job) * float(job.effective.gpus) ** self._gpus_power
 
 
 class ByWork(ByLength):
-    """Waiting jobs of classes that were asked for, by what is left of them times their GPUs."""
+    """Waiting jobs of classes that were asked for, by what is left of them times a power of their GPUs."""
 
-    def __init__(self, by_user: bool) -> None:
+    def __init__(self, gpus_power: float, by_user: bool) -> None:
         super().__init__(by_user=by_user)
+        self.gpus_power = gpus_power
         self.by_user = by_user
 
 

@@ -36,7 +36,7 @@ class PreemptsFor(StrEnum):
     ORDER = "order"
     """Jobs that go before others in the order of the composition, by as much as the order demands."""
     GANGS = "gangs"
-    """The same, but only for jobs of several GPUs and parked ones: others take places otherwise."""
+    """By their order, in pools where any job has several GPUs: among jobs of one GPU others decide."""
     PRIORITY = "priority"
     """Jobs of higher priority those of lower."""
     NEVER = "never"
@@ -88,7 +88,7 @@ class BoundPreemption(BoundSourceDefaults):
         self._context = context
         self._for_overdue = source.for_overdue
         self._has_gangs = max(context.draft.view.derived(LiveJobs).pool(context.pool).demands, default=0) > 1
-        self._gpus_min = 2 if source.preempts is PreemptsFor.GANGS else 1
+        self._gpus_min = 2 if source.preempts is PreemptsFor.GANGS and not self._has_gangs else 1
         self._draft = context.draft
         self._waits = Waits(context.draft, context.pool, context.queue)
         self._openings = Openings(context.draft, context.pool, context.queue)
@@ -109,7 +109,11 @@ class BoundPreemption(BoundSourceDefaults):
 
     def may_help(self, classes: Classes) -> Classes:
         """None while nothing comes free and no job may be stopped."""
-        return {} if self._survey.is_empty else classes
+        if self._survey.is_empty:
+            return {}
+        if self._gpus_min == 1:
+            return classes
+        return {key: line for key, line in classes.items() if key[1].gpus > 1 or key[1].home}
 
     def plan_again(self) -> None:
         self._survey.plan_again()

@@ -1,0 +1,65 @@
+"""Whether gangs take places, and others theirs: by what it is worth that two change places in the order.
+
+A job that takes the places of others ends sooner by as long as the last of them would have kept it waiting; each of
+them ends later by as long as it runs, as far as its GPUs are theirs. What leaving costs them is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from colane.model.job import Job, JobSpec
+from colane.scheduling.engine.choices import ALL, horizon_s
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext
+from colane.scheduling.mechanisms.price.changes import MOVE_PART, moves_of
+
+GANG_GROWTH: Final = 1.5
+"""Each later move costs so many times the one before: less than of jobs of one GPU, as nothing else bounds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByExchange:
+    """The offer of most value, as `MostValue` has it, but for places that others leave: these by exchange.
+
+    Among jobs of one GPU alone the chooser has decided.
+    """
+
+    def choose(
+        self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
+    ) -> Candidate | None:
+        best, most, over_s = None, 0.0, horizon_s(context.queue.left_s(job))
+        for candidate in candidates:
+            value = candidate.ratio - candidate.harm - candidate.cost_s / over_s
+            victims = _equals(context, job, candidate)
+            if victims:
+                value = _exchanged(context, job, candidate, victims)
+            if value > most:
+                best, most = candidate, value
+            if most >= ALL:
+                break
+        return best
+
+
+def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
+    """Who leaves for a job that is neither more urgent nor overdue."""
+    victims = [context.draft.view.job(action.job) for action in candidate.room]
+    if job.home or any(victim.spec.priority < job.spec.priority for victim in victims) or context.is_overdue(job):
+        return []
+    return [] if any(victim.effective.sizes for victim in victims) else victims
+
+
+def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victims: list[Job]) -> float:
+    """What a change of places is worth, over how long the last of them would have kept the job waiting."""
+    if job.gpu_count == 1 and all(victim.gpu_count == 1 for victim in victims):
+        return 0.0
+    queue, taken = context.queue, {load.id for load in candidate.gpus}
+    mine_s = queue.left_s(job) or 0.0
+    waits_s = max([queue.left_s(victim) or 0.0 for victim in victims])
+    net_s = waits_s
+    for victim in victims:
+        part = sum([gpu in taken for gpu in victim.gpus_held]) / victim.gpu_count
+        dearer = MOVE_PART * GANG_GROWTH ** moves_of(victim)
+        net_s -= part * mine_s + queue.weigh(victim) * (candidate.cost_s + dearer * mine_s * part)
+    return net_s / waits_s if net_s > 0 else 0.0
