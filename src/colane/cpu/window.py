@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import CoreTry
@@ -10,6 +11,12 @@ from colane.model.progress import Progress
 
 CPU_TIME = "cpu-time"
 """What measures the use of a cpu device: its own CPU time, which says nothing of how well a GPU is fed."""
+
+
+GIVE_UP_RATIO: Final = 1 / 9
+"""Of the length of a try; after it a job may be seen to be slow beyond doubt (ours)."""
+FAR_RATIO: Final = 0.6
+"""Of the best speed; what is slower is not asked how slow."""
 
 
 class TryWindow:
@@ -32,10 +39,20 @@ class TryWindow:
         self._first: tuple[int, float] | None = None
         self._used: list[float] = []
 
-    def add(self, progress: Progress, config: TuningConfig, *, is_alone: bool) -> CoreTry | None:
-        """Take a sample; the try, once there is enough of it."""
+    def add(
+        self, progress: Progress, config: TuningConfig, *, is_alone: bool, best: float | None = None
+    ) -> CoreTry | None:
+        """Take a sample; the try, once there is enough of it.
+
+        Args:
+            progress: The sample.
+            config: How long a try is.
+            is_alone: Whether it has its GPU alone.
+            best: Steps per second at the best of the other numbers tried: where it is far from that, as a job is whose
+                threads wait for each other, a try is given up at once.
+        """
         if progress.steps:
-            return self._by_steps(progress, config)
+            return self._by_steps(progress, config) or self._given_up(progress, config, best)
         ratio = progress.occupancy_ratio
         if not is_alone or ratio is None or progress.occupancy_by == CPU_TIME or progress.at_s < self._begins_s:
             return None
@@ -54,3 +71,14 @@ class TryWindow:
         if steps < config.steps_min or span_s < config.window_s or span_s <= 0:
             return None
         return CoreTry(self.cores, steps / span_s)
+
+    def _given_up(self, progress: Progress, config: TuningConfig, best: float | None) -> CoreTry | None:
+        """The try of a job that is slow beyond doubt, at the most that its speed can be by now."""
+        steps, since_s = (
+            (0, self._begins_s) if self._first is None else (progress.steps - self._first[0], self._first[1])
+        )
+        span_s = progress.at_s - since_s
+        if best is None or span_s < config.window_s * GIVE_UP_RATIO:
+            return None
+        most = (steps + 1) / span_s
+        return CoreTry(self.cores, most) if most < best * FAR_RATIO else None

@@ -292,7 +292,7 @@ CORE_TUNER: Final = Setting(
     read=one_of(CoreTunerChoice),
     default=CoreTunerChoice.OFF,
     takes=CoreTunerChoice,
-    help="Find how many cores each training job needs while it runs; off leaves them.",
+    help="Find how many cores each training job needs while it runs; off leaves them as they were asked for.",
 )
 CORE_WINDOW: Final = Setting(
     name="core_window",

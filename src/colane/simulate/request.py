@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
@@ -16,7 +17,7 @@ from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig, described
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
-from colane.simulate.run import Inputs
+from colane.simulate.run import Inputs, is_as_published
 from colane.simulate.table_files import has_sources, need_tables, pollux_table, read_sources, with_known_lengths
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import MeasuredSpeeds, Sources
@@ -38,6 +39,23 @@ class WorldKind(StrEnum):
     NEUTRAL = "neutral"
     FACTORS = "factors"
     TABLE = "table"
+
+
+class Live(NamedTuple):
+    """What a scheduler does beside its policy.
+
+    Attributes:
+        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
+        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated; None leaves
+            them.
+    """
+
+    tuning: TuningConfig | None
+    guard_margin_ratio: float | None
+
+
+LIVE: Final = Live(None, CoreConfig().guard_margin_ratio)
+"""By default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +87,8 @@ class Request:
         guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated; None leaves
             them.
         guard_after_s: For how long they must be.
+        live: What goes before `tuning` and `guard_margin_ratio` for policies that are simulated as they run live: all
+            that are not as published; None where these hold for all.
     """
 
     cluster: str = "v100-36"
@@ -94,6 +114,7 @@ class Request:
     limits: Quotas = field(default_factory=Quotas, hash=False)
     guard_margin_ratio: float | None = None
     guard_after_s: float = CoreConfig().guard_after_s
+    live: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +196,19 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_publi
     )
     driver = described(request.driver, loaded.cluster.costs, request.costs)
     driver = replace(driver, node_events=loaded.cluster.events)
+    decider = strict(policy, request.policy_budget_s, as_published=as_published)
+    said = Live(request.tuning, request.guard_margin_ratio)
+    live = said if request.live is None or is_as_published(decider) else request.live
     return Inputs(
         cluster=_as_stated(loaded.cluster, driver),
         workload=loaded.workload,
         world=loaded.world,
-        policy=strict(policy, request.policy_budget_s, as_published=as_published),
+        policy=decider,
         beliefs=beliefs,
         driver=driver,
-        tuning=request.tuning,
+        tuning=live.tuning,
         limits=request.limits,
-        guard_margin_ratio=request.guard_margin_ratio,
+        guard_margin_ratio=live.guard_margin_ratio,
         guard_after_s=request.guard_after_s,
     )
 

@@ -213,11 +213,12 @@ def simulate(
         lengthless=lengthless,
         stuck="" if ledger.interrupted else _stuck(driver),
         guards=None if guards is None else guards.counts,
-        is_as_published=_is_as_published(inputs.policy),
+        is_as_published=is_as_published(inputs.policy),
     )
 
 
-def _is_as_published(policy: Policy) -> bool:
+def is_as_published(policy: Policy) -> bool:
+    """Whether a policy is in the form in which it was published, without guards of ours."""
     return isinstance(policy, Composed) and policy.is_as_published
 
 

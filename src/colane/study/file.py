@@ -16,7 +16,7 @@ from colane.model.quantities import parse_number
 from colane.report.windowed import METRICS
 from colane.simulate.beliefs import Belief
 from colane.simulate.generators import is_generator
-from colane.simulate.request import SAMPLE, Request, WorldKind
+from colane.simulate.request import LIVE, SAMPLE, Request, WorldKind
 from colane.simulate.study import names_of
 from colane.simulate.table_files import folder_of
 from colane.traces.clusters import preset_names
@@ -175,6 +175,7 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
         preemptible=given.get("checkpoints"),
         costs=costs,
         limits=Quotas(Limits(queued=QUEUED_DEFAULT)),  # as `colane simulate`
+        live=LIVE,
         **plain,
     )
 

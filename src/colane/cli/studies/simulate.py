@@ -18,7 +18,7 @@ from colane.cli.service.command import option
 from colane.cli.studies.elsewhere import RunsOn, elsewhere, judge_engine
 from colane.model.words import count
 from colane.settings import table as settings
-from colane.settings.setting import Section, SettingError
+from colane.settings.setting import Section, Setting, SettingError
 from colane.settings.sources import gather
 from colane.settings.table import CoreTunerChoice
 
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICIES = ("fifo", "colane")
 INTERRUPTED = 130
+
+
+def _as_live(setting: Setting[Any]) -> Any:  # noqa: ANN401 - as typer's own
+    """Return the option of what a scheduler does by default, and so policies that are simulated as they run live."""
+    told = f"{setting.default}, and off for policies as they were published"
+    return typer.Option(setting.flag, metavar=setting.metavar, show_default=told, help=setting.help)
 
 
 def _cost(option: str, help_: str) -> Any:  # noqa: ANN401 - as typer's own
@@ -156,9 +162,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
     ] = False,
     limits: Annotated[Path | None, option(settings.LIMITS)] = None,
-    core_tuner: Annotated[CoreTunerChoice, option(settings.CORE_TUNER)] = CoreTunerChoice.OFF,
+    core_tuner: Annotated[CoreTunerChoice | None, _as_live(settings.CORE_TUNER)] = None,
     core_window: Annotated[str, option(settings.CORE_WINDOW)] = str(settings.CORE_WINDOW.default),
-    guard: Annotated[str, option(settings.GUARD)] = "off",
+    guard: Annotated[str | None, _as_live(settings.GUARD)] = None,
     guard_after: Annotated[str, option(settings.GUARD_AFTER)] = str(settings.GUARD_AFTER.default),
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
@@ -201,6 +207,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         "policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits,
         "guard": guard, "guard_after": guard_after,
     }  # fmt: skip
+    flags = {name: value for name, value in flags.items() if value is not None}
     request = _with_settings(request, chosen, flags)
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
@@ -274,6 +281,7 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
     """Add what a scheduler is told by the same flags."""
     from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
     from colane.server.config import quotas  # noqa: PLC0415
+    from colane.simulate.request import Live  # noqa: PLC0415
 
     wanted = (
         settings.POLICY_BUDGET, settings.CORE_TUNER, settings.CORE_WINDOW, settings.LIMITS, settings.GUARD,
@@ -292,9 +300,11 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
         found_s = budget_s(policies, values[settings.POLICY_BUDGET])
     except ValueError as error:
         raise MisuseError(f"{settings.POLICY_BUDGET.flag}: {error}") from error
+    live = Live(settings.tuning(values), values[settings.GUARD])
     return replace(
-        request, policy_budget_s=found_s, tuning=settings.tuning(values), limits=limits,
-        guard_margin_ratio=values[settings.GUARD], guard_after_s=values[settings.GUARD_AFTER],
+        request, policy_budget_s=found_s, limits=limits, live=live, guard_after_s=values[settings.GUARD_AFTER],
+        tuning=live.tuning if settings.CORE_TUNER.name in flags else None,
+        guard_margin_ratio=live.guard_margin_ratio if settings.GUARD.name in flags else None,
     )  # fmt: skip
 
 

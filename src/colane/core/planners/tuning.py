@@ -169,7 +169,8 @@ class CoreTuning(SampleWatch):
             job.placement is not None and is_contended(self._state, job.placement.node, self._contention, progress.at_s)
         ) or search.window.co_runners != co_runners:  # how fast it goes says nothing of its cores now
             search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, co_runners)
-        trial = search.window.add(progress, config, is_alone=not co_runners)
+        best = max([one.speed for one in search.tried if one.cores != search.window.cores], default=None)
+        trial = search.window.add(progress, config, is_alone=not co_runners, best=best)
         if trial is not None:
             search.tried.append(trial)
             self._ready[job.id] = None
