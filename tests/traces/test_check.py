@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from colane.cli import app
 from colane.model.job import JobId, JobSpec
 from colane.traces.check import Level, check_trace, offered_load, split, why_not
 from colane.traces.clusters import Cluster, load
 from colane.traces.read import read
-from colane.traces.workload import TraceJob, Workload
+from colane.traces.workload import TraceJob, Workload, only_outcomes
 
 
 def job(number: int, submit_s: float = 0, duration_s: float | None = 10, **needs: object) -> TraceJob:
@@ -76,6 +77,33 @@ def test_what_a_trace_holds_is_said_in_numbers() -> None:
     assert said["outcomes"] == "ended as COMPLETED 75 % (3), FAILED 25 % (1)"
     assert said["kinds"] == "1 pool, 1 user, 1 pair of model and batch"
     assert "odd-unit" not in said
+
+
+def test_jobs_that_ended_so_are_taken_alone_and_the_others_are_counted() -> None:
+    ends = {1: "Pass", 2: "Killed", 3: "Pass", 4: "", 5: "Failed"}
+    work = workload(*(replace(job(n, n, 60.0), outcome=end) for n, end in ends.items()))
+    kept = only_outcomes(work, ["Pass", "Failed"])
+    assert [job.id for job in kept.jobs] == [1, 3, 5]
+    assert [(note.many, note.what) for note in kept.notes] == [
+        (1, "that ended as not recorded left out, as asked"), (1, "that ended as Killed left out, as asked"),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="ended as 'pass'; jobs ended as Failed, Killed, Pass"):
+        only_outcomes(work, ["pass"])
+    with pytest.raises(ValueError, match="records none"):
+        only_outcomes(workload(job(1, 1, 60.0)), ["Pass"])
+
+
+def test_outcomes_are_chosen_by_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, done = tmp_path / "log.csv", tmp_path / "done.csv"
+    row = "{},u,vc,{},1,8,1,2020-04-01 10:00:00,2020-04-01 10:00:00,2020-04-01 10:01:00,60,0"
+    head = "job_id,user,vc,state,gpu_num,cpu_num,node_num,submit_time,start_time,end_time,duration,queue"
+    trace.write_text("\n".join([head, *(row.format(n, end) for n, end in enumerate(["COMPLETED", "FAILED"]))]) + "\n")
+    assert app.run(["trace", "check", str(trace), "--outcome", "COMPLETED"]) == 0
+    assert app.run(["trace", "convert", str(trace), str(done), "--outcome", "FAILED"]) == 0
+    assert len(read(done).jobs) == 1
+    capsys.readouterr()
+    assert app.run(["trace", "check", str(trace), "--outcome", "OK"]) == 2
+    assert "--outcome: no job of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -179,6 +180,27 @@ def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
     kept = tuple(job for job in workload.jobs if job.spec.pool in pools)
     notes = tuple(
         Note(others[pool], "job", f"of pool {pool} left out: the cluster has no such pool") for pool in sorted(others)
+    )
+    return replace(workload, jobs=kept, notes=workload.notes + notes)
+
+
+def only_outcomes(workload: Workload, outcomes: Collection[str]) -> Workload:
+    """Return the jobs that ended so, in the words of the trace, with a note of how many of each other were left out.
+
+    Raises:
+        ValueError: No job ended so; how jobs ended is named.
+    """
+    ended = Counter(job.outcome for job in workload.jobs)
+    known = sorted(filter(None, ended))
+    for outcome in outcomes:
+        if outcome not in known:
+            has = f"jobs ended as {', '.join(known)}" if known else f"format {workload.format} records none"
+            raise ValueError(f"no job of {workload.name} ended as {outcome!r}; {has}")
+    kept = tuple(job for job in workload.jobs if job.outcome in outcomes)
+    notes = tuple(
+        Note(ended[outcome], "job", f"that ended as {outcome or 'not recorded'} left out, as asked")
+        for outcome in sorted(ended)
+        if outcome not in outcomes
     )
     return replace(workload, jobs=kept, notes=workload.notes + notes)
 

@@ -31,6 +31,12 @@ Tables = Annotated[
         help="Measured tables, by which Pollux's jobs have lengths and generators their models.",
     ),
 ]
+Outcomes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outcome", metavar="WORD", show_default="all", help="Only jobs that ended so, in the trace's words."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a generator.")]
 
 
@@ -52,6 +58,7 @@ def check(
         bool, typer.Option("--multi-node", help="Let jobs larger than any node of their pool lie on several.")
     ] = False,
     trace_format: Format = None,
+    outcome: Outcomes = None,
     tables: Tables = None,
     seed: Seed = 0,
     as_json: output.Json = False,
@@ -64,7 +71,7 @@ def check(
     machines = _cluster(cluster)
     if multi_node and machines is None:
         raise MisuseError("--multi-node: which jobs are larger than a node? name the machines with --cluster")
-    workload = _workload(trace, trace_format, seed, machines, tables, skip_bad_rows=True)
+    workload = _ended(_workload(trace, trace_format, seed, machines, tables, skip_bad_rows=True), outcome)
     from colane.traces.check import check_trace  # noqa: PLC0415 - imported late
     from colane.traces.workload import spread_large  # noqa: PLC0415
 
@@ -81,13 +88,14 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.")],
     trace_format: Format = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out.")] = False,
+    outcome: Outcomes = None,
     tables: Tables = None,
     seed: Seed = 0,
 ) -> None:
     """Write a trace as Colane's own CSV, every column with its unit."""
     from colane.traces.readers import colane_csv  # noqa: PLC0415 - imported late
 
-    workload = _workload(trace, trace_format, seed, None, tables, skip_bad_rows=skip_bad_rows)
+    workload = _ended(_workload(trace, trace_format, seed, None, tables, skip_bad_rows=skip_bad_rows), outcome)
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise MisuseError(f"{out}: is the trace itself; name another file to write")
     try:
@@ -108,6 +116,15 @@ def _cluster(name: str | None) -> Cluster | None:
         return clusters.load(name)
     except ValueError as error:
         raise MisuseError(f"--cluster: {error}") from error
+
+
+def _ended(workload: Workload, outcomes: list[str] | None) -> Workload:
+    from colane.traces.workload import only_outcomes  # noqa: PLC0415 - imported late
+
+    try:
+        return workload if outcomes is None else only_outcomes(workload, outcomes)
+    except ValueError as error:
+        raise MisuseError(f"--outcome: {error}") from error
 
 
 def _workload(
