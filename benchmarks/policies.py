@@ -4,7 +4,8 @@
 
 Runs what is not in OUT/results.csv yet, a line each as it ends, and prints a table for each row (`policy_rows.py` says
 what they are): stopped, it goes on where it was. `--table` only prints, `--picture FILE` also draws. `greedy` is a bare
-loop without any part of Colane, of row (a) only, for which moving is free and all speeds are known.
+loop without any part of Colane, of row (a) only, for which moving is free and all speeds are known. `bound` is below
+what anybody can reach there: of mean jct and makespan each by itself (`policy_bound.py`; two jobs on a GPU at most).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from math import inf, isnan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import policy_results, policy_rows  # noqa: E402
+from benchmarks.policy_bound import bound  # noqa: E402
 from benchmarks.policy_greedy import Speeds, greedy  # noqa: E402
 from benchmarks.policy_results import Figures, Key, figures_of  # noqa: E402
 from benchmarks.policy_rows import Ask, Setting  # noqa: E402
@@ -44,6 +46,7 @@ from colane.simulate.world import Running, World  # noqa: E402
 from colane.traces.workload import TraceJob  # noqa: E402
 
 GREEDY = "greedy"
+BOUND = "bound"
 LIMIT_S = 900.0
 
 
@@ -65,6 +68,8 @@ def run_task(task: Task) -> Figures:
     ask = Ask(task.data, key.seed, key.jobs, Belief(key.belief))
     setting = policy_rows.ROWS[key.row].make(ask)
     base, _, order = key.policy.partition(":")
+    if base == BOUND:
+        return _bound(setting)
     return _greedy(setting, order or "shortest") if base == GREEDY else _policy(setting, task)
 
 
@@ -75,6 +80,20 @@ def _greedy(setting: Setting, order: str) -> Figures:
     kind = setting.cluster.nodes[0].gpus[0].type
     end_s = greedy(submit_s, alone_s, true_speeds(jobs, setting.world, kind), policy_rows.GAVEL_GPUS, order)
     return figures_of(submit_s, submit_s, end_s, alone_s)._replace(cpu_s=time.process_time() - start_s)
+
+
+def _bound(setting: Setting) -> Figures:
+    """No run: what there is no schedule for has no figure."""
+    jobs, start_s = setting.workload.jobs, time.process_time()
+    submit_s, alone_s = [job.submit_s for job in jobs], [job.duration_s or 0.0 for job in jobs]
+    speeds = true_speeds(jobs, setting.world, setting.cluster.nodes[0].gpus[0].type)
+    kinds = [(job.model, job.batch_size) for job in jobs]
+    found = bound(submit_s, alone_s, kinds, speeds, policy_rows.GAVEL_GPUS)
+    ends_s = [at_s + run_s for at_s, run_s in zip(submit_s, alone_s, strict=True)]
+    return figures_of(submit_s, submit_s, ends_s, alone_s)._replace(
+        jct_h=found.mean_jct_s / 3600, makespan_h=(found.end_s - min(submit_s)) / 3600,
+        p95_h=nan, p99_h=nan, worst=nan, jain=nan, wait_s=nan, cpu_s=time.process_time() - start_s,
+    )  # fmt: skip
 
 
 def true_speeds(jobs: tuple[TraceJob, ...], world: World, gpu_type: str = "v100") -> Speeds:
@@ -219,7 +238,7 @@ def _tasks(options: Options) -> Iterator[Task]:
 
 def _policies(row: str) -> list[str]:
     more = {
-        "a": (GREEDY, "colane:objective=makespan", "colane:objective=fair"),
+        "a": (GREEDY, BOUND, "colane:objective=makespan", "colane:objective=fair"),
         "b": ("max-min:solver=lp",),
         "d": ("pack:gain_min=none",),
     }
