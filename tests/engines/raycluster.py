@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +42,14 @@ ip route add default via 10.99.0.2
 """
 """What leaves the machine goes to d0, where its packets are counted."""
 APART = ("unshare", "--pid", "--mount-proc", "--fork", "--kill-child")
+
+
+ALIVE = """
+import sys
+from ray._raylet import GcsClient
+nodes = GcsClient(address=sys.argv[1]).get_all_node_info()
+print(*[node.node_name for node in nodes.values() if node.state == 0])
+"""
 
 
 @dataclass
@@ -84,6 +93,23 @@ class RayCluster:
         process = self.nodes.pop(name)
         process.kill()
         process.wait()
+
+    def kill_raylet(self, name: str) -> None:
+        """End what makes a node one of Ray's, and nothing else."""
+        own = str(self.folder / name).encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if words.partition(b"\0")[0].endswith(b"/raylet") and own in words:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    return
+        raise AssertionError(f"{name} has no raylet")
+
+    def alive(self) -> set[str]:
+        """Names of the nodes that Ray has."""
+        words = [sys.executable, "-c", ALIVE, self.address]
+        env = {**os.environ, **self.env}
+        return set(subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.split())
 
     def packets_sent(self) -> int:
         """How many packets were to leave this machine."""

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,20 @@ needs("ray", "Ray is not installed")
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture
-def cluster() -> Iterator[RayCluster]:
+@pytest.fixture(scope="module")
+def head() -> Iterator[RayCluster]:
+    """One for all tests: it takes ten seconds to start."""
     with ray_cluster() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(head: RayCluster) -> Iterator[RayCluster]:
+    """The same without nodes."""
+    yield head
+    for name in [*head.nodes]:
+        if name != "head":
+            head.kill(name)
 
 
 def up_on(cluster: RayCluster, state: Path, *options: str) -> Up:
@@ -34,15 +45,53 @@ def up_on(cluster: RayCluster, state: Path, *options: str) -> Up:
     return Up(state, *words, *options, env=cluster.env)
 
 
-def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, tmp_path: Path, colane: Colane) -> None:
-    cluster.add("n1")
-    cluster.add("n2")
+HOLDER = """
+import sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+node = next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeName"] == sys.argv[2])
+@ray.remote(num_cpus=0, num_gpus=1, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+class Holder:
+    def holds(self):
+        return True
+holder = Holder.remote()
+ray.get(holder.holds.remote())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_by_others(cluster: RayCluster, name: str) -> Iterator[None]:
+    """Let another program of Ray's have a GPU of a node."""
+    words = [sys.executable, "-c", HOLDER, cluster.address, name]
+    env = {**os.environ, **cluster.env}
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        yield
+
+
+def simulated_alike(cluster: RayCluster, colane: Colane) -> None:
+    """Nodes of Ray's simulate as this machine does."""
     words = ("simulate", "--trace", "poisson:jobs=20,gap=30", "--seeds", "2", "-p", "fifo", "--json")
     ours = colane(*words)
     theirs = colane(*words, "--engine", "ray", "--address", cluster.address)
     assert ours.code == theirs.code == 0, theirs
     assert without_wall_times(json.loads(theirs.out)) == without_wall_times(json.loads(ours.out))
-    up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4")
+
+
+def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, tmp_path: Path, colane: Colane) -> None:
+    cluster.add("n1")
+    cluster.add("n2")
+    until(lambda: cluster.alive() >= {"n1", "n2"}, "both are Ray's")
+    with held_by_others(cluster, "n2"):
+        up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4", "--keep-jobs")
+        simulated_alike(cluster, colane)
+        lacks = "n2: Ray has not started its agent yet: 4 of its 4 GPUs must be free"
+        until(lambda: lacks in up.said(), "what it waits for is said")
+        assert list(up.nodes()) == ["n1"]
     try:
         until(lambda: sorted(up.nodes()) == ["n1", "n2"], "both nodes have agents")
         with up.client as scheduler:
@@ -57,10 +106,18 @@ def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, 
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
             until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
-        cluster.kill("n2")
+        up.end()
+        up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4")
+        until(lambda: up.said().count("n1: its agent is there") == 2, "the one of n1 is taken over")
+        until(lambda: up.said().count("n2: its agent is there") == 2, "that of n2, too")
+        with up.client as scheduler:
+            shown = scheduler.job(job)
+            assert (shown["state"][:7], shown["attempt"]) == ("running", 1)
+        cluster.kill_raylet("n2")
+        until(lambda: cluster.nodes["n2"].poll() is not None, "a node without its raylet ends, for its unit to restart")
         until(lambda: "n2: Ray has lost the node" in up.said(), "its loss is said")
         cluster.add("n2")
-        until(lambda: up.said().count("n2: its agent is there") == 2, "it is back, without our doing")
+        until(lambda: up.said().count("n2: its agent is there") == 3, "it is back, without our doing")
     finally:
         said = up.end()
     assert "may go on" not in said

@@ -12,6 +12,8 @@ from typing import Any
 from colane.client.client import Client
 from tests.cli.conftest import COLANE, START_MAX_S, environment, until
 
+IS_UP = "submit with"
+
 
 class Up:
     """A `colane up` and what it said."""
@@ -19,12 +21,13 @@ class Up:
     def __init__(self, state: Path, *options: str, env: Mapping[str, str]) -> None:
         words = [*COLANE, "up", "--port", "0", "--state", str(state), "--devices", "cpu:1:1GB"]
         self.log = state.parent / "said"
+        before = self.said().count(IS_UP) if self.log.exists() else 0  # by one of before
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*words, *options], env=environment(**env), stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         self.state = state
-        until(lambda: "submit with" in self.said() or self.process.poll() is not None, "it is up")
+        until(lambda: self.said().count(IS_UP) > before or self.process.poll() is not None, "it is up")
         assert self.process.poll() is None, self.said()
 
     def said(self) -> str:
