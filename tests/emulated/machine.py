@@ -32,6 +32,19 @@ class Mark(NamedTuple):
     label: str
 
 
+class Wait(NamedTuple):
+    """A wait for a turn, between two marks that enclose it.
+
+    Attributes:
+        waited_s: How long it lasted to the process itself; on a busy machine that may be kept from a core before it
+            notes the one mark and after it has noted the other, which is its own time.
+    """
+
+    from_s: float
+    to_s: float
+    waited_s: float
+
+
 @dataclass(frozen=True)
 class Ran:
     """What one process had its GPUs do."""
@@ -45,12 +58,12 @@ class Ran:
         pairs = (pair.split("=") for pair in told.removeprefix("counts:").split(",") if pair)
         return {name: int(number) for name, number in pairs}
 
-    def waits(self) -> list[tuple[float, float]]:
+    def waits(self) -> list[Wait]:
         """When it waited for its turn."""
-        times = [(mark.at_s, mark.label.split(":")[0]) for mark in self.marks]
-        asked = [at_s for at_s, label in times if label == "yield"]
-        went_on = [at_s for at_s, label in times if label == "go"]
-        return list(zip(asked, went_on, strict=False))
+        asked = [mark for mark in self.marks if mark.label.startswith("yield:")]
+        went_on = [mark for mark in self.marks if mark.label.startswith("go:")]
+        pairs = zip(asked, went_on, strict=False)
+        return [Wait(one.at_s, other.at_s, float(other.label.split(":")[2])) for one, other in pairs]
 
     def turns(self) -> list[tuple[float, float]]:
         """When it had its turn: from the word to go on until it gave that up, with its GPU idle."""
@@ -75,7 +88,9 @@ class Ran:
         A step ends with the first event behind its last kernel: a host that a busy machine holds up records it late.
         """
         began_s, ended_s = (self._event_s(kernel.ended_s) for kernel in (self.kernels[-kernels - 1], self.kernels[-1]))
-        waited_s = sum(to_s - from_s for from_s, to_s in self.waits() if began_s <= to_s and from_s <= ended_s)
+        waits = [wait for wait in self.waits() if began_s <= wait.to_s and wait.from_s <= ended_s]
+        assert all(0 <= wait.waited_s <= wait.to_s - wait.from_s for wait in waits)
+        waited_s = sum(wait.waited_s for wait in waits)
         return (ended_s - began_s - waited_s) / steps
 
 

@@ -142,29 +142,18 @@ async def test_a_job_beside_which_the_others_go_on_has_failed_by_itself(
         assert await ends(agent, lane, 2) == {2: "exited"}
 
 
-@pytest.mark.parametrize("sharing", ["mps", "time-slicing"])
 @pytest.mark.usefixtures("mps")
-async def test_an_assertion_in_a_kernel_ends_the_jobs_that_share_the_gpu_through_mps_and_no_others(
-    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
+async def test_an_assertion_in_a_kernel_ends_the_jobs_that_share_the_gpu_by_one_event(
+    lane: Lane, tmp_path: Path, node: Machine
 ) -> None:
-    machine = Machine(tmp_path / "gpus", Kind("GPU-0", sharing=sharing))
-    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    mode, is_shared = ("on", True) if sharing == "mps" else ("off", False)
-    async with running(tmp_path / "state", lane.fake, devices="gpu", mps=mode) as agent:
-        env = lane.env | machine.env
+    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+        env = lane.env | node.env
         lane.fake.want(1, sys.executable, LOOPS, "asserts", "3", "0.5", env=env, turn={"paused": True})
         lane.fake.want(2, sys.executable, LOOPS, "reads_each_loss", "1000000", "0.5", env=env)
-        await all_wait(agent, machine, {1: 1})
+        await all_wait(agent, node, {1: 1})
         await agent.until(lambda: lane.progress(2).get("steps", 0) > 0, "the other has made a step", START_S)
         lane.fake.resume(1)
-        if is_shared:
-            assert await ends(agent, lane, 1, 2) == {1: CAUSED, 2: OF_OTHER}
-            assert "unspecified launch failure" in (await agent.get("/log/2/1")).text
-        else:
-            assert await ends(agent, lane, 1) == {1: "exited"}
-            steps = lane.progress(2)["steps"]
-            await agent.until(lambda: lane.progress(2)["steps"] > steps, "it goes on")
-            await lane.end(agent, (2,))
-        assert machine.gpu().held() == {}
-        machine.gpu().hold(0)  # a new client is let in once all are gone
+        assert await ends(agent, lane, 1, 2) == {1: CAUSED, 2: OF_OTHER}
+        assert "unspecified launch failure" in (await agent.get("/log/2/1")).text
+        assert node.gpu().held() == {}
+        node.gpu().hold(0)  # a new client is let in once all are gone

@@ -589,9 +589,10 @@ def watch_turns(turns: Any) -> None:
         late = sum(not stream.has_times() or stream.ready_s > now_s for stream in streams)
         waits = kind == turns.YIELD
         mark(f"{'yield' if waits else 'leave'}:{step}:{late}")
+        before_s = self.waited_s
         own(self, kind, step)
         if waits:
-            mark(f"go:{step}")
+            mark(f"go:{step}:{self.waited_s - before_s:.6f}")
 
     turns.TurnTaker._exchange = exchange
 
