@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from colane.settings import table
 from colane.settings.sources import gather
-from colane.simulate.request import LIVE, Live, Request, inputs, load
+from colane.simulate.request import LIVE, LiveSettings, Request, inputs, load
 
 
 def test_live_is_what_a_scheduler_does_by_default() -> None:
     values = gather(table.SERVER, {}, environment={})
-    assert Live(table.tuning(values), values[table.GUARD]) == LIVE
+    assert LiveSettings(table.tuning(values), values[table.GUARD]) == LIVE
 
 
 def test_what_is_not_as_published_is_simulated_as_it_runs_live() -> None:
     request = Request(cluster="dgx1", trace="sweep:jobs=4", live=LIVE)
     loaded = load(request, 0)
 
-    def found(policy: str, asked: Request = request) -> Live:
+    def found(policy: str, asked: Request = request) -> LiveSettings:
         given = inputs(asked, loaded, policy, 0)
-        return Live(given.tuning, given.guard_margin_ratio)
+        return LiveSettings(given.tuning, given.guard_margin_ratio)
 
     assert found("colane") == found("srtf:as_published=no") == LIVE
-    assert found("srtf") == found("fifo") == Live(None, None)
-    assert found("srtf", replace(request, guard_margin_ratio=0.5)) == Live(None, 0.5)
-    assert found("colane", replace(request, live=None)) == Live(None, None)
+    assert found("srtf") == found("fifo") == LiveSettings(None, None)
+    assert found("srtf", replace(request, guard_margin_ratio=0.5)) == LiveSettings(None, 0.5)
+    assert found("colane", replace(request, live=None)) == LiveSettings(None, None)

@@ -41,7 +41,7 @@ class WorldKind(StrEnum):
     TABLE = "table"
 
 
-class Live(NamedTuple):
+class LiveSettings(NamedTuple):
     """What a scheduler does beside its policy.
 
     Attributes:
@@ -54,7 +54,7 @@ class Live(NamedTuple):
     guard_margin_ratio: float | None
 
 
-LIVE: Final = Live(None, CoreConfig().guard_margin_ratio)
+LIVE: Final = LiveSettings(None, CoreConfig().guard_margin_ratio)
 """By default."""
 
 
@@ -114,7 +114,7 @@ class Request:
     limits: Quotas = field(default_factory=Quotas, hash=False)
     guard_margin_ratio: float | None = None
     guard_after_s: float = CoreConfig().guard_after_s
-    live: Live | None = None
+    live: LiveSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_publi
     driver = described(request.driver, loaded.cluster.costs, request.costs)
     driver = replace(driver, node_events=loaded.cluster.events)
     decider = strict(policy, request.policy_budget_s, as_published=as_published)
-    said = Live(request.tuning, request.guard_margin_ratio)
+    said = LiveSettings(request.tuning, request.guard_margin_ratio)
     live = said if request.live is None or is_as_published(decider) else request.live
     return Inputs(
         cluster=_as_stated(loaded.cluster, driver),

@@ -281,7 +281,7 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
     """Add what a scheduler is told by the same flags."""
     from colane.policyfiles.guard import budget_s  # noqa: PLC0415 - imported late
     from colane.server.config import quotas  # noqa: PLC0415
-    from colane.simulate.request import Live  # noqa: PLC0415
+    from colane.simulate.request import LiveSettings  # noqa: PLC0415
 
     wanted = (
         settings.POLICY_BUDGET, settings.CORE_TUNER, settings.CORE_WINDOW, settings.LIMITS, settings.GUARD,
@@ -300,7 +300,7 @@ def _with_settings(request: Request, policies: Iterable[str], flags: Mapping[str
         found_s = budget_s(policies, values[settings.POLICY_BUDGET])
     except ValueError as error:
         raise MisuseError(f"{settings.POLICY_BUDGET.flag}: {error}") from error
-    live = Live(settings.tuning(values), values[settings.GUARD])
+    live = LiveSettings(settings.tuning(values), values[settings.GUARD])
     return replace(
         request, policy_budget_s=found_s, limits=limits, live=live, guard_after_s=values[settings.GUARD_AFTER],
         tuning=live.tuning if settings.CORE_TUNER.name in flags else None,
