@@ -67,7 +67,7 @@ def _made(name: str) -> tuple[tuple[str, str], tuple[str, str]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_simulated_as_the_shipped_one(name: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = list(NAMES).index(name)
-    chosen = ["-p", name, *(word for way in WAYS for word in ("-p", f"{file}:{way}{place}"))]
+    chosen = ["-p", f"{name}:as_published=no", *(word for way in WAYS for word in ("-p", f"{file}:{way}{place}"))]
     assert app.run([*SIMULATE, *chosen]) == 0, capsys.readouterr().err
     shipped, *own = json.loads(capsys.readouterr().out)["runs"]
     assert shipped["finished"] == 25

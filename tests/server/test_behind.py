@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from colane.cli.app import run
 from colane.server.nodes import behind
 from colane.server.store.memory import MemoryStore
 from colane.server.store.moving import copy
+from colane.server.writer.driver import LiveDriver
 from tests.server.harness import SLEEP, SteadyClock, World, launched, node, report, world
 from tests.server.test_epochs import AGENTS, copied, heard, two_nodes
 
@@ -136,3 +138,24 @@ async def test_nothing_is_adopted_where_nothing_is_lost() -> None:
 def test_the_command_needs_a_number_that_can_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["store", "adopt", "--lost", "0"]) == 2
     assert "--lost" in capsys.readouterr().err
+
+
+async def test_a_timer_that_is_over_lets_it_ask_no_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would take turns without end, on a whole core, for as long as nothing may be changed."""
+    replica, known, _ = await lost_by_a_replica()
+    async with world(replica, leader_lease_s=LEASE_S) as w:
+        assert (await reported(w, known, launched(1)))[0] == 503
+        driver, turns = w.service.driver, 0
+        take = LiveDriver._fail_all
+
+        def counted(self: LiveDriver, message: str) -> None:
+            nonlocal turns
+            turns += 1
+            take(self, message)
+
+        monkeypatch.setattr(LiveDriver, "_fail_all", counted)
+        driver._timer_s = driver.now() - 1.0
+        assert (await w.refused("POST", "/job", SLEEP))[0] == 503
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert turns <= 3

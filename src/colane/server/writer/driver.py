@@ -376,7 +376,7 @@ class LiveDriver:
             return
         if not await self._is_usable(loop, committer):
             self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
-            self._next_tick_steady_s = loop.time() + self.timing.tick_s
+            self._pass_over(loop)
             return
         turn = await self._gather(loop, committer)
         try:
@@ -470,7 +470,11 @@ class LiveDriver:
             await asyncio.sleep(WAIT_LOOK_S)
             return
         self._fail_all(why)
-        self._next_tick_steady_s = loop.time() + self.timing.tick_s
+        self._pass_over(loop)
+
+    def _pass_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take no turn before the next tick; nor at a timer, which may be over and would be so again at once."""
+        self._next_tick_steady_s, self._timer_s = loop.time() + self.timing.tick_s, None
 
     async def _gather(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn:
         turn = self._new_turn()
@@ -579,7 +583,6 @@ class LiveDriver:
             found = await loop.run_in_executor(committer, self.read_back)
         except StoreError as error:
             self._note(error)
-            self._timer_s = None
             return False
         self.take_over(found)
         return True
