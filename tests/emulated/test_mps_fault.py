@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,13 @@ def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield place
     left = processes.marked(f"MPS_FAKE={place}".encode())
     processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """The agent's directory, whose path has room for the sockets of a daemon (108 bytes) wherever tests lie."""
+    with tempfile.TemporaryDirectory(prefix="mps-") as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -87,10 +95,10 @@ def waits_for_words(lane: Lane, job: int) -> Path:
 )
 @pytest.mark.usefixtures("mps", "node")
 async def test_who_caused_it_is_told_as_far_as_it_can_be(
-    lane: Lane, tmp_path: Path, mode: str, said: tuple[str, str], outcomes: tuple[str, str]
+    lane: Lane, state: Path, mode: str, said: tuple[str, str], outcomes: tuple[str, str]
 ) -> None:
     words = {job: waits_for_words(lane, job) for job in (1, 2)}
-    async with running(tmp_path / "state", lane.fake, devices="gpu", mps=mode) as agent:
+    async with running(state, lane.fake, devices="gpu", mps=mode) as agent:
         await runs(agent, lane, 1, 2)
         for job, text in zip((1, 2), said, strict=True):
             words[job].write_text(f"{text}\n")
@@ -105,11 +113,11 @@ async def test_who_caused_it_is_told_as_far_as_it_can_be(
 
 @pytest.mark.usefixtures("node")
 async def test_a_job_that_has_not_noticed_is_ended_and_no_new_one_goes_through_a_server_that_has_failed(
-    lane: Lane, tmp_path: Path, mps: Path
+    lane: Lane, state: Path, mps: Path
 ) -> None:
     (mps / "servers").write_text(f"{os.getpid()}\n")
     words = {job: waits_for_words(lane, job) for job in (1, 2)}
-    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+    async with running(state, lane.fake, devices="gpu", mps="on") as agent:
         await runs(agent, lane, 1, 2)
         (mps / "status").write_text("FAULT\n")
         words[1].write_text(f"{ASSERTION}\n")
@@ -122,18 +130,18 @@ async def test_a_job_that_has_not_noticed_is_ended_and_no_new_one_goes_through_a
         (mps / "status").write_text("ACTIVE\n")
         lane.fake.want(4, *shown, env=lane.env)
         await ends(agent, lane, 4)
-        assert (await agent.get("/log/4/1")).text.startswith(f"through {tmp_path}")
+        assert (await agent.get("/log/4/1")).text.startswith(f"through {state}")
         await agent.until(lambda: lane.fake.reports[-1]["messages"] == [], "what is over is no longer said")
 
 
 @pytest.mark.usefixtures("mps", "node")
 async def test_a_job_beside_which_the_others_go_on_has_failed_by_itself(
-    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lane: Lane, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has printed such words, and no server has failed."""
     monkeypatch.setattr(mps_faults, "SETTLE_S", 0.2)
     words = {job: waits_for_words(lane, job) for job in (1, 2)}
-    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+    async with running(state, lane.fake, devices="gpu", mps="on") as agent:
         await runs(agent, lane, 1, 2)
         words[1].write_text(f"{ERROR}\n")
         assert await ends(agent, lane, 1) == {1: "exited"}
@@ -144,9 +152,9 @@ async def test_a_job_beside_which_the_others_go_on_has_failed_by_itself(
 
 @pytest.mark.usefixtures("mps")
 async def test_an_assertion_in_a_kernel_ends_the_jobs_that_share_the_gpu_by_one_event(
-    lane: Lane, tmp_path: Path, node: Machine
+    lane: Lane, state: Path, node: Machine
 ) -> None:
-    async with running(tmp_path / "state", lane.fake, devices="gpu", mps="on") as agent:
+    async with running(state, lane.fake, devices="gpu", mps="on") as agent:
         env = lane.env | node.env
         lane.fake.want(1, sys.executable, LOOPS, "asserts", "3", "0.5", env=env, turn={"paused": True})
         lane.fake.want(2, sys.executable, LOOPS, "reads_each_loss", "1000000", "0.5", env=env)
