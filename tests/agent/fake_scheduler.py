@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from colane.agent.launch.users import own_account
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
-from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.api.wire_nodes import DeviceUseBody, FinishedBody, JobUseBody, NodeBody, ProgressBody, ReportBody
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
 from tests.server.answers import judge
@@ -147,7 +147,7 @@ class FakeScheduler:
         self._answer()
         if name not in self.nodes:
             raise Refused(404, [Problem("", f"no node {name}")])
-        report = as_json(report, REPORT_FIELDS, ReportBody, ReportObject)
+        report = as_json(_in_full(report, self.nodes[name]), REPORT_FIELDS, ReportBody, ReportObject)
         if report["agent_id"] != self.nodes[name]["agent_id"]:
             raise Refused(409, [Problem("agent_id", f"node {name} belongs to another agent")])
         assert all(job["phase"] in {"launching", "launched"} for job in report["jobs"])
@@ -211,6 +211,22 @@ class FakeScheduler:
             "last_seen_s": 1.0,
         }
         return as_json({**node, "turns": self.turns, "jobs": list(self._jobs.values())})
+
+
+def _in_full(report: Object, node: Object) -> Object:
+    """A report with what its agent may leave out of it (`client.report_deltas`)."""
+
+    def whole(kind: type[BaseModel], said: Object | None) -> Object | None:
+        defaults = {name: field.default for name, field in kind.model_fields.items()}
+        return None if said is None else {**defaults, **said}
+
+    samples: dict[str, type[BaseModel]] = {"progress": ProgressBody, "use": JobUseBody}
+    jobs = [
+        {name: whole(samples[name], value) if name in samples else value for name, value in job.items()}
+        for job in report["jobs"]
+    ]
+    devices = {"devices": [whole(DeviceUseBody, use) for use in report["devices"]]} if "devices" in report else {}
+    return {"gpus": node["gpus"], **report, "jobs": jobs, **devices}
 
 
 def as_json(
