@@ -28,10 +28,18 @@ class Limits:
     queued: int | None = None
     submits_per_minute: int | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
+        return _limits, (self.gpus, self.running, self.queued, self.submits_per_minute)
+
     @property
     def holds(self) -> bool:
         """Whether jobs may have to be held back."""
         return self.gpus is not None or self.running is not None
+
+
+def _limits(gpus: int | None, running: int | None, queued: int | None, submits_per_minute: int | None) -> Limits:
+    return Limits(gpus=gpus, running=running, queued=queued, submits_per_minute=submits_per_minute)
 
 
 class Bound(NamedTuple):
@@ -64,6 +72,10 @@ class GroupQuota:
     limits: Limits
     members: frozenset[str] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As that of `Limits`."""
+        return GroupQuota, (self.limits, self.members)
+
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
@@ -78,6 +90,10 @@ class Quotas:
     default: Limits = field(default_factory=Limits)
     users: Mapping[str, Limits] = field(default_factory=dict)
     groups: Mapping[str, GroupQuota] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As that of `Limits`."""
+        return Quotas, (self.default, self.users, self.groups)
 
     def of(self, user: str) -> Limits:
         """A user's own limits."""
