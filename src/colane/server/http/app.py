@@ -25,6 +25,7 @@ from colane.server.http.api_page import api_page
 from colane.server.http.door import Gate, GateRules, refusal_response
 from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.http.refusals import DeclaredRoute
+from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 from colane.server.store.store import StoreError
 
@@ -37,6 +38,7 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     own = routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples, routes_seeing, routes_pages
     for routes in own:
         app.router.routes.extend(routes.router.routes)  # finding a route in included routers costs up to 0.2 ms more
+    app.router.routes.sort(key=lambda route: not isinstance(route, ShortRoute))  # they are tried in order
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(StoreError, _store_failed)

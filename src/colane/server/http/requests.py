@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 from fastapi import Depends, Header, Path, Request
 
@@ -41,8 +41,10 @@ TheService = Annotated[Service, Depends(the_service)]
 TheCaller = Annotated[Caller, Depends(the_caller)]
 IsKnown = Annotated[Callable[[], bool], Depends(is_known)]
 JobIdPath = Annotated[int, Path(ge=1, le=EXACT_MAX, description="Id of a job")]
+KEY_HEADER: Final = b"idempotency-key"
+KEY_LENGTH_MAX: Final = 200
 IdempotencyKey = Annotated[
-    str | None, Header(min_length=1, max_length=200, description="The same key gives the first answer again")
+    str | None, Header(min_length=1, max_length=KEY_LENGTH_MAX, description="The same key gives the first answer again")
 ]
 
 

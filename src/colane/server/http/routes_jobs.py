@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import Field, TypeAdapter, ValidationError
 
-from colane.api.job_request import BATCH_JOBS_MAX, Batch, ChangeBody, JobRequest, ResumeBody, SuspendBody
+from colane.api.job_request import ChangeBody, JobRequest, ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import LaunchObject
 from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
-from colane.server.http.problems import RefusedError, from_pydantic
+from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.http.streams import json_list
+from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, parse_batch, submit_all, submit_one
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
@@ -64,7 +64,6 @@ THROUGH: Final = "Colane-Through"
 """A header that names the program through which a caller changes a job."""
 
 
-_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
 _BATCH_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -89,24 +88,23 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 }
 
 
-@router.post("/jobs", openapi_extra=_BATCH_BODY, responses=answered(JobIdsAnswer))
 async def submit_batch(
     request: Request,
-    service: TheService,
-    caller: TheCaller,
     idempotency_key: IdempotencyKey = None,
     if_plan: IfPlan = None,
 ) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
-    jobs = parse_batch(await request.body())
-    families = await service.families(jobs, caller)
-    prepare = service.submit(jobs, caller, families)
-    demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
+    return JSONResponse(await submit_all(request, await request.body(), idempotency_key, if_plan))
 
-    def prepare_batch(turn: Turn) -> JobIdsAnswer:
-        return {"ids": [*prepare(turn)]}
 
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch, demand))
+router.add_api_route(
+    "/jobs",
+    submit_batch,
+    methods=["POST"],
+    openapi_extra=_BATCH_BODY,
+    responses=answered(JobIdsAnswer),
+    route_class_override=SubmitBatchRoute,
+)
 
 
 @router.post("/plan", openapi_extra=_BATCH_BODY, responses=answered(PlanAnswer))
@@ -114,22 +112,6 @@ async def plan(request: Request, service: TheService, caller: TheCaller) -> JSON
     """Say what would become of jobs if they were submitted now; takes what `/jobs` takes, and changes nothing."""
     jobs = parse_batch(await request.body())
     return JSONResponse(await service.plan(jobs, caller))
-
-
-def parse_batch(body: bytes) -> list[JobRequest]:
-    """Return the requests of a batch in either form.
-
-    Raises:
-        RefusedError: 400, not JSON; 422, a field is wrong.
-    """
-    try:
-        if body.lstrip()[:1] == b"[":
-            return _LIST.validate_json(body)
-        return Batch.model_validate_json(body).jobs
-    except ValidationError as error:
-        errors: list[Any] = list(error.errors(include_url=False))
-        status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
-        raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
 
 
 @router.get("/jobs", responses=answered(list[JobObject]))
@@ -152,20 +134,19 @@ async def cancel_queued(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/job", responses=answered(JobIdAnswer))
 async def submit(
     request: Request,
-    service: TheService,
-    caller: TheCaller,
     body: JobRequest,
     idempotency_key: IdempotencyKey = None,
     if_plan: IfPlan = None,
 ) -> JSONResponse:
     """Append a job to the queue's end."""
-    families = await service.families([body], caller)
-    prepare = service.submit_one(body, caller, families)
-    demand = None if if_plan is None else service.only_if(if_plan, [body], caller, families)
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare, demand))
+    return JSONResponse(await submit_one(request, body, idempotency_key, if_plan))
+
+
+router.add_api_route(
+    "/job", submit, methods=["POST"], responses=answered(JobIdAnswer), route_class_override=SubmitRoute
+)
 
 
 @router.get("/job/{number}", responses=answered(JobObject))

@@ -1,0 +1,112 @@
+"""The routes by which jobs are submitted, one or many: FastAPI takes half of a job's time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
+
+from fastapi import Request
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.types import Scope
+
+from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest
+from colane.api.jobs import JobIdAnswer, JobIdsAnswer
+from colane.server.http.door import replay
+from colane.server.http.problems import RefusedError, from_pydantic
+from colane.server.http.requests import KEY_HEADER, KEY_LENGTH_MAX, asked, change_once
+from colane.server.http.short_route import ShortRoute
+from colane.server.writer.turn import Turn
+
+_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
+
+
+class SubmitRoute(ShortRoute):
+    """Of one job; see `ShortRoute`."""
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[JobIdAnswer] | None:
+        if not _is_plain(scope):
+            return None
+        try:
+            job = JobRequest.model_validate_json(body)
+        except ValidationError:
+            return None
+        return submit_one(_request(scope, body), job, _key(scope))
+
+
+class SubmitBatchRoute(ShortRoute):
+    """Of many; see `ShortRoute`."""
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[JobIdsAnswer] | None:
+        return submit_all(_request(scope, body), body, _key(scope)) if _is_plain(scope) else None
+
+
+async def submit_one(
+    request: Request, job: JobRequest, key: str | None = None, if_plan: str | None = None
+) -> JobIdAnswer:
+    """Append a job to the queue's end, at most once for a key, and only while a plan holds where one is named.
+
+    Raises:
+        RefusedError: Why it is not taken.
+    """
+    service, caller = asked(request)
+    families = await service.families([job], caller)
+    prepare = service.submit_one(job, caller, families)
+    demand = None if if_plan is None else service.only_if(if_plan, [job], caller, families)
+    return await change_once(request, service, key, prepare, demand)
+
+
+async def submit_all(request: Request, body: bytes, key: str | None = None, if_plan: str | None = None) -> JobIdsAnswer:
+    """Append jobs to the queue's end, all or none; see `submit_one`.
+
+    Raises:
+        RefusedError: Why they are not taken.
+    """
+    service, caller = asked(request)
+    jobs = parse_batch(body)
+    families = await service.families(jobs, caller)
+    prepare = service.submit(jobs, caller, families)
+    demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
+
+    def prepare_batch(turn: Turn) -> JobIdsAnswer:
+        return {"ids": [*prepare(turn)]}
+
+    return await change_once(request, service, key, prepare_batch, demand)
+
+
+def parse_batch(body: bytes) -> list[JobRequest]:
+    """Return the requests of a batch in either form.
+
+    Raises:
+        RefusedError: 400, not JSON; 422, a field is wrong.
+    """
+    try:
+        if body.lstrip()[:1] == b"[":
+            return _LIST.validate_json(body)
+        return Batch.model_validate_json(body).jobs
+    except ValidationError as error:
+        errors: list[Any] = list(error.errors(include_url=False))
+        status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
+        raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
+
+
+def _is_plain(scope: Scope) -> bool:
+    """Whether a request names no plan, and either no key or one that may be."""
+    keys = _keys(scope)
+    return not scope["query_string"] and (not keys or (len(keys) == 1 and 0 < len(keys[0]) <= KEY_LENGTH_MAX))
+
+
+def _key(scope: Scope) -> str | None:
+    keys = _keys(scope)
+    return keys[0].decode("latin-1") if keys else None
+
+
+def _keys(scope: Scope) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == KEY_HEADER]
+
+
+def _request(scope: Scope, body: bytes) -> Request:
+    return Request(scope, replay([{"type": "http.request", "body": body}], _ended))
+
+
+async def _ended() -> dict[str, Any]:
+    return {"type": "http.disconnect"}
