@@ -147,7 +147,8 @@ class FakeScheduler:
         self._answer()
         if name not in self.nodes:
             raise Refused(404, [Problem("", f"no node {name}")])
-        report = as_json(_in_full(report, self.nodes[name]), REPORT_FIELDS, ReportBody, ReportObject)
+        fields = REPORT_FIELDS | ({"notice"} & report.keys())
+        report = as_json(_in_full(report, self.nodes[name]), fields, ReportBody, ReportObject)
         if report["agent_id"] != self.nodes[name]["agent_id"]:
             raise Refused(409, [Problem("agent_id", f"node {name} belongs to another agent")])
         assert all(job["phase"] in {"launching", "launched"} for job in report["jobs"])

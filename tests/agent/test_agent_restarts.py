@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,29 @@ async def test_jobs_end_with_the_agent_where_so_configured(
     end = fake.ends[7, 1]
     assert (end["signal"], end["outcome"]) == (signal.SIGTERM, "stopped"), "no failure of the job"
     assert "told to end together with its jobs" in end["detail"]
+    assert fake.reports[-1]["notice"]["reason"] == end["detail"], "or it would be started here once more"
+
+
+async def test_a_job_that_is_ended_from_outside_is_told_of_after_notice(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine, or the pilot that holds this agent, may end: the agent may be the last to hear of it."""
+    fake.want(7, "sleep", "1000", env=mark)
+    take, known = fake.finished, []
+
+    async def finished(told: Any) -> Any:
+        known.append(fake.reports[-1].get("notice"))
+        return await take(told)
+
+    monkeypatch.setattr(fake, "finished", finished)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.launched(7))
+        assert fake.reports[-1].get("notice") is None
+        os.kill(supervisor_of(state, 7).pid, signal.SIGTERM)
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == "stopped"
+    assert known[0] is not None
+    assert "from outside of Colane" in known[0]["reason"]
 
 
 def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:

@@ -94,3 +94,17 @@ async def test_a_command_that_hangs_is_ended_and_named(monkeypatch: pytest.Monke
         await news.wait()
     assert "does not answer within" in watch.messages()[0]
     await watch.close()
+
+
+def test_a_suspicion_is_notice_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = NoticeWatch(None, "", lambda: None)
+    watch.suspect("a job there was ended")
+    assert watch.look() == Notice("a job there was ended", None)
+    watch.leave("its agent was told to stop", 10.0)
+    seen = watch.look()
+    assert seen is not None
+    assert seen.reason == "its agent was told to stop"
+    monkeypatch.setattr(notice, "SUSPECTED_FOR_S", 0.0)
+    watch = NoticeWatch(None, "", lambda: None)
+    watch.suspect("a job there was ended")
+    assert watch.look() is None

@@ -143,19 +143,37 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
             ]
             other = cluster.do(*urgent).strip()
             until(lambda: f"pilot {first} (slurm-1) has ended" in up.said(), "that it is gone is said")
-            until(lambda: "slurm-1 was the only node" in up.said(), "what its job waits for is said")
-            until(lambda: forgotten(scheduler, "slurm-1"), "it is forgotten")
+            until(lambda: scheduler.node_if_known("slurm-1") is None, "it is forgotten")
             assert scheduler.job(job)["state"] == "queued"
+            until(lambda: "2" in names(cluster), "another is asked for")
             assert cluster.jobs()[job_name(cluster, "2")] == "PENDING"
             cluster.do("scancel", other)
             until(lambda: scheduler.job(job)["state"].startswith("running"), "it runs on the next pilot")
             shown = scheduler.job(job)
             assert (shown["node"], shown["attempt"]) == ("slurm-2", 2)
-        assert up.said().count("has ended") == up.said().count(held) == 1
-        assert "PREEMPTION" in next(line for line in up.said().splitlines() if "has ended" in line)
+            assert up.said().count("has ended") == up.said().count(held) == 1
+            assert "PREEMPTION" in next(line for line in up.said().splitlines() if "has ended" in line)
+
+            # One that is killed as a whole says nothing at its end.
+            kill_all_of(state / "pilots" / "2")
+            until(lambda: "slurm-2 was the only node" in up.said(), "what its job waits for is said")
+            until(lambda: forgotten(scheduler, "slurm-2"), "it is forgotten")
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "it runs on the third pilot")
+            assert scheduler.job(job)["node"] == "slurm-3"
     finally:
         up.end()
     until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+
+
+def kill_all_of(folder: Path) -> None:
+    """SIGKILL to each process started from a pilot's folder: its keeper, its agent, and what holds its jobs."""
+    of_it = f"{folder}/".encode()
+    for stop in (signal.SIGSTOP, signal.SIGKILL):  # none may act on another's end
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                if of_it in told and int(entry.name) != os.getpid():
+                    os.kill(int(entry.name), stop)
 
 
 def forgotten(scheduler: Client, name: str) -> bool:

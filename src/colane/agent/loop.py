@@ -25,7 +25,7 @@ from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.link.contact import Contact
 from colane.agent.link.messages import Door, node_object, report_object, with_sharing, with_turns
-from colane.agent.link.notice import NoticeWatch
+from colane.agent.link.notice import SUSPECTED_FOR_S, NoticeWatch
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.bandwidth import BandwidthMeter
@@ -331,7 +331,12 @@ class Agent:
         """Tell of an end; what is not answered, or not clear yet, is told in a later round."""
         if not await self._mps_faults.is_settled(key):
             return
-        if await self._contact.finished(self._named(self.jobs.finished(key))):
+        finished = self.jobs.finished(key)
+        if finished["outcome"] == STOPPED and time.time() - finished["end_s"] < SUSPECTED_FOR_S:
+            # What ended it may end this node as well: where that is not known first, it is started here once more.
+            self._notice.suspect(finished["detail"])
+            await self._contact.report(self._report())
+        if await self._contact.finished(self._named(finished)):
             self.jobs.deliver(key)
             self._cages.remove(key)
             self._no_mps.pop(key, None)

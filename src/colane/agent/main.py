@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import signal
 import socket
@@ -34,6 +35,10 @@ ANSWERS_MAX_S = 2
 
 SWITCH_INTERVAL_S = 5e-4
 """How long the gate's thread waits at most for the other one of this process; Python's default is ten times as long."""
+
+SAME_ORDER_S = 1.0
+"""A SIGTERM so soon after another is the same order: Slurm, say, tells each process of a pilot, and the shell above the
+agent passes on what it was told."""
 
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
 
@@ -92,9 +97,16 @@ async def _run_until_signal(config: AgentConfig) -> None:
     stop, hurry, abandoned = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def end() -> None:
+    told_s = -math.inf
+
+    def end(number: int) -> None:
         """Be told to stop; told again, drain no longer."""
-        (hurry if stop.is_set() else stop).set()
+        nonlocal told_s
+        if not stop.is_set():
+            told_s = loop.time()
+            stop.set()
+        elif number == signal.SIGINT or loop.time() - told_s >= SAME_ORDER_S:
+            hurry.set()
 
     def leave() -> None:
         """The crash of a parent, or a closed terminal, is no order."""
@@ -104,7 +116,7 @@ async def _run_until_signal(config: AgentConfig) -> None:
             stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, end, number)
     loop.add_signal_handler(signal.SIGHUP, leave)
     await serve(config, stop=stop, hurry=hurry, abandoned=abandoned)
 

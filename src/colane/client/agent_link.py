@@ -93,6 +93,8 @@ class AgentLink:
     async def finished(self, finished: FinishedObject) -> FinishedAnswer:
         """Tell that an attempt has ended; to be repeated until it is heard."""
         answer: FinishedAnswer = await self._ask("POST", "/finished_job", finished)
+        for told in self._told.values():
+            told.forget()  # of a job that could not be started, devices are closed until they are told of
         return answer
 
     async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - an object

@@ -292,7 +292,7 @@ def _hurrying(agent: Callable[[], Child | None]) -> Iterator[None]:
     def hurry(number: int, _frame: FrameType | None) -> None:
         child = agent()
         if child is not None and number != signal.SIGHUP:
-            child.signal(signal.SIGTERM)
+            child.signal(number)
 
     with handled(hurry):
         yield

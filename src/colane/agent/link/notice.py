@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
@@ -27,6 +28,8 @@ ASKED_EVERY_S: Final = 5.0
 """As often as AWS advises to look for a spot instance's interruption; GCP and Azure give notice of 30 s."""
 
 ANSWERS_WITHIN_S: Final = 10.0
+SUSPECTED_FOR_S: Final = 5.0
+"""What ends a job's supervisor ends this agent, too, within so long, or it was not the end of this machine."""
 TEXT_MAX_BYTES: Final = 1000
 REASON_MAX: Final = 200
 NOT_RUN: Final = frozenset({126, 127})
@@ -94,6 +97,7 @@ class NoticeWatch:
         self._text: dict[str, str] = {}
         self._known: dict[str, Notice] = {}
         self._problem = ""
+        self._suspected_until_s = math.inf
         self._asking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -112,9 +116,16 @@ class NoticeWatch:
         """The machine goes because we say so."""
         self._known["self"] = Notice(reason, time.monotonic() + left_s)
 
+    def suspect(self, reason: str) -> None:
+        """The machine may be about to go: if it is, there is other word of it soon."""
+        self._known["suspected"] = Notice(reason, None)
+        self._suspected_until_s = time.monotonic() + SUSPECTED_FOR_S
+
     def look(self) -> Notice | None:
         """Return the notice there is; of several the one that leaves least time."""
         self._take("file", self._read())
+        if time.monotonic() >= self._suspected_until_s:
+            self._known.pop("suspected", None)
         ends = sorted(self._known.values(), key=lambda notice: (notice.until_s is None, notice.until_s or 0.0))
         return ends[0] if ends else None
 

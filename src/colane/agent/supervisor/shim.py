@@ -8,7 +8,8 @@ One process for each attempt of a job, from its start to its end, forked by the 
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
 * SIGTERM orders it to end the job, in the one way there is: `shim_ending`. Where the agent has not said why (`stop`),
-  the order is from outside of Colane, as at a machine's shutdown.
+  the order is from outside of Colane, as at a machine's shutdown. Who sends it then sends it to each process in some
+  order (Slurm does, to a pilot), so a job that failed is told of only after a moment in which the shim was not told.
 * It ends the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
 * It keeps the agent's user when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
@@ -85,6 +86,9 @@ LEASE_ROUND_MS = 20
 ENDLESS_S = float("inf")
 LEASE_LOOK_MS = 1000
 """An endless lease is looked at this often: it may be bounded any time."""
+
+OTHERS_TOLD_MS = 250
+"""After the first process of a job that is told to end, the shim above it may be told so late."""
 
 MEMORY_LOOK_MS = 200
 """How often the memory of a bounded job is looked at: some 20 microseconds for each of its processes."""
@@ -204,9 +208,17 @@ class Supervisor:
                 self._pump() if fd == self._output_fd else self._apply()
         while self._pump():
             pass
+        self._hear_of_others()
         self._log.close()
         if self._copy is not None:
             self._copy.close()
+
+    def _hear_of_others(self) -> None:
+        """A job that failed may be but the first of all on its machine, or in its pilot, that get a SIGTERM."""
+        until_s = time.monotonic() + OTHERS_TOLD_MS / 1000
+        while self._status and not self._stopped and (left_s := until_s - time.monotonic()) > 0:
+            for _ in self._poll.poll(left_s * 1000):
+                self._apply()
 
     def record(self) -> dict[str, object]:
         """How it ended."""
