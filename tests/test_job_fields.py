@@ -18,10 +18,23 @@ from colane.cli.studies.export import _declared
 from colane.cli.submit.jobfile import OTHER_NAMES, merged
 from colane.cli.submit.scripts import OURS
 from colane.model.checkpoint import CheckpointContract
-from colane.model.field_values import Amount, Flag, Number, OneOf, SomeOf, Text, TextMap, Whole, within
+from colane.model.field_values import (
+    Amount,
+    Flag,
+    GpuSizes,
+    Number,
+    OneOf,
+    SomeOf,
+    Text,
+    TextList,
+    TextMap,
+    Whole,
+    within,
+)
 from colane.model.job import Job, JobId
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
 from colane.model.job_spec import JobSpec, NeedClass
+from colane.server.submitting.submission import asked
 from colane.server.views.jobs_and_nodes import job_view
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import Options
@@ -141,6 +154,24 @@ def other_than_default(field: JobField) -> Any:  # noqa: PLR0911 - one for each 
             return {"a": "b"}
         case _:
             return {"checkpoint": "plain", "category": "nlp"}.get(field.name, "some text")
+
+
+def a_request_says(field: JobField) -> Any:
+    """A value that a request may have of a field."""
+    if isinstance(field.takes, GpuSizes | TextList):
+        return [1, 2] if isinstance(field.takes, GpuSizes) else ["a", "b"]
+    return other_than_default(field)
+
+
+def test_what_is_kept_of_a_request_is_what_it_says() -> None:
+    """As pydantic writes it, but for what its launch has."""
+    said = {field.name: a_request_says(field) for field in JOB_FIELDS}
+    for fields_said in ([*said], [*reversed(said)], *([name] for name in said)):
+        request = JobRequest.model_validate_json(json.dumps({name: said[name] for name in fields_said}))
+        whole = request.model_dump(
+            mode="json", exclude_unset=True, exclude_none=True, exclude={"command", "workdir", "env", "user"}
+        )
+        assert json.dumps(asked(request)) == json.dumps(whole)
 
 
 SPOKEN = {field.name: other_than_default(field) for field in JOB_FIELDS if field.in_spec and field.name != "gpus"}

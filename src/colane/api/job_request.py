@@ -184,13 +184,16 @@ _AMOUNT_TEXTS: Final = {field.text: field.name for field in JOB_FIELDS if field.
 
 def in_base_units(request: JobRequest) -> JobRequest:
     """Return a request whose texts with a unit stand in the fields of the base unit."""
-    said = {name: getattr(request, text) for text, name in _AMOUNT_TEXTS.items() if text in request.model_fields_set}
+    given = request.model_fields_set & _AMOUNT_TEXTS.keys()
+    said = {_AMOUNT_TEXTS[text]: getattr(request, text) for text in given}
     found = {name: value for name, value in said.items() if value is not None}
     return request.model_copy(update={**found, **dict.fromkeys(_AMOUNT_TEXTS)}) if found else request
 
 
 def said_twice(given: set[str]) -> list[Problem]:
     """Return what is wrong where a field is given both as text and in the base unit."""
+    if given.isdisjoint(_AMOUNT_TEXTS):
+        return []
     both = [(text, name) for text, name in _AMOUNT_TEXTS.items() if text in given and name in given]
     return [Problem(text, f"give {text} or {name}, not both") for text, name in both]
 

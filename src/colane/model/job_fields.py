@@ -558,6 +558,7 @@ BY_NAME: Final[Mapping[str, JobField]] = {field.name: field for field in JOB_FIE
 
 
 RULED: Final = tuple(field for field in JOB_FIELDS if field.needs_gpu or field.requires)
+_RULED_NAMES: Final = frozenset(field.name for field in RULED)
 
 
 def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[JobField, str]]:
@@ -567,6 +568,8 @@ def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[Jo
         values: Values by field; one that is missing has its default.
         has_gpus: Whether the job asks for a GPU.
     """
+    if _RULED_NAMES.isdisjoint(values):
+        return
     for field in RULED:
         if values.get(field.name, field.default) == field.default:
             continue

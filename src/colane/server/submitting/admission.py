@@ -31,6 +31,7 @@ TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of
 """Fields that only a built-in job may carry."""
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
+_SPEC_FIELD: Final = {field.name: field for field in _SPEC_FIELDS}
 _NOT_SAID: Final = {
     field.name: field.in_job(JobRequest.model_fields[field.name].get_default(call_default_factory=True))
     for field in _SPEC_FIELDS
@@ -196,7 +197,8 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
     if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
     for field in ("output", "input"):
-        flaw = file_names.problem(getattr(request, field) or "", is_array=request.array is not None)
+        pattern = getattr(request, field)
+        flaw = file_names.problem(pattern, is_array=request.array is not None) if pattern else None
         problems += [] if flaw is None else [Problem(field, flaw)]
     if request.array and request.output and not file_names.is_apart(request.output):
         problems.append(Problem("output", "would be one file for all elements of the array: put %a or %j in its name"))
@@ -273,10 +275,8 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
 
 
 def _spec(request: JobRequest, program: _Program) -> JobSpec:
-    said = request.model_fields_set
-    values = _NOT_SAID | {
-        field.name: field.in_job(getattr(request, field.name)) for field in _SPEC_FIELDS if field.name in said
-    }
+    said = request.model_fields_set & _SPEC_FIELD.keys()
+    values = _NOT_SAID | {name: _SPEC_FIELD[name].in_job(getattr(request, name)) for name in said}
     contract = _contract(request)
     per_gpu = request.batch == "per-gpu"
     values |= {

@@ -62,6 +62,7 @@ class Lookup:
     def __init__(self, disk: Callable[[], Disk] = Disk, clock: Callable[[], float] = time.monotonic) -> None:
         self._new_disk, self._clock = disk, clock
         self._disk, self._since_s = disk(), clock()
+        self._known: dict[_Command, str] = {}
         self._room = asyncio.Semaphore(LOOKS_MAX)
 
     async def families(self, requests: Sequence[JobRequest], workdir: str, look_s: float = LOOK_S) -> Families:
@@ -72,12 +73,13 @@ class Lookup:
             workdir: Working directory of jobs that name none.
             look_s: For how long their files are looked at, seconds.
         """
-        wanted = [
+        asked = dict.fromkeys(
             (tuple(one.command), one.workdir or workdir, one.user) for one in requests if one.command and not one.family
-        ]
+        )
         if self._clock() - self._since_s >= SEEN_S:
-            self._disk, self._since_s = self._new_disk(), self._clock()
-        disk = self._disk
+            self._disk, self._since_s, self._known = self._new_disk(), self._clock(), {}
+        disk, known = self._disk, self._known
+        wanted = [one for one in asked if one not in known]
         if (found := _seen(wanted, disk)) is None:
             try:
                 async with asyncio.timeout(look_s):
@@ -86,7 +88,8 @@ class Lookup:
                 folders = ", ".join(sorted({folder for _, folder, _ in wanted})[:3])
                 log.warning("files do not answer in %s: jobs there are known by their paths as written", folders)
                 return Families(disk=AsWritten())
-        return Families(found, SeenDisk(disk))
+        known.update(found)
+        return Families({one: known[one] for one in asked}, SeenDisk(disk))
 
     async def _look(self, wanted: Sequence[_Command], disk: Disk) -> dict[_Command, str]:
         """Look at the files of commands; what it began goes on where it is given up."""

@@ -23,6 +23,7 @@ ASKED: Final = "request"
 """In a launch spec: the request's fields as they were given, but for those that the launch spec has itself."""
 
 _IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
+_PLACES: Final = {name: place for place, name in enumerate(JobRequest.model_fields)}
 _OF_ONE_TIME: Final = frozenset({"after", "if_never"})
 """They name jobs of then: what is submitted again waits for no other job."""
 
@@ -34,7 +35,16 @@ def launch_key(job: Job) -> str:
 
 def asked(request: JobRequest) -> JobRequestObject:
     """Return what a launch spec keeps of a request besides what it launches."""
-    return request.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude=set(_IN_LAUNCH))
+    names = sorted(request.model_fields_set - _IN_LAUNCH, key=_PLACES.__getitem__)
+    said = {name: _as_json(value) for name in names if (value := getattr(request, name)) is not None}
+    return cast("JobRequestObject", said)
+
+
+def _as_json(value: object) -> object:
+    """A field's value, which holds no others that JSON does not know; pydantic takes three times as long for it."""
+    if isinstance(value, tuple):
+        return [*value]
+    return dict(value) if isinstance(value, dict) else value
 
 
 def to_launch(launch: Mapping[str, Any]) -> LaunchSpecObject:
