@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
+from colane.model.category import Category
 from colane.model.constraints import Constraints
+from colane.model.dependency import IfNever
 from colane.model.hardware import GpuId, Node
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.kinds import CommPattern, JobKind
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
@@ -112,6 +115,43 @@ def test_what_is_encoded_is_decoded_again(
 def test_a_job_document_from_before_a_field_existed_is_readable() -> None:
     body = {"id": 7, "submit_s": 1.0, "state": "queued", "spec": {"name": "a", "family": "a"}}
     assert documents.decode_job(body) == Job(id=JobId(7), spec=JobSpec(name="a", family="a"), submit_s=1.0)
+
+
+LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "spec": {
+        "sizes": (), "gpu_type": None, "gpu_memory_bytes": None, "cores": 0, "host_memory_bytes": 0, "gpus": 1,
+        "host_bandwidth_bytes_per_s": 0, "priority": 0, "time_limit_s": None, "retries": 0, "share": True,
+        "batch_size": None, "steps_total": None, "steps_limit": None, "measurement_group": None,
+        "measurement_group_size": 1, "preemptible": False, "abortable": False, "kind": JobKind.TRAINING,
+        "latency_s": None, "group": "", "multi_node": False, "anti_collocation": False, "comm_weight": None,
+        "comm_pattern": CommPattern.ALL, "sharing_domain": "", "cores_offered": 0, "cores_beside": 0, "comment": "",
+        "category": Category.UNKNOWN, "core_hints": (), "checkpoint": None, "batch_per_gpu": False, "after": "",
+        "if_never": IfNever.CANCEL,
+    },
+    "constraints": {
+        "isolated": False, "not_preemptible": False, "checkpoint": None, "sizes_lost": (), "cores": None,
+        "sharing_domain": "", "gpu_memory_bytes": None, "steps_total_doubted": False, "family": "",
+        "needs_cores": False, "time_limit": None, "after": "",
+    },
+    "run": {
+        "assigned_s": None, "start_s": None, "first_step_s": None, "launch_s": None, "paused_since_s": None,
+        "saves_asked": 0, "host_refusal": "", "ended_on": (), "exit": None,
+    },
+    "totals": {
+        "served": (), "steps_kept": 0, "failures": 0, "losses": 0, "preemptions": 0, "saves_failed": 0, "sent_back": 0,
+    },
+}  # fmt: skip
+"""What documents leave out, and what it means: stores hold it so, whatever the defaults of a later Colane are."""
+
+
+def test_what_a_document_leaves_out_means_what_it_meant() -> None:
+    plain = Job(id=JobId(7), spec=JobSpec(name="a", family="a"), submit_s=1.0)
+    body = documents.encode_job(plain)
+    for part, meant in LEFT_OUT.items():
+        kind = type(getattr(plain, part))
+        assert set(field_names(kind)) - body[part].keys() == meant.keys(), part
+        read = getattr(documents.decode_job(body), part)
+        assert {name: getattr(read, name) for name in meant} == meant
 
 
 def test_what_an_older_colane_wrote_over_a_declaration_is_put_beside_it() -> None:

@@ -117,12 +117,59 @@ def record(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
     return Form(write, read)
 
 
+SMALL_MAX: Final = 256
+"""Up to here equal whole numbers are one object; fractions never are."""
+_NOTHING: Final = object()
+
+
+def lean(plain: T, /, *told: str, **forms: Form[Any]) -> Form[T]:
+    """All fields by name but those that are as in a plain value, where that is nothing or a small number, or a word.
+
+    What is left out is read as the default of the Colane that reads it, so such a default never changes: to be held by
+    a test (`tests/server/test_documents.py`).
+
+    Args:
+        plain: A dataclass or a named tuple whose fields have their defaults, but for those in `told`.
+        told: Fields that are written whatever they are: they have no default, or are looked for in the text.
+        forms: See `record`.
+
+    Raises:
+        TypeError: A form for a field that is not there.
+    """
+    kind = type(plain)
+    names, whole, writes = (
+        _names(kind, forms),
+        record(kind, **forms),
+        [(name, form.write) for name, form in forms.items()],
+    )
+    fields_of = _getter(names)
+    defaults = zip(names, fields_of(plain), strict=True)
+    silent = [default if name not in told and _is_one(default) else _NOTHING for name, default in defaults]
+
+    def write(value: T) -> dict[str, Any]:
+        values = zip(names, fields_of(value), silent, strict=True)
+        body = {name: one for name, one, default in values if one is not default}
+        for name, write_field in writes:
+            if name in body:
+                body[name] = write_field(body[name])
+        return body
+
+    return Form(write, whole.read)
+
+
+def _is_one(value: object) -> bool:
+    """Whether all values that are equal to it and of its type are one object."""
+    is_small = type(value) is int and 0 <= value <= SMALL_MAX
+    return value is None or isinstance(value, bool | Enum) or is_small or (isinstance(value, str | tuple) and not value)
+
+
 def flat(form: Form[T], name: str) -> Form[T]:
     """A record with the fields of one of its fields among its own."""
 
     def write(value: T) -> dict[str, Any]:
         body = form.write(value)
-        return {**body, **body.pop(name)}
+        own = body.pop(name)
+        return {**body, **own}
 
     return Form(write, lambda body: form.read({**body, name: body}))
 

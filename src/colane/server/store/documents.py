@@ -53,7 +53,7 @@ from colane.model.profile import (
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING
-from colane.server.store.codec import MAPPING, Form, choice, flat, maybe, record, row, several
+from colane.server.store.codec import MAPPING, Form, choice, flat, lean, maybe, record, row, several
 from colane.server.store.topology_documents import TOPOLOGY
 
 Body = dict[str, Any]
@@ -79,8 +79,12 @@ def _read_elsewhere(body: Mapping[str, Sequence[int]]) -> tuple[tuple[str, tuple
 STATE: Final = choice(JobState)
 REASON: Final = record(Reason, why=choice(Why), facts=MAPPING, jobs=several())
 CHANGE: Final = flat(record(StateChange, state=STATE, reason=REASON), "reason")
-SPEC: Final = record(
-    JobSpec,
+SPEC: Final = lean(
+    JobSpec(name="", family=""),
+    "name",
+    "family",
+    "user",
+    "labels",
     sizes=several(),
     labels=MAPPING,
     category=choice(Category),
@@ -98,8 +102,8 @@ PLACEMENT: Final = record(
     cores=several(),
     cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
 )
-CONSTRAINTS: Final = record(
-    Constraints,
+CONSTRAINTS: Final = lean(
+    Constraints(),
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     sizes_lost=several(),
     time_limit=maybe(record(NewLimit)),
@@ -109,8 +113,8 @@ JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
-    run=record(Attempt, ended_on=several(), exit=maybe(row(Exit))),
-    totals=record(Totals, served=several(row(Served))),
+    run=lean(Attempt(), ended_on=several(), exit=maybe(row(Exit))),
+    totals=lean(Totals(), served=several(row(Served))),
     falls_back=maybe(record(FallBack, to=PLACEMENT)),
     suspension=maybe(record(Suspension, via=choice(SuspendVia))),
     leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
