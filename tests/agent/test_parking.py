@@ -97,6 +97,35 @@ async def test_a_parked_job_waits_without_an_agent_and_comes_back_on_another_dev
         assert bench.steps(7) == done, "it ends where it waits"
 
 
+async def test_an_idle_job_is_parked_as_it_stands_and_asks_once_it_would_step(bench: Bench) -> None:
+    pipe, script = bench.folder / "pipe", str(Path(__file__).with_name("waiting_job.py"))
+    os.mkfifo(pipe)
+    words = os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1)
+    bench.jobs.append(7)
+    bench.fake.want(7, sys.executable, script, str(bench.folder / "notes-7"), str(pipe), env=bench.env)
+    state, devices = bench.folder / "state", "cpu:1:1GB"
+    async with running(state, bench.fake, devices=devices) as agent:
+        words.write("3\n")
+        await agent.until(lambda: bench.progress(7).get("steps") == 3, "it has stepped, and waits for a word")
+        assert bench.progress(7)["rest"] == "possible"
+        bench.fake.change(7, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: bench.is_parked(7), "it is parked as it stands")
+        assert (bench.steps(7), bench.progress(7)["rest"]) == (3, "possible")
+    reports = len(bench.fake.reports)
+    async with running(state, bench.fake, devices=devices) as agent:
+        await agent.until(lambda: len(bench.fake.reports) > reports + 2 and bench.is_parked(7), "the next agent")
+        words.write("5\n")
+        await agent.until(lambda: bench.progress(7).get("rest") == "asks", "it would step")
+        assert bench.is_parked(7)
+        assert bench.steps(7) == 4, "it waits at its first boundary"
+        bench.fake.change(7, paused=False, to_host=False, at_rest=False)
+        await agent.until(lambda: bench.progress(7).get("steps") == 8, "it goes on")
+        assert bench.progress(7)["rest"] == "possible"
+        bench.fake.end(7)
+        await agent.until(lambda: (7, 1) in bench.fake.ends, "the end")
+    words.close()
+
+
 def kill_in_turn(bench: Bench, state: Path, url: str, rng: random.Random) -> int:
     """Park and bring back one job under an agent, with kills in between; how many there were."""
     job, kills = bench.jobs[-1], 0

@@ -12,6 +12,7 @@ from colane.core.events import (
     Decision,
     Ended,
     Event,
+    IdleParkRequested,
     Launched,
     NodeDrained,
     NodeLost,
@@ -29,7 +30,7 @@ from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.model.progress import Progress
+from colane.model.progress import ASKS, MAY_REST, Progress
 from colane.model.story import STEPPING
 
 GIB = 2**30
@@ -87,6 +88,8 @@ class World:
     """Whether some jobs turn out to save their state by themselves, and to go on as fewer ranks."""
     serves: bool = False
     """Whether some jobs answer requests, with and without an objective, whatever their owners allow."""
+    idles: bool = False
+    """Whether the rule for idle jobs parks some, which are seen once they would step again."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -129,6 +132,8 @@ class World:
     def random_event(self) -> Event:
         if self.drains and self.random.random() < 0.08:
             return self.drain()
+        if self.idles and self.random.random() < 0.15:
+            return self.idle()
         makers = (self.submit, self.submit, self.submit, self.progress, self.progress, self.finish, self.other)
         return self.random.choice(makers)()
 
@@ -195,6 +200,9 @@ class World:
             moved = job.is_on_host or self.random.random() < 0.7
             refused = "" if moved else "it has two processes"
             sample = replace(sample, on_host_bytes=2 * GIB if moved else None, host_refusal=refused)
+        if self.idles:
+            waits = job.suspension is not None and job.suspension.until_step
+            sample = replace(sample, rest=ASKS if waits and self.random.random() < 0.4 else MAY_REST)
         if job.state is JobState.CHECKPOINTING and self.random.random() < 0.3:
             sample = replace(sample, save_problem="No space left on device", saves_asked=job.run.saves_asked)
         return Progressed(job.id, job.attempt, sample, node)
@@ -250,6 +258,13 @@ class World:
         drain = Drain("ann", "a fan", self.now_s, deadline_s) if pick.random() < 0.6 else None
         nodes = sorted(self.core.state.nodes)
         return NodeDrained(pick.choice(nodes), drain, by_agent=pick.random() < 0.4) if nodes else Tick()
+
+    def idle(self) -> Event:
+        """Of any job, mostly of one that runs."""
+        pick = self.random
+        able = [job.id for job in self.running() if job.state is JobState.RUNNING]
+        jobs = able if able and pick.random() < 0.8 else sorted(self.core.state.jobs)
+        return IdleParkRequested(pick.choice(jobs), pick.uniform(0.0, 1e4)) if jobs else Tick()
 
     def suspend(self, jobs: list[JobId]) -> Event:
         """Of any job, mostly of one that can be."""

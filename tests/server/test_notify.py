@@ -16,8 +16,9 @@ from colane.server.notify import teller as telling
 from colane.server.notify import ways
 from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig, NotifyError, read_channels
 from colane.server.notify.outbox import PENDING_MAX, NotifyOutbox
-from colane.server.notify.teller import NotifyTeller
+from colane.server.notify.teller import NotifyTeller, happening_of
 from colane.server.notify.ways import NotSentError, is_near, reachable, send
+from colane.server.store.store import AuditLine
 from tests.server.harness import finished, launched, node, report, world
 
 HOOK = NotifyChannel("ann", frozenset(Happening), user="ann", webhook="http://hooks.test/secret")
@@ -171,6 +172,12 @@ async def test_idle_is_told_once_for_each_time() -> None:
         (only,) = made.outbox.pending["ann"]
         assert only["text"].startswith("job 1 sleep of ann is idle (running")
         await made._http.aclose()
+
+
+def test_that_an_idle_job_is_parked_is_told_as_word_of_idle_jobs() -> None:
+    body = {"job": 1, "state": "paused", "why": "idle-parked", "sentence": "idle for 2520 s"}
+    assert happening_of(AuditLine(1, 2.0, "job", body)) is Happening.IDLE
+    assert happening_of(AuditLine(2, 2.0, "job", {**body, "why": "idle-off-gpu"})) is None
 
 
 async def test_that_a_job_starts_soon_is_told_once() -> None:

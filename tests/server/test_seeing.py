@@ -306,6 +306,48 @@ async def test_idle_jobs_are_stopped_where_that_is_the_rule_and_no_other() -> No
         assert second["state"].startswith("running")
 
 
+async def test_an_idle_job_is_parked_where_that_is_the_rule_and_comes_back_once_it_would_step() -> None:
+    async with world(idle_after_s=0.0, idle_rule=IdleRule.PARK) as w:
+        await w.good("POST", "/node", node())
+        await w.submit(user="ann")
+        step = {"at_s": 1.0, "steps": 9, "first_step_s": 0.5}
+
+        async def says(**progress: Any) -> None:
+            sample = {**step, **progress}
+            still = launched(1, start_s=0.5, progress=sample, use={**USED, "busy_ratio": 0.0})
+            await w.good("POST", "/node/n1/report", report(still))
+
+        for _ in range(2):
+            await says()
+        await w.service.park_idle()
+        job = await w.good("GET", "/job/1")
+        assert job["state"] == "running"
+        kept = "it would not be seen that job 1 wants to step again"
+        assert (await overview(w))["idle"][0]["problem"] == kept
+        assert kept in (await overview(w))["look"][0]["sentence"]
+        said = f"it is not parked, as the rule for idle jobs asks: {kept}"
+        assert said in (await w.good("GET", "/job/1/why"))["now"]
+
+        await says(rest="possible")
+        await w.service.park_idle()
+        job = await w.good("GET", "/job/1")
+        assert (job["state"], job["suspended"]) == ("paused", True)
+        assert "no step and no kernel: parked by the rule for idle jobs" in job["reason"]
+        (wanted,) = (await w.good("GET", "/node/n1"))["jobs"]
+        assert (wanted["paused"], wanted["to_host"], wanted["at_rest"]) == (True, True, True)
+        await says(rest="possible", on_host_bytes=0)
+        await w.submit(user="bob")
+        assert (await w.good("GET", "/job/2"))["state"] == "assigned"
+        await says(rest="asks", on_host_bytes=0)
+        assert (await w.good("GET", "/job/1"))["state"] == "paused", "another job has its device"
+        await w.good("POST", "/finished_job", finished(2))
+        job = await w.good("GET", "/job/1")
+        assert job["state"].startswith("running")
+        assert [line["why"] for line in job["story"][-4:]] == [
+            "idle-parked", "idle-off-gpu", "steps-again", "comes-back",
+        ]  # fmt: skip
+
+
 async def test_what_stopping_a_job_costs_and_whom_it_helps() -> None:
     async with world(see=See.OWN) as w:
         bob = await guest(w, "b", user="bob")

@@ -381,7 +381,8 @@ class Agent:
         now_s = time.time()
         used = self._devices.utilization()
         seen = self._gate.seen()
-        self._host.see(frozenset(job for job, one in seen.items() if one.is_parked))
+        asking = frozenset(job for job, one in seen.items() if one.asks)
+        self._host.see(frozenset(job for job, one in seen.items() if one.is_parked), asking)
         held = self._held()
         observed = self._observed()
         others = {gpu.index: gpu.others_ratio for gpu in observed}

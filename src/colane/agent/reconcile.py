@@ -60,6 +60,7 @@ class DesiredJob:
         paused: It is kept at its next step boundary.
         flush: It gives cached GPU memory back when it yields.
         to_host: Its GPU memory is moved to the host while it is paused.
+        at_rest: It is not waited for at a step boundary for that: it makes no step.
         meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
         save: How it is to be asked to save its state now; None where it is not.
         memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
@@ -80,6 +81,7 @@ class DesiredJob:
     paused: bool = False
     flush: bool = False
     to_host: bool = False
+    at_rest: bool = False
     meeting: Meeting | None = None
     save: SaveRequest | None = None
     memory_limit_bytes: int = 0

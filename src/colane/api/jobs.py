@@ -229,6 +229,7 @@ class ProgressObject(TypedDict):
     turn_handoff_s: float | None
     on_host_bytes: int | None
     host_refusal: str
+    rest: str
     saved_s: float | None
     steps_saved: int | None
     save_problem: str

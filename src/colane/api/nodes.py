@@ -153,6 +153,7 @@ class DesiredJobObject(TypedDict):
     kind: str
     paused: bool
     to_host: bool
+    at_rest: bool
     on_host: bool
     save: SaveObject | None
     steps_total: int | None

@@ -49,10 +49,11 @@ class JobReportObject(TypedDict):
 
 
 class HostMemoryObject(TypedDict, total=False):
-    """Of a sample: what of a job's GPU memory lies on the host, and why it cannot be moved there."""
+    """Of a sample: what of a job's GPU memory lies on the host, and whether it can be moved there."""
 
     on_host_bytes: int | None
     host_refusal: str
+    rest: str
 
 
 class BandwidthObject(TypedDict):

@@ -80,11 +80,15 @@ class LookObject(TypedDict):
 
 
 class IdleObject(TypedDict):
-    """A job that holds devices and uses none: it has made no step and run no kernel since then."""
+    """A job that holds devices and uses none: it has made no step and run no kernel since then.
+
+    `problem` is why it cannot be parked, where the rule for idle jobs asks for that; empty else.
+    """
 
     job: int
     since_s: float
     idle_s: float
+    problem: str
 
 
 class OverviewAnswer(TypedDict):

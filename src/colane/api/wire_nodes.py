@@ -24,7 +24,7 @@ from colane.model.field_values import NO_CONTROLS
 from colane.model.hardware import TIME_SLICE, TO_HOST_BYTES_PER_S
 from colane.model.job_fields import CORES_MAX
 from colane.model.sizes import GPUS_MAX
-from colane.model.versions import ADDRESS_SCHEMES, ENDS, LINKS, PHASES, TURNS
+from colane.model.versions import ADDRESS_SCHEMES, ENDS, LINKS, PHASES, RESTS, TURNS
 from colane.model.words import count
 
 JOBS_PER_REPORT_MAX: Final = 10_000
@@ -177,6 +177,7 @@ class ProgressBody(AgentModel):
     turn_handoff_s: Seconds | None = None
     on_host_bytes: Size | None = None
     host_refusal: Text = ""
+    rest: Annotated[str, Short, AfterValidator(RESTS.read)] = ""
     saved_s: Seconds | None = None
     steps_saved: Count | None = None
     save_problem: Text = ""

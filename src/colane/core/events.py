@@ -74,6 +74,13 @@ class SuspendRequested(NamedTuple):
     via: SuspendVia = SuspendVia.LANE
 
 
+class IdleParkRequested(NamedTuple):
+    """A job has used nothing for `idle_s`: it shall give its GPUs up until it comes to its next step boundary."""
+
+    job: JobId
+    idle_s: float
+
+
 class ResumeRequested(NamedTuple):
     """Its owner (or `by`) asks that a suspended job go on; one whose memory is on the host waits for its GPUs.
 
@@ -236,6 +243,7 @@ Event = (
     | CancelRequested
     | RequeueRequested
     | SuspendRequested
+    | IdleParkRequested
     | ResumeRequested
     | LimitsChanged
     | GroupsSeen

@@ -9,4 +9,5 @@ class IdleRule(StrEnum):
     """The rule for them."""
 
     NONE = "none"
+    PARK = "park"
     STOP = "stop"

@@ -142,10 +142,12 @@ class Suspension(NamedTuple):
     Attributes:
         via: How it is kept from going on.
         by: The user who asked for it.
+        until_step: It was parked because it used nothing, and goes on by itself once it comes to a step boundary.
     """
 
     via: SuspendVia
     by: str
+    until_step: bool = False
 
 
 class Leaving(NamedTuple):

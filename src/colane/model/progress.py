@@ -12,6 +12,9 @@ KEPT = "kept"
 """It waits at its boundary until one that runs without turns is back, for want of memory."""
 
 
+MAY_REST, ASKS = "possible", "asks"
+"""Of a job that makes no step: it can be parked as it stands; parked so, it would step again."""
+
 STALLED_STEPS: Final = 10
 STALLED_MIN_S: Final = 5.0
 """A job that has made no step for so many of its step times, and for so long, has stalled: a report is seconds old."""
@@ -52,6 +55,8 @@ class Progress:
         turn_handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
         on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.
         host_refusal: Why its memory cannot be moved to the host, as was asked; empty when it can.
+        rest: Whether it can be parked while it makes no step (`possible`: it is seen once it would step again), or
+            waits so and would step again (`asks`); empty where it cannot.
         saved_s: When it last said that its state is saved; None where it has not.
         steps_saved: Steps of the whole job in what it saved then.
         save_problem: Why it could not save its state when it was last asked to; empty where it could.
@@ -93,6 +98,7 @@ class Progress:
     turn_handoff_s: float | None = None
     on_host_bytes: int | None = None
     host_refusal: str = ""
+    rest: str = ""
     saved_s: float | None = None
     steps_saved: int | None = None
     save_problem: str = ""

@@ -91,6 +91,9 @@ class Why(StrEnum):
     DEVICE_GIVEN_UP = "device-given-up"
     SUSPENDED_OFF_GPU = "suspended-off-gpu"
     NOT_MOVED = "not-moved"
+    IDLE_PARKED = "idle-parked"
+    IDLE_OFF_GPU = "idle-off-gpu"
+    STEPS_AGAIN = "steps-again"
     RETURNING = "returning"
     RETURNED = "returned"
     RESUMED = "resumed"
@@ -269,6 +272,15 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.SUSPENDED_OFF_GPU: "suspended by {by}; it waits at a step boundary, and {gpu} is free for others",
         Why.NOT_MOVED: "its GPU memory stays on the GPU: {problem}; {was}",
+        Why.IDLE_PARKED: (
+            "idle for {idle_s:.0f} s, no step and no kernel: parked by the rule for idle jobs, it gives {gpu} up "
+            "until it would step again"
+        ),
+        Why.IDLE_OFF_GPU: (
+            "idle, and parked by the rule for idle jobs: {gpu} is free for others, and it comes back once it would "
+            "step again"
+        ),
+        Why.STEPS_AGAIN: "was parked idle, and would step again: it goes on when its node has a GPU for it",
         Why.RETURNING: (
             "Resources: resumed by {by}; its GPU memory, {size_bytes}, comes back from the host when {gpu}, "
             "held by {jobs}, has room"

@@ -8,6 +8,7 @@ promises least, so that the rest of what was said still counts:
 * `LINKS`: `SYS`, the farthest; a bandwidth that is said with it is believed.
 * `PHASES`: `launching`: the attempt is there, and nothing follows from that.
 * `TURNS`: empty, as of a job that has its turns as others have. Its agent sees to the memory of its lane by itself.
+* `RESTS`: empty: the job is not parked where it makes no step, and one that is stays so until it is resumed.
 * `ENDS`: `unknown`: the processes are gone, the job has not succeeded, and it is queued again as after a lost node.
 * `ADDRESS_SCHEMES`: the agent has no address: it is not nudged, and asks by itself.
 * Of what the scheduler says: a rule of turns is the default one, a kind of job is training, a signal that this machine
@@ -57,6 +58,7 @@ def read_as(kind: type[E], word: object, otherwise: E) -> E:
 LINKS: Final = Words(("X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"), "SYS")
 PHASES: Final = Words(("launching", "launched"), "launching")
 TURNS: Final = Words(("", "running", "waiting", "paused", "ungated", "kept"), "")
+RESTS: Final = Words(("", "possible", "asks"), "")
 ENDS: Final = Words(
     (
         "exited",

@@ -131,6 +131,6 @@ def _assembled(store: Store, config: ServiceConfig, clocks: Clocks, agents: http
     )
     samples = SampleKeeper.at(config.samples)
     made = Service(store, config, client, driver, feed, liveness, clock.now(), NO_HISTORY, samples)
-    made.overviews.idle_after_s = config.idle_after_s
+    made.overviews.idle_after_s, made.overviews.idle_rule = config.idle_after_s, config.idle_rule
     made.behind.clock = clocks.steady
     return made

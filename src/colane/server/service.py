@@ -134,6 +134,7 @@ class Service:
         hands_over: Set when it shall end for a standby to lead.
         copies: Of this process, which are asked what would become of jobs.
         idle: Which jobs use nothing of it.
+        idle_problems: Why jobs that are idle cannot be parked, where they shall be.
         marks: From when to when devices were broken, or kept for jobs.
         overviews: What is told of the whole cluster.
         device_labels: Labels of devices in `/metrics`.
@@ -149,6 +150,7 @@ class Service:
     history: History
     samples: SampleKeeper
     idle: IdleWatch = field(default_factory=IdleWatch)
+    idle_problems: dict[int, str] = field(default_factory=dict)
     marks: DeviceMarks = field(default_factory=DeviceMarks)
     overviews: OverviewMaker = field(default_factory=OverviewMaker)
     device_labels: DeviceLabels = field(default_factory=DeviceLabels)
@@ -274,10 +276,12 @@ class Service:
         self.marks.take(KEPT, now_s, {one["gpu"]: one["job"] for one in kept})
 
     async def _mind_idle(self) -> None:
-        while self.config.idle_rule is IdleRule.STOP:
+        acts = {IdleRule.PARK: self.park_idle, IdleRule.STOP: self.stop_idle}
+        act = acts.get(self.config.idle_rule)
+        while act is not None:
             await asyncio.sleep(IDLE_PERIOD_S)
             with suppress(RefusedError, StoreError):  # by the next time it can be written
-                await self.stop_idle()
+                await act()
 
     async def stop_idle(self) -> None:
         """Cancel the jobs that are idle.
@@ -291,6 +295,26 @@ class Service:
                 changes.cancel(turn, JobId(one["job"]), f"the rule for idle jobs, after {span(one['idle_s'])}")
 
         if self.overviews.idle(self, self.driver.now()):
+            await self.driver.change(prepare)
+
+    async def park_idle(self) -> None:
+        """Have the jobs that are idle give their devices up until they would step again, where they can.
+
+        Raises:
+            RefusedError: 503, nothing can be written.
+        """
+
+        def prepare(turn: Turn) -> None:
+            for one in self.overviews.idle(self, turn.now_s):
+                job = self.read_model.jobs[JobId(one["job"])]
+                changes.park_idle(turn, self.driver.core.state, job, one["idle_s"])
+
+        idle = self.overviews.idle(self, self.driver.now())
+        kept = {one["job"]: one["problem"] for one in idle if one["problem"]}
+        for job, problem in kept.items() - self.idle_problems.items():
+            log.info("job %d is idle, and is not parked: %s", job, problem)
+        self.idle_problems = kept
+        if len(kept) < len(idle):
             await self.driver.change(prepare)
 
     async def _notify(self) -> None:
@@ -606,8 +630,11 @@ class Service:
         pacing, driver = self.driver.pacing(job.id), self.driver
         co_runners = pacing.co_runners if pacing else None
         said = standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
-        idle_s = [one["idle_s"] for one in self.overviews.idle(self, driver.now()) if one["job"] == job.id]
-        return [*(f"idle for {span(seconds)}: no step was made and no kernel ran" for seconds in idle_s), *said]
+        idle = [one for one in self.overviews.idle(self, driver.now()) if one["job"] == job.id]
+        kept = [f"it is not parked, as the rule for idle jobs asks: {one['problem']}" for one in idle if one["problem"]]
+        return [
+            *(f"idle for {span(one['idle_s'])}: no step was made and no kernel ran" for one in idle), *kept, *said,
+        ]  # fmt: skip
 
     async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
         """Return what the agent needs to start a job.

@@ -227,7 +227,8 @@ IDLE_RULE: Final = Setting(
     read=one_of(IdleRule),
     default=IdleRule.NONE,
     takes=IdleRule,
-    help="What becomes of idle jobs: none, or stop, which cancels them; their owners are told either way.",
+    help="What becomes of idle jobs: none; park, which frees their devices until they would step again; or stop, which "
+    "cancels them. Their owners are told in any case.",
 )
 METRICS_NAMES: Final = Setting(
     name="metrics_names",

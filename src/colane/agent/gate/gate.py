@@ -139,16 +139,20 @@ class LaneGate:
         return replace(place.gate_job, paused=True, hold=True) if ends_held else place.gate_job
 
     def _see(self, job: int, seen: Seen) -> Seen:
-        must_be_held = self._places[job].gate_job.hold if job in self._places else False
-        return seen._replace(is_parked=seen.is_parked and (self._gangs[job].held or not must_be_held))
+        gate_job, gang = self._places[job].gate_job if job in self._places else None, self._gangs[job]
+        must_be_held = gate_job is not None and gate_job.hold
+        asks = gate_job is not None and gate_job.at_rest and gang.held and gang.asks()
+        return seen._replace(is_parked=seen.is_parked and (gang.held or not must_be_held), asks=asks)
 
     def _hold_parked(self) -> None:
         for job, place in self._places.items():
             gang = self._gangs[job]
-            if place.gate_job.hold and not gang.held and self.floor.is_parked(job):
+            gate_job = place.gate_job
+            if gate_job.hold and not gang.held and (gate_job.at_rest or self.floor.is_parked(job)):
                 gang.hold()
+                self._scan(gang)
                 self._nudge()
-            elif gang.held and place.run and not place.gate_job.hold and self.floor.is_parked(job):
+            elif gang.held and place.run and not gate_job.hold and self.floor.is_parked(job):
                 gang.unhold()
 
     # -- jobs that ask -----------------------------------------------------------------------------------------------
@@ -201,6 +205,8 @@ class LaneGate:
             return
         rank.waiting = step
         self._gather(rank.gang)
+        if rank.gang.held:
+            self._nudge()  # one that was held as it stood would go on
 
     def _on_leave(self, rank: Rank, step: int) -> None:
         """One that has no request to answer; the ranks of a gang never leave one by one."""

@@ -22,5 +22,6 @@ def gate_job(job: DesiredJob, *, kept: bool = False) -> GateJob:
         paused=(job.paused or kept) and job.run,
         flush=job.flush or job.to_host,
         hold=(job.to_host or kept) and job.run,
+        at_rest=job.to_host and job.at_rest and job.run,
         memory=job.memory,
     )

@@ -137,6 +137,10 @@ class Gang:
         """Whether any rank has done a step."""
         return self._top() > 0
 
+    def asks(self) -> bool:
+        """Whether any rank waits for the word to go on."""
+        return any(rank.waiting is not None for rank in self.ranks.values())
+
     def tell(self, *, shares: bool) -> None:
         """Say whether the job shares a lane."""
         if shares != self.shares:

@@ -27,6 +27,7 @@ class GateJob:
         paused: It stays parked until this is taken back.
         flush: It gives cached GPU memory back when it yields.
         hold: Once it is parked it gives its lanes up, and goes on by the agent's word alone.
+        at_rest: It gives them up before it is parked: it makes no step, and is held at its next boundary.
         memory: What it books of each of its devices; None where that is not known.
     """
 
@@ -39,6 +40,7 @@ class GateJob:
     paused: bool = False
     flush: bool = False
     hold: bool = False
+    at_rest: bool = False
     memory: Memory | None = None
 
 
@@ -85,6 +87,7 @@ class Seen(NamedTuple):
         note: Why it has no turns; empty while it has.
         quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.
         handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
+        asks: It was held as it stood, and would step again.
     """
 
     state: str
@@ -95,6 +98,7 @@ class Seen(NamedTuple):
     note: str = ""
     quantum_s: float | None = None
     handoff_s: float | None = None
+    asks: bool = False
 
 
 class Orders(NamedTuple):

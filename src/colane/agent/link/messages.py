@@ -140,6 +140,7 @@ def _desired_job(job: DesiredJobObject) -> DesiredJob:
         paused=bool(job.get("paused")),
         flush=bool(job.get("flush")),
         to_host=bool(job.get("to_host")),
+        at_rest=bool(job.get("at_rest")),
         meeting=_meeting(job.get("gang")),
         save=_save(save) if save else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,

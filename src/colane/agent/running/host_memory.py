@@ -28,6 +28,7 @@ from colane.agent.supervisor.shim_system import catches
 from colane.api.reports import HostMemoryObject, JobReportObject
 from colane.devices import Devices
 from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender
+from colane.model.progress import ASKS, MAY_REST
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +97,11 @@ class HostMemory:
         self._stays: dict[Key, JobMemory] = {}
         self._ending: dict[Key, JobMemory] = {}
         self._parked: Container[int] = ()
+        self._asking: Container[int] = ()
 
-    def see(self, parked: Container[int]) -> None:
-        """Note which jobs wait suspended at their boundaries now."""
-        self._parked = parked
+    def see(self, parked: Container[int], asking: Container[int] = ()) -> None:
+        """Note which jobs wait suspended at their boundaries now, and which were held at rest and would step again."""
+        self._parked, self._asking = parked, asking
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
         """Begin what is wanted of jobs that run here."""
@@ -140,7 +142,9 @@ class HostMemory:
         if stay is None:
             return {}
         if stay.on_cpu:
-            return {"on_host_bytes": 0} if stay.is_wanted and key.job in self._parked else {}
+            rest = ASKS if key.job in self._asking else MAY_REST
+            is_off = stay.is_wanted and key.job in self._parked
+            return {"on_host_bytes": 0, "rest": rest} if is_off else {"rest": rest}
         on_host = stay.saved if stay.place is _MemoryPlace.ON_HOST and stay.is_wanted else None
         return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
 

@@ -16,7 +16,7 @@ from colane.core.reducers.timers import TimerKind
 from colane.model.job import Job, JobState, OnHost, Parking, SuspendVia, Suspension
 from colane.model.placement import Placement
 from colane.model.plan import Move, Park
-from colane.model.progress import Progress
+from colane.model.progress import ASKS, Progress
 from colane.model.reason import Reason, Why
 
 # -- leaving the GPUs
@@ -33,6 +33,8 @@ def park(step: Step, job: Job, action: Park) -> None:
 
 def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
     """Believe an agent that a job's memory is on the host, or cannot be moved there; other samples change nothing."""
+    if job.suspension is not None and job.suspension.until_step and progress.rest == ASKS:
+        return _step_again(step, job)
     if not job.is_leaving_gpus or job.placement is None:
         return job
     if progress.on_host_bytes is not None:
@@ -49,6 +51,18 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
     if progress.host_refusal:
         return _stay(step, job, progress.host_refusal)
     return job
+
+
+def _step_again(step: Step, job: Job) -> Job:
+    """One that was parked while it was idle would step: it waits for GPUs, or goes on at once where it has not left."""
+    reason = Reason(Why.STEPS_AGAIN)
+    if job.state is not JobState.PAUSED:
+        return job
+    if job.on_host is None:
+        return go_on(step, job, reason)
+    waits = not_suspended(move(job, JobState.PAUSED, step.now_s, reason))
+    step.put(waits)
+    return waits
 
 
 def _left_for_their_sake(job: Job) -> bool:
@@ -70,13 +84,17 @@ def off_its_gpus(state: ClusterState, job: Job, size_bytes: int, suspension: Sus
     if is_on_cpu_devices(state, job):
         return _off_cpu_devices(job, gpu, suspension)
     was = "" if job.reason is None else job.reason.sentence()
-    if suspension is not None:
+    if suspension is not None and suspension.until_step:
+        was = f"parked by {suspension.by}, it comes back once it would step again"
+    elif suspension is not None:
         was = f"suspended by {suspension.by}"
     return Reason(Why.MOVED_TO_HOST, {"size_bytes": size_bytes, "gpu": gpu, "was": was})
 
 
 def _off_cpu_devices(job: Job, gpu: str, suspension: Suspension | None) -> Reason:
     """Nothing of it was moved: the memory of cpu devices is the host's."""
+    if suspension is not None and suspension.until_step:
+        return Reason(Why.IDLE_OFF_GPU, {"gpu": gpu})
     if suspension is not None or job.reason is None:
         return Reason(Why.SUSPENDED_OFF_GPU, {"by": "" if suspension is None else suspension.by, "gpu": gpu})
     for_job = () if job.preempted_for is None else (job.preempted_for,)
@@ -86,7 +104,7 @@ def _off_cpu_devices(job: Job, gpu: str, suspension: Suspension | None) -> Reaso
 
 def _stay(step: Step, job: Job, problem: str) -> Job:
     """Its memory cannot be moved: a suspended job waits on its GPU, one that was only parked goes on at once."""
-    if job.suspension is None:
+    if job.suspension is None or job.suspension.until_step:
         return go_on(step, job, Reason(Why.NOT_PARKED, {"problem": problem}), host_refusal=problem)
     reason = Reason(Why.NOT_MOVED, {"problem": problem, "was": f"suspended by {job.suspension.by}"})
     stays = move(job, JobState.PAUSED, step.now_s, reason)

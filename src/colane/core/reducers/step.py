@@ -167,7 +167,7 @@ class Step:
             left.run = left.run._replace(exit=exit)
         if to is QUEUED:
             self._wait_anew(job, left)
-            if job.suspension is not None:
+            if job.suspension is not None and not job.suspension.until_step:
                 left = held_until_resumed(left, job.suspension.by)
         else:
             left.end_s = self.now_s if end_s is None else end_s

@@ -62,6 +62,8 @@ def _is_done(job: Job, via: SuspendVia) -> bool:
     """Whether it is suspended as is asked for, or more."""
     if job.state is JobState.QUEUED:
         return job.is_held(HoldKind.USER)
+    if job.suspension is not None and job.suspension.until_step:
+        return False  # what its owner asks for holds also once it would step again
     return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via)
 
 

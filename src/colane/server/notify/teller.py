@@ -53,6 +53,8 @@ def happening_of(line: AuditLine) -> Happening | None:
         found = Happening.FAILURE
     elif state in ENDED:
         found = Happening.END
+    elif body.get("why") == Why.IDLE_PARKED:
+        found = Happening.IDLE
     elif body.get("why") in PREEMPTED and state in {JobState.QUEUED, JobState.PAUSED}:
         found = Happening.PREEMPTED
     elif state == JobState.LAUNCHING and body.get("why") == Why.LAUNCHED:

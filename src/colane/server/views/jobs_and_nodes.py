@@ -404,6 +404,7 @@ def _desired(
         "kind": job.spec.kind.value,
         "paused": job.state is JobState.PAUSED,
         "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
+        "at_rest": job.suspension is not None and job.suspension.until_step,
         "on_host": job.is_on_host,
         "save": _save(job),
         "steps_total": steps_total,

@@ -102,6 +102,8 @@ def of_job(driver: LiveDriver, job: Job, idle: IdleObject | None, pacing: Pacing
     where = None if job.placement is None else job.placement.node
     if idle is not None:
         text = f"job {job.said} is idle for {span(idle['idle_s'])}: no step, no kernel, {_held(job)} held"
+        if idle["problem"]:
+            text += f"; not parked: {idle['problem']}"
         yield look_item(LOOK, "idle", text, node=where, job=job, since_s=idle["since_s"], act="cancel")
         return
     progress = driver.progress.get(job.id)

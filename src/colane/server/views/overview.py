@@ -21,8 +21,10 @@ from colane.api.seeing import (
 )
 from colane.core.cluster.co_runners import Pacing
 from colane.core.core import QueueReasons
+from colane.core.reducers import idling
 from colane.model.arrays import number_of
 from colane.model.hardware import GpuId, Node
+from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
@@ -69,11 +71,13 @@ class OverviewMaker:
 
     Attributes:
         idle_after_s: A job is idle when it has used nothing for so long; None never tells of any.
+        idle_rule: What becomes of such jobs.
         shared_max_s: Such an overview is never older.
         shared_ratio_max: Part of a core that overviews for screens take at most, however many look.
     """
 
     idle_after_s: float | None = 1800.0
+    idle_rule: IdleRule = IdleRule.NONE
     shared_ratio_max: float = 0.01
     shared_max_s: float = 2.0
     _known: _KnownReasons | None = field(default=None)
@@ -142,7 +146,7 @@ class OverviewMaker:
             del self._pacings[gone]
         for name in self._facts.keys() - service.read_model.nodes.keys():
             del self._facts[name]
-        return [] if self.idle_after_s is None else list(_idle(service, self.idle_after_s, now_s))
+        return [] if self.idle_after_s is None else list(_idle(service, self.idle_after_s, self.idle_rule, now_s))
 
     def shared(self, service: Service, sight: Sight) -> tuple[int, OverviewAnswer]:
         """Return the same for screens, of which there may be many, and the number of the event as of which it is.
@@ -193,14 +197,19 @@ class OverviewMaker:
         }
 
 
-def _idle(service: Service, after_s: float, now_s: float) -> Iterator[IdleObject]:
+def _idle(service: Service, after_s: float, rule: IdleRule, now_s: float) -> Iterator[IdleObject]:
     for job_id in sorted(service.idle.resting):
         job = service.read_model.jobs.get(JobId(job_id))
         if job is None or job.placement is None or job.state not in STEPPING or job.spec.kind is SERVES:
             continue
         since_s = service.idle.since_s(job_id, job.placement.nodes, now_s) if job.gpus_held else None
         if since_s is not None and now_s - since_s >= after_s:
-            yield {"job": job_id, "since_s": since_s, "idle_s": now_s - since_s}
+            problem = _no_parking(service.driver, job) if rule is IdleRule.PARK else None
+            yield {"job": job_id, "since_s": since_s, "idle_s": now_s - since_s, "problem": problem or ""}
+
+
+def _no_parking(driver: LiveDriver, job: Job) -> str | None:
+    return idling.refusal(driver.core.state, job, driver.progress.get(job.id))
 
 
 SERVES: Final = JobKind.INFERENCE

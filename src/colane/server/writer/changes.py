@@ -22,6 +22,7 @@ from colane.core.events import (
     CancelRequested,
     Ended,
     GpusObserved,
+    IdleParkRequested,
     Launched,
     NodeLost,
     NodeRegistered,
@@ -33,7 +34,7 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
-from colane.core.reducers import suspension
+from colane.core.reducers import idling, suspension
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.hold import Hold
@@ -128,6 +129,21 @@ def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: Suspen
     if problem is not None:
         raise RefusedError.because(409, problem)
     turn.events.append(SuspendRequested(job_id, by, via))
+
+
+def park_idle(turn: Turn, state: ClusterState, job: Job, idle_s: float) -> str | None:
+    """Ask that a job that has used nothing for so long gives its GPUs up; why it cannot, where it cannot.
+
+    Args:
+        turn: What is asked for together with it.
+        state: The core's, which knows whether that is possible.
+        job: The job.
+        idle_s: For how long.
+    """
+    problem = idling.refusal(state, job, turn.progress.get(job.id))
+    if problem is None:
+        turn.events.append(IdleParkRequested(job.id, idle_s))
+    return problem
 
 
 def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> None:
