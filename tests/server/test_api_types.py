@@ -85,7 +85,8 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             "/node/n1/report",
             report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
         )
-        seeing = ("/overview", "/timeline", "/usage/days", f"/job/{first}/efficiency", f"/job/{first}/cost")
+        of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "company")]
+        seeing = ("/overview", "/timeline", "/usage/days", *of_job)
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
         await w.good("GET", "/agent_settings")
         for path in ("/samples/nodes/n1", f"/samples/jobs/{first}", *seeing, *drawn):

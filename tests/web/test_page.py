@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.harness import SLEEP, launched, node, report
 from tests.server.processes import Scheduler
-from tests.web.browser import SMALLEST, Watched, link, signed_in
+from tests.web.browser import SMALLEST, Watched, fits, link, signed_in
 
 pytestmark = pytest.mark.live
 HIDE = """hidden => {
@@ -197,6 +197,40 @@ def test_samples_are_lines_with_gaps(running: Scheduler, watched: Watched) -> No
     assert page.locator("figure path").first.get_attribute("d").count("L") == 1
     assert page.locator("figure .dot").get_attribute("d").count("M") == 2  # points between two gaps
     assert "12.5 per s" in page.locator("figcaption em").text_content()
+
+
+def test_company_lies_on_the_axis_of_the_jobs_own_time(running: Scheduler, watched: Watched) -> None:
+    page = watched.page
+    page.goto(link(running))
+    shown = running.http.get("/job/1").json()
+    (own,) = shown["attempts"][0]["spans"]
+    since_s = own["since_s"] - 3600
+    shown["attempts"][0]["spans"] = [{**own, "since_s": since_s}]
+    until_s = since_s + 4000
+    half = {"gpus": ["n1/0"], "since_s": since_s + 1000, "until_s": since_s + 3000}
+    mates = [
+        {"id": 7, "name": NAMES[0], "user": "ann", "state": "succeeded", "spans": [half]},
+        {"id": 8, "name": "a", "user": "ann", "state": "running", "spans": [{**half, "until_s": None}]},
+    ]
+    told = {"id": 1, "since_s": since_s, "until_s": until_s, "jobs": mates, "hidden": 2, "left_out": False}
+    page.route("**/job/1", lambda route: route.fulfill(json=shown))
+    page.route("**/job/1/company?*", lambda route: route.fulfill(json=told))
+    page.goto(running.url + "/#/job/1")
+    page.locator(".mates").wait_for()
+    whole, *bars = page.locator(".track i").evaluate_all(
+        "all => all.map(one => [one.getBoundingClientRect(), one.parentElement.getBoundingClientRect()])"
+        ".map(([bar, all]) => [(bar.x - all.x) / all.width, bar.width / all.width])"
+    )
+    assert whole == pytest.approx([0, 1], abs=0.01)
+    assert bars[0] == pytest.approx([0.25, 0.5], abs=0.01)
+    assert bars[1] == pytest.approx([0.25, 0.75], abs=0.01)
+    assert page.locator(".mates a").all_text_contents() == ["7", "8"]
+    page.get_by_text("2 jobs of other users").wait_for()
+    fits(page)
+    page.route("**/job/1/company?*", lambda route: route.fulfill(json={**told, "jobs": [], "hidden": 0}))
+    page.reload()
+    page.get_by_text("It has had its devices to itself.").wait_for()
+    assert page.evaluate("window.hit") is None
 
 
 def test_a_job_that_is_not_there_is_said_to_be_so(running: Scheduler, watched: Watched) -> None:

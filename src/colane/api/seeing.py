@@ -129,6 +129,26 @@ class TimelineJobObject(TypedDict):
     spans: list[PlaceSpanObject]
 
 
+class CompanyAnswer(TypedDict):
+    """The answer of `/job/{id}/company`: which jobs were on a job's devices while it was there.
+
+    Attributes:
+        id: The job.
+        since_s: When it first held devices, unix time; None where it never did.
+        until_s: When it last left them, or now.
+        jobs: Those that shared devices with it, first come first; their `spans` are the devices of both, and when.
+        hidden: How many others there were, of which the caller is not told.
+        left_out: Whether there were more than are told.
+    """
+
+    id: int
+    since_s: float | None
+    until_s: float | None
+    jobs: list[TimelineJobObject]
+    hidden: int
+    left_out: bool
+
+
 class DeviceMarkObject(TypedDict):
     """From when to when a device was `broken`, or `kept` for a job; `until_s` is null while it is. See `samples.marks`.
 

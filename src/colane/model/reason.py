@@ -276,10 +276,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "idle for {idle_s:.0f} s, no step and no kernel: parked by the rule for idle jobs, it gives {gpu} up "
             "until it would step again"
         ),
-        Why.IDLE_OFF_GPU: (
-            "idle, and parked by the rule for idle jobs: {gpu} is free for others, and it comes back once it would "
-            "step again"
-        ),
+        Why.IDLE_OFF_GPU: "idle, parked by the rule for idle jobs: {gpu} is free for others until it would step again",
         Why.STEPS_AGAIN: "was parked idle, and would step again: it goes on when its node has a GPU for it",
         Why.RETURNING: (
             "Resources: resumed by {by}; its GPU memory, {size_bytes}, comes back from the host when {gpu}, "

@@ -18,7 +18,7 @@ from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
 from colane.api.plans import PlanAnswer, StartAnswer
 from colane.api.records import AdoptedAnswer, HealthDetailObject, ServiceHealthObject
-from colane.api.seeing import ActCostObject, EfficiencyAnswer
+from colane.api.seeing import ActCostObject, CompanyAnswer, EfficiencyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
@@ -71,6 +71,7 @@ from colane.server.submitting.lengths import kind_of
 from colane.server.submitting.lookup import Families, Lookup
 from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
+from colane.server.views import timeline
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
 from colane.server.views.efficiency import efficiency
 from colane.server.views.holders import holders_of
@@ -812,6 +813,22 @@ class Service:
         columns = await self.samples.job(job_id, window_of(now_s, Times(job.first_start_s, job.end_s)))
         useful = None if pacing is None else pacing.cores_useful
         return efficiency(job, attempts, columns, self.read_model.nodes, now_s, cores_useful=useful)
+
+    async def company(self, job_id: JobId, caller: Caller, limit: int) -> CompanyAnswer:
+        """Return which jobs shared a job's devices, and when: to those who are told of the job.
+
+        Raises:
+            RefusedError: 404; 503 while the store cannot be read.
+        """
+        live, attempts = self.read_model.jobs.get(job_id), self.read_model.attempts.get(job_id, ())
+        job = live or await self._unmade(job_id)
+        if job is None:
+            ended, job = await self._ended(job_id)
+            attempts = ATTEMPTS.read(ended.get("attempts", ()))
+        sight, now_s = self.sight(caller), self.driver.now()
+        sight.demand_sight(job_id, job.spec.user)
+        own = timeline.spans_of(attempts)
+        return await asyncio.to_thread(timeline.company, self.store, self.read_model, sight, job_id, own, now_s, limit)
 
     def cost(self, job_id: JobId, caller: Caller) -> ActCostObject:
         """Return what stopping a live job costs, and which jobs wait for it by name.

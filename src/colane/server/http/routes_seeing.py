@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from colane.api.seeing import (
     ActCostObject,
+    CompanyAnswer,
     EfficiencyAnswer,
     EndedAnswer,
     MovesAnswer,
@@ -85,6 +86,17 @@ async def around(
 async def of_job(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return how much of what it asked for a job has used, and what it could ask for instead."""
     return JSONResponse(await service.efficiency(JobId(number), caller))
+
+
+@router.get("/job/{number}/company", responses=answered(CompanyAnswer))
+async def beside_job(
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    limit: Annotated[int, Query(ge=1, le=TOLD_MAX, description="Jobs")] = 100,
+) -> JSONResponse:
+    """Return which jobs were on a job's devices while it was there, and from when to when."""
+    return JSONResponse(await service.company(JobId(number), caller, limit))
 
 
 @router.get("/job/{number}/cost", responses=answered(ActCostObject))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from colane.api.seeing import DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
+from colane.api.seeing import CompanyAnswer, DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
 from colane.model.job import Job, JobId
 from colane.server.http.sight import Sight
 from colane.server.samples.marks import DeviceMark
@@ -48,6 +48,51 @@ def timeline(
             told = span_objects(here)
             found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
     return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": False}
+
+
+def company(
+    store: Store, read_model: ReadModel, sight: Sight, job_id: JobId, own: list[PlaceSpan], now_s: float, limit: int
+) -> CompanyAnswer:
+    """Return which jobs were on the devices of a job while it was there, first come first, at most `limit`.
+
+    Args:
+        store: Tells of jobs that have ended.
+        read_model: Tells of the others.
+        sight: What the caller may be told.
+        job_id: The job.
+        own: Where it was.
+        now_s: Until when it is there, where it is.
+        limit: More are left out, those that came last.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    found, hidden = list[TimelineJobObject](), 0
+    since_s = min((span.since_s for span in own), default=None)
+    until_s = max((now_s if span.until_s is None else span.until_s for span in own), default=None)
+    for job, spans in _all(store, read_model, since_s) if since_s is not None else ():
+        beside = [] if job.id == job_id else [both for span in spans for both in _shared(own, span)]
+        if beside and sight.has(job.spec.user):
+            told = span_objects(sorted(beside, key=lambda span: span.since_s))
+            state, spec = job.state.value, job.spec
+            found.append({"id": job.id, "name": spec.name, "user": spec.user, "state": state, "spans": told})
+        hidden += bool(beside) and not sight.has(job.spec.user)
+    found.sort(key=lambda one: (one["spans"][0]["since_s"], one["id"]))
+    left_out = len(found) > limit
+    return {
+        "id": job_id, "since_s": since_s, "until_s": until_s, "jobs": found[:limit], "hidden": hidden,
+        "left_out": left_out,
+    }  # fmt: skip
+
+
+def _shared(own: Iterable[PlaceSpan], other: PlaceSpan) -> Iterator[PlaceSpan]:
+    """Yield the devices that two jobs held at once, and from when to when; None until now."""
+    for mine in own:
+        gpus = tuple(gpu for gpu in mine.gpus if gpu in other.gpus)
+        ends = [until_s for until_s in (mine.until_s, other.until_s) if until_s is not None]
+        since_s, until_s = max(mine.since_s, other.since_s), min(ends, default=None)
+        if gpus and (until_s is None or until_s > since_s):
+            yield PlaceSpan(gpus, since_s, until_s)
 
 
 def marks_view(marks: Iterable[DeviceMark], read_model: ReadModel, sight: Sight) -> list[DeviceMarkObject]:

@@ -32,7 +32,7 @@ function unitOf(size, unit, values) {  // what is small is told in megabytes
   return size === 1e9 && Math.max(...values.filter(has)) < 5e8 ? [1e6, "MB"] : [size, unit];
 }
 
-function places(gpus) {  // n1/0, n1/1 -> n1/0,1
+export function places(gpus) {  // n1/0, n1/1 -> n1/0,1
   const by = Map.groupBy ? Map.groupBy(gpus, gpu => gpu.slice(0, gpu.lastIndexOf("/"))) : new Map([["", gpus]]);
   return [...by].map(([node, all]) => node ? `${node}/${all.map(gpu => gpu.slice(node.length + 1)).join(",")}` : all.join(", ")).join("; ");
 }
