@@ -288,6 +288,21 @@ def test_any_pool_lets_every_job_run_on_any_node(tmp_path: Path) -> None:
     assert summary(tmp_path)["runs"][0]["finished"] == 5
 
 
+def test_jobs_that_ran_on_gpu_types_they_did_not_name_are_counted(tmp_path: Path) -> None:
+    trace, cluster = tmp_path / "openb.csv", tmp_path / "c.yaml"
+    times = "creation_time,deletion_time,scheduled_time"
+    head = f"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,{times}"
+    named = ["A|B", "C|D", "B", "A|B|D", "D|E"]
+    pods = [f"p{number},0,0,1,1000,{types},LS,Succeeded,0,50,0" for number, types in enumerate(named)]
+    trace.write_text("\n".join([head, *pods, ""]))
+    groups = (f"{{name: {name}, gpus: 1, gpu_type: {name}, gpu_memory: 1GB}}" for name in "AB")
+    cluster.write_text(f"groups: [{', '.join(groups)}]")
+    words = ["simulate", "-t", str(trace), "-c", str(cluster), "-p", "fifo", "--out", str(tmp_path / "out")]
+    assert app.run(words) == 0
+    said = "2 of 4 jobs that may have one of several GPU types last ran on another, as none is enforced."
+    assert f"fifo: {said}" in summary(tmp_path / "out")["notes"]
+
+
 def test_decisions_go_to_a_directory_that_is_made(tmp_path: Path) -> None:
     file = tmp_path / "new" / "decisions.jsonl"
     assert app.run([*SAMPLE, "-p", "fifo", "--decisions", str(file)]) == 0

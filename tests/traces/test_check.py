@@ -151,6 +151,19 @@ def test_jobs_that_never_fit_are_split_off_with_reasons() -> None:
     )
 
 
+def test_jobs_that_name_several_gpu_types_are_counted_where_there_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    groups = (f"{{name: {name}, gpus: 1, gpu_type: {name}, gpu_memory: 1GB}}" for name in "AB")
+    path.write_text(f"groups: [{', '.join(groups)}]")
+    named = {1: "A|B", 2: "A|C", 3: "B|C", 4: "C|D"}
+    work = workload(job(5), *(job(number, number, labels={"gpu_spec": types}) for number, types in named.items()))
+    (finding,) = (one for one in check_trace(work, load(path)) if one.code == "other-gpu-types")
+    said = "name several GPU types and may be put on others that c has, as one type alone can be required"
+    assert (finding.level, finding.message) == (Level.WARNING, f"3 jobs {said} (j2, j3, j4)")
+    assert "other-gpu-types" not in codes(workload(job(1, labels={"gpu_spec": "A|B"})), load(path))
+    assert "other-gpu-types" not in codes(work)
+
+
 def test_offered_load_is_asked_over_available() -> None:
     jobs = (job(1, 0, 100, gpus=2), job(2, 50, 100, gpus=1))
     assert offered_load(jobs, 4, 50) == pytest.approx(300 / 200)

@@ -179,10 +179,10 @@ def test_openb_types_are_required_where_one_is_named_and_told_where_several_are(
     row = OPENB.splitlines()[1]
     several = row.replace("p,", "q,").replace("460,,", "460,V100M16|V100M32,")
     workload = read(file(OPENB.replace("460,,", "460,T4,") + several + "\n"))
-    assert [(job.spec.gpu_type, job.spec.labels.get("gpu_types")) for job in workload.jobs] == [
+    assert [(job.spec.gpu_type, job.spec.labels.get("gpu_spec")) for job in workload.jobs] == [
         ("T4", None), (None, "V100M16|V100M32"),
     ]  # fmt: skip
-    assert "1 pod that may have one of several GPU types (label gpu_types), which is not enforced" in notes(workload)
+    assert "1 pod that may have one of several GPU types (label gpu_spec), which is not enforced" in notes(workload)
 
 
 JOBS = """j1,i1,alice,Terminated,100.0,210.0

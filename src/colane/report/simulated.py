@@ -134,6 +134,8 @@ class SimulatedRun:
         times: Where the time of each job went, by job; empty where the run is too large to keep it.
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
         lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
+        on_other_types: Of the jobs that may have one of several GPU types, which is not enforced, those that last ran
+            on another; and all that ran.
         stuck: The first of the jobs that never ended, and why.
         guards: How often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted.
         is_as_published: Whether the policy is in the form in which it was published, without guards of ours.
@@ -158,6 +160,7 @@ class SimulatedRun:
     times: Mapping[int, JobTime] = field(default_factory=dict)
     pause_s: Mapping[int, float] = field(default_factory=dict)
     lengthless: int = 0
+    on_other_types: tuple[int, int] = (0, 0)
     stuck: str = ""
     guards: Mapping[str, int] = field(default_factory=dict)
     is_as_published: bool = False

@@ -212,6 +212,10 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
         first = f" The first is {run.stuck}" if run.stuck else ""
         unfinished = count(f"{found.unfinished:,}", "job")
         yield f"{unfinished} never ended: nothing was left to happen that could start more.{first}"
+    elsewhere, named = run.on_other_types
+    if named:
+        ran = f"{elsewhere:,} of {count(f'{named:,}', 'job')}"
+        yield f"{ran} that may have one of several GPU types last ran on another, as none is enforced."
     failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
     if failed:
         yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from colane.model.hardware import GpuId
 from colane.report.metrics import summarise
 from colane.report.records import JobTime
 from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
 from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Ledger, Rows
 from colane.simulate.request import Loaded
 from colane.simulate.run import Run
+from colane.traces.workload import gpu_types_asked
 
 
 def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
@@ -39,6 +41,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         plan_s=np.asarray(ledger.plan_s),
         wall_s=run.wall_s,
         lengthless=run.lengthless,
+        on_other_types=_on_other_types(ledger.rows, loaded),
         is_partial=ledger.interrupted,
         pause_s=ledger.paused_s,
         times=_times(ledger, loaded),
@@ -46,6 +49,16 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         guards={} if run.guards is None else run.guards._asdict(),
         is_as_published=run.is_as_published,
     )
+
+
+def _on_other_types(rows: Rows, loaded: Loaded) -> tuple[int, int]:
+    """Of the jobs that ran and may have one of several GPU types, those that last ran on another; and all of them."""
+    asked = {int(job.id): types for job in loaded.workload.jobs if (types := gpu_types_asked(job))}
+    if not asked:
+        return 0, 0
+    type_of = {GpuId(node.name, gpu.index): gpu.type for node in loaded.cluster.nodes for gpu in node.gpus}
+    ran = [(asked[job], gpus) for job, gpus in zip(rows.id, rows.gpus, strict=True) if gpus and job in asked]
+    return sum(any(type_of[gpu] not in types for gpu in gpus) for types, gpus in ran), len(ran)
 
 
 def _times(ledger: Ledger, loaded: Loaded) -> dict[int, JobTime]:

@@ -13,7 +13,7 @@ from colane.model.resources import Inventory, Lack, Shortfall
 from colane.model.words import count
 from colane.traces.clusters import Cluster
 from colane.traces.contents import contents, odd_unit
-from colane.traces.workload import TraceJob, Workload
+from colane.traces.workload import TraceJob, Workload, gpu_types_asked
 
 EXAMPLES_MAX = 3
 """A finding names at most this many jobs."""
@@ -62,7 +62,7 @@ def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Find
         return [Finding(Level.ERROR, "empty", "holds no jobs"), *findings]
     findings += _times(workload) + _names(workload) + [_span(workload)] + _contents(workload)
     if cluster is not None:
-        findings += _fit(workload, cluster) + _load(workload, cluster)
+        findings += _fit(workload, cluster) + _other_types(workload, cluster) + _load(workload, cluster)
     levels = list(Level)
     return sorted(findings, key=lambda finding: levels.index(finding.level))
 
@@ -204,6 +204,16 @@ def _fit(workload: Workload, cluster: Cluster) -> list[Finding]:
         _finding(Level.WARNING, "never-fits", f"can never run on {cluster.name}: {reason}", jobs)
         for reason, jobs in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
+
+
+def _other_types(workload: Workload, cluster: Cluster) -> list[Finding]:
+    """Jobs that may have one of several GPU types, where there are others that they may be put on."""
+    inventory = Inventory(cluster.nodes)
+    types = {pool: set(inventory.gpu_types(pool)) for pool in cluster.pools}
+    asked = ((job, gpu_types_asked(job)) for job in workload.jobs if job.spec.gpus)
+    jobs = [job for job, named in asked if named and types.get(job.spec.pool, set()) - named]
+    what = f"name several GPU types and may be put on others that {cluster.name} has, as one type alone can be required"
+    return [_finding(Level.WARNING, "other-gpu-types", what, jobs)] if jobs else []
 
 
 def _load(workload: Workload, cluster: Cluster) -> list[Finding]:

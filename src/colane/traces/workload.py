@@ -72,6 +72,19 @@ class TraceJob:
         return self.spec.steps_total
 
 
+GPU_SPEC = "gpu_spec"
+"""Label of a job that may have one of several GPU types: these, which is not enforced."""
+
+SEVERAL = "|"
+"""Between them."""
+
+
+def gpu_types_asked(job: TraceJob) -> frozenset[str]:
+    """The GPU types of which a job may have any; empty where its spec says all, by one type or by none."""
+    spec = job.spec.labels.get(GPU_SPEC, "")
+    return frozenset(spec.split(SEVERAL)) if spec else frozenset()
+
+
 class Note(NamedTuple):
     """Something a reader did to the jobs, and to how many."""
 

@@ -14,15 +14,13 @@ from colane.traces import cells
 from colane.traces.layout import Header
 from colane.traces.readers.assemble import MIB, Columns, Options, assemble, span
 from colane.traces.sheet import Sheet, read_sheet
-from colane.traces.workload import Note, TraceJob, Workload
+from colane.traces.workload import GPU_SPEC, SEVERAL, Note, TraceJob, Workload
 
 NAME = "alibaba-2023"
 FAMILY = "openb"
 """The trace does not say what a pod runs."""
 
 MILLI = 1000
-SEVERAL = "|"
-"""Between the GPU types a pod may have."""
 
 LAYOUTS = (
     Header(
@@ -62,9 +60,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
     ran = [row for row in good if duration_s[row] is not None] if has_times else good
     workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
     parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
-    several = sum("gpu_types" in job.spec.labels for job in workload.jobs)
+    several = sum(GPU_SPEC in job.spec.labels for job in workload.jobs)
     notes = (
-        Note(several, "pod", "that may have one of several GPU types (label gpu_types), which is not enforced"),
+        Note(several, "pod", "that may have one of several GPU types (label gpu_spec), which is not enforced"),
         Note(len(good) - len(ran), "pod", "never scheduled, left out"),
         Note(0 if has_times else len(ran), "pod", "of a list without times: submitted at once, of unknown duration"),
         Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
@@ -95,7 +93,7 @@ def _type(spec: str) -> str | None:
 
 def _types(spec: str) -> dict[str, str]:
     """GPU types a pod may have, where there are several: a job of ours has one, so they are kept as a label."""
-    return {"gpu_types": spec} if SEVERAL in spec else {}
+    return {GPU_SPEC: spec} if SEVERAL in spec else {}
 
 
 def _ratios(sheet: Sheet) -> list[float]:
