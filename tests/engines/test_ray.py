@@ -82,6 +82,31 @@ def simulated_alike(cluster: RayCluster, colane: Colane) -> None:
     assert without_wall_times(json.loads(theirs.out)) == without_wall_times(json.loads(ours.out))
 
 
+STUDY = """
+cluster = "dgx1"
+trace = "heavy-load:jobs=10,load=1.5"
+policies = ["fifo"]
+seeds = 2
+files = ["jobs", "decisions"]
+"""
+
+
+def studied_alike(cluster: RayCluster, colane: Colane, folder: Path) -> None:
+    """Of a study, too."""
+    file = folder / "study.toml"
+    file.write_text(STUDY)
+    places = {"ours": ("--processes", "1"), "theirs": ("--engine", "ray", "--address", cluster.address)}
+    for name, there in places.items():
+        ended = colane("study", str(file), "--out", str(folder / name), *there)
+        assert ended.code == 0, ended
+    kept = [sorted(path for path in (folder / name).rglob("*") if path.is_file()) for name in places]
+    named = [[str(path.relative_to(folder / name)) for path in paths] for name, paths in zip(places, kept, strict=True)]
+    assert named[0] == named[1]
+    assert len([name for name in named[0] if name.endswith((".npz", ".gz"))]) == 4
+    for ours, theirs in zip(*kept, strict=True):
+        assert ours.read_bytes() == theirs.read_bytes(), ours
+
+
 def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, tmp_path: Path, colane: Colane) -> None:
     cluster.add("n1")
     cluster.add("n2")
@@ -89,6 +114,7 @@ def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, 
     with held_by_others(cluster, "n2"):
         up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4", "--keep-jobs")
         simulated_alike(cluster, colane)
+        studied_alike(cluster, colane, tmp_path)
         lacks = "n2: Ray has not started its agent yet: 4 of its 4 GPUs must be free"
         until(lambda: lacks in up.said(), "what it waits for is said")
         assert list(up.nodes()) == ["n1"]
@@ -151,6 +177,19 @@ def test_runs_that_cannot_go_elsewhere_are_one_line(colane: Colane, options: lis
     assert found.code == code, found
     assert said in found.err
     assert len(found.err.splitlines()) == 1
+
+
+def test_a_study_that_cannot_go_elsewhere_is_one_line(colane: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY)
+    for options, code, said in (
+        (["--engine", "ray"], 2, "--address: must be given with --engine ray"),
+        (["--engine", "ray", "--address", "127.0.0.1:1", "--processes", "2"], 2, "--processes: are this machine's"),
+        (["--engine", "ray", "--address", "127.0.0.1:1"], 1, "no Ray answers at 127.0.0.1:1"),
+    ):
+        found = colane("study", str(file), "--out", str(tmp_path / "out"), *options)
+        assert (found.code, len(found.err.splitlines())) == (code, 1), found
+        assert said in found.err
 
 
 METADATA = """

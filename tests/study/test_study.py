@@ -10,7 +10,10 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -197,6 +200,59 @@ def test_a_signal_to_the_command_alone_stops_its_processes_too(study: Path) -> N
     assert running.returncode == 130, said
     assert "0 of 1 simulation kept;" in said
     assert "Traceback" not in said
+
+
+def test_simulations_elsewhere_are_kept_as_those_of_this_machine(study: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace('"timeline"]', '"timeline", "decisions"]'))
+    plan, folders = read_plan(study), (tmp_path / "here", tmp_path / "there")
+    for out, executor in zip(folders, (None, ThreadPoolExecutor(1)), strict=True):
+        assert simulate_missing(plan, out, look(plan, out), 1, executor=executor).problems == ()
+    here, there = ({path.name: path.read_bytes() for path in (out / "cells").iterdir()} for out in folders)
+    assert len(here) == 2 * len(KEYS)
+    assert there == here
+
+
+class LostExecutor(ThreadPoolExecutor):
+    """One whose machines die with every second call."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if args[0].key.seed == 1:
+            future.set_exception(RuntimeError("the node died\nand this is why"))
+            return future
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_simulations_that_are_lost_elsewhere_are_told_and_the_others_kept(study: Path, tmp_path: Path) -> None:
+    plan, out = read_plan(study), tmp_path / "out"
+    found = look(plan, out)
+    lost = [key for key in KEYS if key.seed == 1]
+    worked = simulate_missing(plan, out, found, 1, executor=LostExecutor(1))
+    assert sorted(worked.problems) == [f"{key}: was lost elsewhere: the node died" for key in lost]
+    assert look(plan, out).missing == tuple(key for key in plan.cells if key.seed == 1)
+
+
+class EndlessExecutor(Executor):
+    """One that makes its first call alone."""
+
+    def __init__(self) -> None:
+        self.given: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self.given:
+            future.set_result(fn(*args, **kwargs))
+        self.given.append(future)
+        return future
+
+
+def test_an_interruption_leaves_what_runs_elsewhere(study: Path, tmp_path: Path) -> None:
+    plan, out, there = read_plan(study), tmp_path / "out", EndlessExecutor()
+    found = look(plan, out)
+    worked = simulate_missing(plan, out, found, 1, lambda _: signal.raise_signal(signal.SIGINT), there)
+    assert worked.was_interrupted
+    assert [future.cancelled() for future in there.given] == [False, *[True] * (len(KEYS) - 1)]
+    assert look(plan, out).missing == plan.cells[1:]
 
 
 def test_what_has_changed_is_told_and_never_mixed(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,18 @@ def _inputs_kept(plan: StudyPlan, out: Path, key: CellKey) -> dict[str, Any] | N
 
 
 def simulate_missing(
-    plan: StudyPlan, out: Path, found: KeptCells, processes: int, on_end: Callable[[CellEnd], None] = lambda _: None
+    plan: StudyPlan,
+    out: Path,
+    found: KeptCells,
+    processes: int,
+    on_end: Callable[[CellEnd], None] = lambda _: None,
+    executor: Executor | None = None,
 ) -> Worked:
-    """Simulate what is missing, and anew what was kept of other inputs."""
+    """Simulate what is missing, and anew what was kept of other inputs; see `work`."""
     todo = [key for key in plan.cells if key in found.missing or key in found.stale]
     if not todo:
         return Worked(problems=(), was_interrupted=False)
-    return work(tasks_of(plan, todo, found.inputs, out), processes, on_end)
+    return work(tasks_of(plan, todo, found.inputs, out), processes, on_end, executor)
 
 
 def results(plan: StudyPlan, out: Path, inputs: Mapping[CellKey, Mapping[str, Any]]) -> Results:

@@ -7,14 +7,15 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from gzip import GzipFile
 from io import TextIOWrapper
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from colane.policyfiles.guard import PolicyFaultError
@@ -82,14 +83,30 @@ def tasks_of(
     ]
 
 
-def work(tasks: Sequence[CellTask], processes: int, on_end: Callable[[CellEnd], None] = lambda _: None) -> Worked:
+def work(
+    tasks: Sequence[CellTask],
+    processes: int,
+    on_end: Callable[[CellEnd], None] = lambda _: None,
+    executor: Executor | None = None,
+) -> Worked:
     """Run simulations, as many at a time as there are processes; with one, in this process.
 
     Ctrl-C stops those that run, which keep nothing, and no other begins.
+
+    Args:
+        tasks: What is to be simulated.
+        processes: So many at a time.
+        on_end: Told of each as soon as it has ended.
+        executor: Where they run instead, as many as fit there; it is shut down at the end.
     """
     interrupts, problems = Interrupts(), list[str]()
     with interrupts.caught():
-        ends = _alone(tasks, interrupts) if processes == 1 else _in_pool(tasks, min(processes, len(tasks)), interrupts)
+        if executor is not None:
+            ends = _elsewhere(tasks, executor, interrupts)
+        elif processes == 1:
+            ends = _alone(tasks, interrupts)
+        else:
+            ends = _in_pool(tasks, min(processes, len(tasks)), interrupts)
         for end in ends:
             if end.problem:
                 problems.append(f"{end.key}: {end.problem}")
@@ -171,6 +188,42 @@ def _in_pool(tasks: Sequence[CellTask], workers: int, interrupts: Interrupts) ->
                 except BrokenProcessPool:
                     yield CellEnd(task.key, problem="its process was killed; with fewer --processes it has more memory")
                     left.clear()
+
+
+def _elsewhere(tasks: Sequence[CellTask], executor: Executor, interrupts: Interrupts) -> Iterator[CellEnd]:
+    """What they keep comes back with their answers and is kept here; those that run at an interruption are left."""
+    with executor:
+        running = {executor.submit(_make_away, task): task for task in tasks}
+        while running and not interrupts.came:
+            done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield _kept_here(running.pop(future), future)
+        for future in running:
+            future.cancel()
+
+
+def _make_away(task: CellTask) -> tuple[CellEnd, dict[str, bytes]]:
+    """Run one simulation where the study's directory may not be; return what is to be kept there."""
+    with TemporaryDirectory(prefix="colane-study-") as folder:
+        end = make_cell(replace(task, folder=Path(folder)))
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        return end, {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def _kept_here(task: CellTask, future: Future[tuple[CellEnd, dict[str, bytes]]]) -> CellEnd:
+    lost = future.exception()
+    if lost is not None:
+        return CellEnd(task.key, problem=f"was lost elsewhere: {next(iter(str(lost).splitlines()), repr(lost))}")
+    end, files = future.result()
+    try:
+        if not task.keeps_decisions:
+            decisions_of(task.folder, task.key).unlink(missing_ok=True)  # of other inputs
+        for name in sorted(files):  # decisions before the simulation they are of
+            with whole(task.folder / name) as draft:
+                draft.write_bytes(files[name])
+    except OSError as error:
+        return CellEnd(task.key, problem=f"cannot be kept: {error.strerror}")
+    return end
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where the runs of several seeds go."""
+"""Where simulations of a command go that makes several."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ if TYPE_CHECKING:
 
 
 class RunsOn(StrEnum):
-    """What runs several seeds."""
+    """What runs several simulations."""
 
     LOCAL = "local"
     RAY = "ray"
 
 
-def judge_engine(engine: RunsOn, address: str | None, seeds: int) -> None:
+def judge_engine(engine: RunsOn, address: str | None, seeds: int | None = None) -> None:
     """Refuse what makes no sense for where runs go.
+
+    Args:
+        engine: What runs them.
+        address: Of Ray's head, where it is named.
+        seeds: Of a command that makes several runs by its seeds alone.
 
     Raises:
         MisuseError: It makes none.

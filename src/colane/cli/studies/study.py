@@ -14,6 +14,7 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
+from colane.cli.studies.elsewhere import RunsOn, elsewhere, judge_engine
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ def study(
     again: Annotated[
         bool, typer.Option("--again", help="Simulate anew what was kept of other inputs than the study's.")
     ] = False,
+    engine: Annotated[
+        RunsOn,
+        typer.Option("--engine", help="Where simulations run: processes of this machine (local), or Ray's nodes."),
+    ] = RunsOn.LOCAL,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Simulate policies x loads x seeds of a study file and compare them seed by seed.
@@ -48,6 +57,9 @@ def study(
     from colane.study.file import read_plan  # noqa: PLC0415 - imported late
     from colane.study.run import look, results, simulate_missing, write_results  # noqa: PLC0415
 
+    judge_engine(engine, address)
+    if processes is not None and address is not None:
+        raise MisuseError("--processes: are this machine's: leave --engine ray away")
     try:
         plan = read_plan(file)
         found = look(plan, out)
@@ -55,7 +67,8 @@ def study(
         raise MisuseError(str(error)) from error
     if found.stale and not again:
         raise MisuseError(_told(found.stale, out))
-    worked = simulate_missing(plan, out, found, processes or os.cpu_count() or 1, _progress(plan, found))
+    there = elsewhere(address) if found.missing or found.stale else None
+    worked = simulate_missing(plan, out, found, processes or os.cpu_count() or 1, _progress(plan, found), there)
     made = results(plan, out, found.inputs)
     try:
         written = write_results(made)
