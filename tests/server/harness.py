@@ -32,10 +32,11 @@ SLEEP = {"command": ["sleep", "5"]}
 
 @dataclass
 class Agents(httpx.AsyncBaseTransport):
-    """Every agent there is: counts nudges and serves logs."""
+    """Every agent there is: counts nudges and serves logs, and stacks by host and path."""
 
     nudged: list[str] = field(default_factory=list)
     logs: dict[str, bytes] = field(default_factory=dict)
+    stacks: dict[str, httpx.Response] = field(default_factory=dict)
     down: bool = False
     piece_bytes: int = 1 << 20
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,6 +51,8 @@ class Agents(httpx.AsyncBaseTransport):
             self.nudged.append(request.url.host)
             self.changed.set()
             return httpx.Response(200, json={"accepted": True})
+        if request.url.path.startswith("/stacks/"):
+            return self.stacks.get(f"{request.url.host}{request.url.path}", httpx.Response(404))
         return self._log(request)
 
     def _log(self, request: httpx.Request) -> httpx.Response:

@@ -133,7 +133,7 @@ class TestCancel:
             assert [job["id"] for job in await w.good("GET", "/live_jobs")] == [1]
 
 
-@pytest.mark.parametrize("path", ["/job/9", "/job/9/why", "/job/9/log", "/job/9/launch"])
+@pytest.mark.parametrize("path", ["/job/9", "/job/9/why", "/job/9/stacks", "/job/9/log", "/job/9/launch"])
 async def test_an_unknown_job_is_404(path: str) -> None:
     async with world() as w:
         assert (await w.refused("GET", path))[0] == 404
@@ -237,6 +237,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
         paths = set((await w.good("GET", "/openapi.json"))["paths"])
         promised = {
             "/jobs", "/job", "/plan", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
+            "/job/{number}/stacks",
             "/job/{number}/request", "/job/{number}/requeue", "/job/{number}/change", "/job/{number}/start",
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/agent_settings", "/node/{name}",

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -47,11 +48,12 @@ from colane.model.topology import Topology
 from colane.server.store.codec import field_names
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 from tests.server.answers import OTHER_THAN_JSON, declared, judge, judge_events
-from tests.server.harness import finished, launched, node, report, world
+from tests.server.harness import Agents, finished, launched, node, report, world
 from tests.server.test_samples import SEEN, USE
 
 PROFILE = {"key": {"family": "anns", "gpu_type": "cpu"}, "step_s": 0.5}
 STEPS = {"at_s": 1.0, "steps": 1, "first_step_s": 0.5, "last_step_s": 0.5}
+STACKS = {"rank": 0, "pid": 42, "text": "", "problem": ""}
 INTERFACES = Path(__file__).parents[2] / "docs" / "reference" / "interfaces.md"
 DIGEST = "0" * 64
 
@@ -73,8 +75,12 @@ async def test_no_schema_of_an_answer_is_made_before_the_openapi_is_asked_for() 
         assert [route.path for route in w.app.routes if isinstance(route, APIRoute) and route.response_fields] == []
 
 
+def one_that_tells_stacks() -> Agents:
+    return Agents(stacks={"n1/stacks/1/1": httpx.Response(200, json={"processes": [STACKS]})})
+
+
 async def test_every_endpoint_answers_what_it_declares() -> None:
-    async with world(leader_lease_s=3600.0) as w:
+    async with world(leader_lease_s=3600.0, agents=one_that_tells_stacks()) as w:
         await w.good("POST", "/node", node(gpus=2))
         await w.good("PUT", "/node/n1", node(gpus=2))
         first = await w.submit(gpus=2, labels={"a": "b"}, env={"A": "b"}, checkpoint="plain", time_limit="1h")
@@ -85,7 +91,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             "/node/n1/report",
             report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
         )
-        of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "company")]
+        of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "company", "stacks")]
         seeing = ("/overview", "/timeline", "/usage/days", *of_job)
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
         await w.good("GET", "/agent_settings")

@@ -29,8 +29,8 @@ BEYOND_THE_SCHEMA = [positive_data_acceptance]
 def operations() -> dict[str, Any]:
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/srv"))
     schema = schemathesis.openapi.from_dict(create_app(service, rules_of(service)).openapi())
-    # Event streams do not end, and a log belongs to an agent.
-    found = schema.exclude(path_regex="^/events$|^/live$|/log$").get_all_operations()
+    # Event streams do not end, and logs and stacks belong to agents.
+    found = schema.exclude(path_regex="^/events$|^/live$|/log$|/stacks$").get_all_operations()
     return {operation.label: operation for operation in (each.ok() for each in found)}
 
 
@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 
 def test_the_schema_has_all_operations() -> None:
-    assert len(OPERATIONS) == 57
+    assert len(OPERATIONS) == 58
 
 
 def negatable(label: str) -> bool:

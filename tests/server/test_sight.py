@@ -67,7 +67,7 @@ def paths(running: Scheduler) -> list[str]:
     found = [path.replace("{name}", "n1") for path in read]
     of_jobs = [path for path in found if "{number}" in path]
     hers = [path.replace("{number}", str(job)) for path in of_jobs for job in (RUNS, WAITS, HELD, ENDED)]
-    assert len(of_jobs) == 9, "a new route that tells of a job: is it meant to?"
+    assert len(of_jobs) == 11, "a new route that tells of a job: is it meant to?"
     return [path for path in found if path not in of_jobs] + hers + ["/listing?ended=true", "/listing?user=ann"]
 
 
@@ -100,6 +100,7 @@ def test_his_own_are_shown_as_ever(running: Scheduler) -> None:
     [
         ("GET", "/job/{}"),
         ("GET", "/job/{}/why"),
+        ("GET", "/job/{}/stacks"),
         ("GET", "/job/{}/log"),
         ("GET", "/job/{}/launch"),
         ("GET", "/job/{}/request"),

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from . import device_clock, memory
+from . import device_clock, memory, stacks
 from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SERVES_ENV, SHARES, STEPS_FILE_ENV, WireError, Writer, create
 
 MEMORY_FIRST_STEPS = 10
@@ -91,6 +91,7 @@ class Recorder:
         if total_steps is None and self._expected is not None:
             self.expect(self._expected)
         self.is_registered = self._is_armed = True
+        safely(stacks.listen)
 
     def _stay(self, writer: Writer) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from . import recorder, torch_first, torch_forward
+from . import recorder, stacks, torch_first, torch_forward
 from .cycle import Cycle
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -136,6 +136,7 @@ def attach(torch: Any) -> None:
     _watch_scaler(torch, _steps)
     _register_with_cuda(torch, to, _steps.others.first)
     torch_forward.attach(torch, _steps.others)
+    stacks.watch_groups(torch)
 
 
 def attach_compiler(dynamo: Any) -> None:

@@ -1,4 +1,4 @@
-"""The agent's REST API: a nudge, the jobs' logs, its health."""
+"""The agent's REST API: a nudge, the jobs' logs and stacks, its health."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from colane.agent.reconcile import Key
+from colane.agent.running import stacks
 from colane.agent.running.jobdir import StateDir
 from colane.agent.running.logs import READ_MAX_BYTES, read_log
+from colane.api.stacks import RawStacksAnswer
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
@@ -82,9 +84,16 @@ def make_app(
         key = Key(*map(int, numbers))
         return await run_in_threadpool(_answer_log, state, key, request.query_params)
 
+    async def stacks_of(request: Request) -> Response:
+        numbers = [request.path_params[name] for name in ("job", "attempt")]
+        if not all(_ID.fullmatch(number) for number in numbers):
+            return _error(404, "there is no such job: ids have at most 16 digits")
+        return await run_in_threadpool(_answer_stacks, state, Key(*map(int, numbers)))
+
     routes = [
         Route("/run", run, methods=["GET", "POST"]),
         Route("/log/{job}/{attempt}", log),
+        Route("/stacks/{job}/{attempt}", stacks_of),
         Route(OPEN_PATH, health),
     ]
     return Starlette(routes=routes, middleware=[Middleware(SecretGate, secret=secret, on_loopback=on_loopback)])
@@ -101,6 +110,14 @@ def _answer_log(state: StateDir, key: Key, query: Mapping[str, str]) -> Response
     part = read_log(directory, offset, limit)
     headers = {NEXT_OFFSET: str(part.next_offset)}
     return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+
+def _answer_stacks(state: StateDir, key: Key) -> Response:
+    try:
+        answer: RawStacksAnswer = {"processes": stacks.ask(state.job_dir(key))}
+    except FileNotFoundError:
+        return _error(404, f"no process of job {key.job}, attempt {key.attempt}, runs on this node")
+    return JSONResponse(answer)
 
 
 def _number(query: Mapping[str, str], field: str, default: int) -> int:

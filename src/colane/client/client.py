@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from colane.api.samples import JobSamplesAnswer, NodeSamplesAnswer
     from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
+    from colane.api.stacks import StacksAnswer
 
 TIMEOUT_S: Final = 60.0
 """Ten thousand jobs in one request take a few seconds."""
@@ -188,6 +189,11 @@ class Client:
     def change(self, job_id: int, limits: Mapping[str, Any], by: str | None = None) -> None:
         """Give a live job other limits: `time_limit_s`, or `at_once` for an array; None takes one away."""
         self._change("POST", f"/job/{job_id}/change", limits, _without_none(by=by))
+
+    def stacks(self, job_id: int, *, text: bool = True) -> StacksAnswer:
+        """Return where the processes of a running job are in their code, with their stacks unless `text` is False."""
+        answer: StacksAnswer = self._get(f"/job/{job_id}/stacks", text=str(text).lower())
+        return answer
 
     def suspend(self, job_id: int, by: str | None = None, *, to_host: bool = False) -> None:
         """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""

@@ -90,6 +90,7 @@ from colane.server.views.look import span
 from colane.server.views.mechanisms import mechanisms_view
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, kept_devices, waiting_by_user
 from colane.server.views.sampled import Times, window_of
+from colane.server.views.stacks import NodeOfJob
 from colane.server.views.standing import at_other_sizes, standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
@@ -721,6 +722,20 @@ class Service:
             has_job_ended=live is None,
             why=one.why,
         )
+
+    async def locate_processes(self, job_id: JobId, caller: Caller) -> tuple[int, list[NodeOfJob]]:
+        """Return the attempt of a job that runs, and the nodes on which it has processes.
+
+        Raises:
+            RefusedError: 403, another user's; 404; 409, it does not run.
+        """
+        job = self.read_model.jobs.get(job_id) or await self._unmade(job_id) or (await self._ended(job_id))[1]
+        self.sight(caller).demand_sight(job_id, job.spec.user)
+        caller.demand_owner(job_id, job.spec.user, "read the stacks of")
+        if job.placement is None or job.has_ended:
+            raise RefusedError.because(409, f"job {job_id} is {job.state}: only a job that runs has stacks")
+        records = ((name, self.read_model.nodes.get(name)) for name in job.placement.nodes)
+        return job.attempt, [NodeOfJob(name, record.door if record else AgentDoor("", "")) for name, record in records]
 
     async def _unmade(self, job_id: JobId) -> Job | None:
         """Return an element of an array that is no job of its own, as one; None where there is no such element."""

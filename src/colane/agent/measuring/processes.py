@@ -142,6 +142,12 @@ def terminate(process: ProcessId) -> None:
         os.close(fd)
 
 
+def variables(pid: int) -> dict[bytes, bytes]:
+    """Return the environment a process was started with; empty when it is gone, or not ours to read."""
+    parts = (entry.partition(b"=") for entry in _environment(pid))
+    return {name: value for name, _, value in parts}
+
+
 def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

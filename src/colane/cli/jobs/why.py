@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,11 +16,14 @@ from colane.client.errors import Refused, SchedulerError
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, WhyAnswer
     from colane.api.plans import StartAnswer
+    from colane.api.stacks import StacksAnswer
     from colane.client.client import Client
 
 FAILED: Final = frozenset({"failed", "out-of-memory"})
 NAMED_MAX: Final = 10
 """Jobs in the way, or co-runners, that are described."""
+FIRST_STEP_MAX_S: Final = 60.0
+"""A job that has made no step for so long after its start is worth a look: most have loaded their libraries by then."""
 LAST_LINES: Final = 5
 LAST_BYTES: Final = 4096
 """Of the end of a failed job's log."""
@@ -37,11 +40,19 @@ def register(app: typer.Typer) -> None:
     app.command("why", epilog="Example: [bold]colane why 7[/bold]")(explain)
 
 
-def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Format = None) -> None:
+Stacks = Annotated[
+    bool, typer.Option("--stacks", help="Of a job that runs, show the Python stacks of all threads of its processes.")
+]
+
+
+def explain(
+    job: jobs.JobArgument, stacks: Stacks = False, as_json: output.Json = False, template: Format = None
+) -> None:
     """Say why a job waits, runs or has ended, and list the jobs in its way or its co-runners.
 
     Of one that waits: in about how long it would start, where that is known. Of a running one: its co-runners, its
-    share of the lane, which jobs go before it and why. Of one that failed: the last lines it printed.
+    share of the lane, which jobs go before it and why; of one that makes no steps, which rank waits where. Of one that
+    failed: the last lines it printed.
     """
     with jobs.client() as scheduler:
         job_id = jobs.id_of(scheduler, job)
@@ -52,8 +63,9 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Forma
         others = {other: _live(scheduler, other) for other in named}
         last = _last_lines(scheduler, job_id) if state in FAILED else []
         start = _start(scheduler, job_id) if state == "queued" else None
+        where = scheduler.stacks(job_id) if stacks else _where(scheduler, asked)
     starts_in_s = None if start is None else start["starts_in_s"]
-    whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, "last_lines": last}
+    whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, "last_lines": last, "stacks": where}
     if template is not None:
         print_formatted(template, [whole])
         return
@@ -62,18 +74,26 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False, template: Forma
         return
     for line in _sentences(jobs.name_of(asked), state, reason):
         output.say(line)
+    for sentence in () if where is None else where["sentences"]:
+        output.say(f"  {sentence}")
     if start is not None and starts_in_s:
         output.say(f"  {start['sentence']}")
     if asked.get("constraints", {}).get("steps_total_doubted"):
         output.say(f"  {DOUBTED}")
-    live = [other for other in others.values() if other is not None]
-    names = dict(zip((other["id"] for other in live), jobs.names_apart([*live, asked]), strict=False))
-    for other in named:
-        output.say(f"  {_describe(other, others[other], names.get(other, ''))}")
-    if len(reason["jobs"]) > NAMED_MAX:
-        output.say(f"  and {len(reason['jobs']) - NAMED_MAX} more jobs")
+    _show_others(others, asked, len(reason["jobs"]) - len(named))
     for line in last:
         output.say(f"  | {line}")
+    if where is not None and stacks:
+        _show_stacks(where)
+
+
+def _show_others(others: Mapping[int, JobObject | None], asked: JobObject, left_out: int) -> None:
+    live = [other for other in others.values() if other is not None]
+    names = dict(zip((other["id"] for other in live), jobs.names_apart([*live, asked]), strict=False))
+    for number, other in others.items():
+        output.say(f"  {_describe(number, other, names.get(number, ''))}")
+    if left_out:
+        output.say(f"  and {left_out} more jobs")
 
 
 def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
@@ -83,6 +103,31 @@ def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
     yield from (f"  {sentence}" for sentence in now[1:])
     if now:
         yield f"  last change: {reason['sentence']}"
+
+
+def _where(scheduler: Client, job: JobObject) -> StacksAnswer | None:
+    """Return where the processes of a job are that makes no steps; None of others, and where nobody can tell."""
+    sample, start_s = job.get("progress"), job["start_s"]
+    is_first_late = (
+        sample is not None
+        and sample["last_step_s"] is None
+        and start_s is not None
+        and sample["at_s"] - start_s >= FIRST_STEP_MAX_S
+    )
+    if not (job.get("stalled") or is_first_late):
+        return None
+    try:
+        found = scheduler.stacks(job["id"], text=False)
+    except SchedulerError:
+        return None
+    return found if found["processes"] else None
+
+
+def _show_stacks(where: StacksAnswer) -> None:
+    for one in where["processes"]:
+        who = "" if one["rank"] is None else f"rank {one['rank']}, "
+        output.say(f"\n{who}process {one['pid']} on {one['node']} {one['sentence']}")
+        output.say(one["text"].rstrip())
 
 
 def _start(scheduler: Client, job: int) -> StartAnswer | None:

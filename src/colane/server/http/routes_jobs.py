@@ -13,6 +13,7 @@ from colane.api.job_request import ChangeBody, JobRequest, ResumeBody, SuspendBo
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import LaunchObject
 from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
+from colane.api.stacks import StacksAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
@@ -22,6 +23,7 @@ from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheC
 from colane.server.http.streams import json_list
 from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, parse_batch, submit_all, submit_one
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
+from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
@@ -237,6 +239,21 @@ async def resume(
 async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return why a job waits, runs or has ended, in one sentence with its numbers."""
     return JSONResponse(await service.why(JobId(number), caller))
+
+
+@router.get("/job/{number}/stacks", responses=answered(StacksAnswer))
+async def stacks(
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    text: Annotated[bool, Query(description="Whether the stacks come along, and not only where processes are")] = True,
+) -> JSONResponse:
+    """Return where the processes of a running job are in their code: to its owner, asked of them now."""
+    attempt, nodes = await service.locate_processes(JobId(number), caller)
+    answer = await ask_all(service.http, JobId(number), attempt, nodes)
+    if not text:
+        answer["processes"] = [{**one, "text": ""} for one in answer["processes"]]
+    return JSONResponse(answer)
 
 
 @router.get("/job/{number}/start", responses=answered(StartAnswer))
