@@ -88,9 +88,9 @@ class Running:
         self.core.step([event], at_s)
 
     @property
-    def lessons(self) -> int:
+    def updates(self) -> int:
         """So many have been learnt."""
-        return self.core.state.beliefs.lessons
+        return self.core.state.beliefs.updates
 
 
 class Row(NamedTuple):
@@ -112,12 +112,12 @@ def measure(policy: str, running: int, queued: int) -> Row:
             made.step(event, at_s)
     gc.collect()
     gc.freeze()
-    before, costs = made.lessons, list[float]()
+    before, costs = made.updates, list[float]()
     for event, at_s in made.reports():
         begin_s = process_time()
         made.step(event, at_s)
         costs.append(process_time() - begin_s)
-    taught = made.lessons - before
+    taught = made.updates - before
     calls = [calls_of(made.step, event, at_s) for event, at_s in made.reports()[:100]]
     gc.unfreeze()
     return Row(len(made.jobs), taught, mean(costs) * 1e3, median(costs) * 1e3, max(costs[1:]) * 1e3, median(calls))

@@ -24,10 +24,10 @@ def calls_a_report(policy: str, running: int, queued: int = 0) -> float:
     for _ in range(ROUNDS):
         for event, at_s in made.reports():
             made.step(event, at_s)
-    before, calls = made.lessons, []
+    before, calls = made.updates, []
     for event, at_s in made.reports()[:24]:
         calls.append(calls_of(made.step, event, at_s))
-    assert made.lessons - before == len(calls), "each of them has taught"
+    assert made.updates - before == len(calls), "each of them has taught"
     return median(calls)
 
 

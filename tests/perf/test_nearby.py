@@ -9,7 +9,7 @@ from colane.model.profile import Profile, ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.learn import SLOWDOWNS_MAX
-from colane.perf.nearby import Near, SocketNeighbours, Stay, Surroundings, lesson
+from colane.perf.nearby import Near, SocketNeighbours, Stay, Surroundings, learn_from_stay
 from colane.perf.neighbours import MOVED_MIN, Beside
 from colane.perf.views import harm_beside
 
@@ -22,7 +22,7 @@ def beside(*keys: ProfileKey, distance: float = 0.0) -> SocketNeighbours:
 
 
 def teach(beliefs: Beliefs, neighbours: SocketNeighbours, step_s: float, steps: int = 20) -> Profile | None:
-    learnt = lesson(Stay(neighbours, steps, step_s), beliefs.profiles, beliefs.neighbours, 10, 1.0)
+    learnt = learn_from_stay(Stay(neighbours, steps, step_s), beliefs.profiles, beliefs.neighbours, 10, 1.0)
     return None if learnt is None else beliefs.learn_profile(learnt)
 
 

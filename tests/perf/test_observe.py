@@ -9,7 +9,7 @@ from colane.model.job import JobId
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
-from colane.perf.observe import DISTURBED_MAX, EpochMember, Lessons, Observer
+from colane.perf.observe import DISTURBED_MAX, EpochMember, Learnt, Observer
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 
 GPU = GpuId("n0", 0)
@@ -21,7 +21,7 @@ class Bench:
 
     def __init__(self, *keys: ProfileKey, lanes: tuple[int, ...] = (0, 1), cores: int = 0) -> None:
         self.observer, self.beliefs = Observer(), Beliefs()
-        self.taught: list[Lessons] = []
+        self.taught: list[Learnt] = []
         self.start(*keys, lanes=lanes, at_s=0.0, cores=cores)
 
     def start(self, *keys: ProfileKey, at_s: float, lanes: tuple[int, ...] = (0, 1), cores: int = 0) -> None:
@@ -43,15 +43,15 @@ class Bench:
         if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10, is_disturbed=others):
             self._believe(self.observer.window(GPU, "mps", self.beliefs, last_s))
 
-    def _believe(self, lessons: Lessons) -> None:
-        for profile in lessons.profiles:
+    def _believe(self, learnt: Learnt) -> None:
+        for profile in learnt.profiles:
             self.beliefs.learn_profile(profile)
-        for measurement in lessons.measurements:
+        for measurement in learnt.measurements:
             self.beliefs.learn_set(measurement)
-        for outdated in lessons.outdated:
+        for outdated in learnt.outdated:
             self.beliefs.forget_speed(outdated.key)
-        if lessons != Lessons():
-            self.taught.append(lessons)
+        if learnt != Learnt():
+            self.taught.append(learnt)
 
     def step_s(self, key: ProfileKey = A) -> float | None:
         profile = self.beliefs.profiles.get(key)
@@ -156,7 +156,7 @@ def test_company_beside_other_work_is_not_measured() -> None:
     for step in range(12, 60):
         bench.sample(0, step, 2.0 + 0.5 * (step - 11), others=True)
         bench.sample(1, step, 2.0 + 0.5 * (step - 11))
-    assert not any(lessons.measurements for lessons in bench.taught)
+    assert not any(learnt.measurements for learnt in bench.taught)
 
 
 @pytest.mark.parametrize(("cores", "holds"), [(0, False), (1, False), (2, True)])

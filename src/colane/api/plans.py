@@ -13,7 +13,7 @@ INDEX_PATTERN: Final = rf"^\d+-[0-9a-f]{{{DIGEST_CHARACTERS}}}$"
 """Of a plan's index: the version of the state, and a digest of jobs and outcome, which alone is compared."""
 
 
-class CompanyObject(TypedDict):
+class PlannedCoRunnerObject(TypedDict):
     """A job that would share GPUs with a planned one, and how fast it goes now and would then.
 
     Attributes:
@@ -62,7 +62,7 @@ class PlannedStartObject(PlaceObject):
     index: int | None
     ratio: float
     speed: str
-    beside: list[CompanyObject]
+    beside: list[PlannedCoRunnerObject]
 
 
 class ChangeObject(TypedDict):

@@ -1,4 +1,4 @@
-"""Answers that page, `colane top` and `/metrics` share: what needs a look, what waits why, who was where."""
+"""Answers that page, `colane top` and `/metrics` share: what needs a look, what waits why, which job was where."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Client:
         labels: Mapping[str, str] | None = None,
         elements: bool = False,
     ) -> ListingAnswer:
-        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`.
+        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended; `left_out` counts others.
 
         An array stands for its elements, unless these are asked for.
         """

@@ -308,11 +308,11 @@ class Core:
             if asks > ASKS_MAX + len(state.jobs):
                 self._stop_asking(step, asks)
                 break
-            pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
+            pools, updates, decisions = tuple(state.changed_pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions
             state.changed_pools.again([pool for pool in pools if wants_more and pool in state.queues])
             self._settle(step)
-            if step.lessons > lessons:
+            if step.updates > updates:
                 state.changed_pools.update(state.queues)
             if limits is not None:
                 self._review_limits(step, limits)

@@ -22,9 +22,9 @@ FAR_RATIO: Final = 0.6
 class TryWindow:
     """One number of cores on trial.
 
-    Speed is steps per second, by the job's own counter, which says the same alone and in company. Of a job that reports
-    no steps it is the utilisation of its GPU while it has that alone (speed and utilisation peak at the same number of
-    cores: paper D, section III).
+    Speed is steps per second, by the job's own counter, which says the same alone and with co-runners. Of a job that
+    reports no steps it is the utilisation of its GPU while it has that alone (speed and utilisation peak at the same
+    number of cores: paper D, section III).
 
     Args:
         cores: How many, of all its GPUs together.

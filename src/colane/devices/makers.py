@@ -1,4 +1,4 @@
-"""What depends on who made a machine's GPUs, besides how they are asked: what jobs are shown, and by which files."""
+"""What depends on the maker of GPUs, besides how they are asked: what jobs are shown, and by which files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRM_MAJOR: Final = 226
 """Of `/dev/dri/card0` and `/dev/dri/renderD128` and their like (kernel, devices.txt)."""
 
 Files = Mapping[str, tuple[DeviceNumber, ...]]
-"""The device files of each GPU, by UUID: who may not open them cannot use it."""
+"""The device files of each GPU, by UUID: a process that may not open them cannot use it."""
 
 
 class Maker(Protocol):

@@ -140,7 +140,7 @@ class RayDriver:
         alive = [node for node in told if node["Alive"]]
         named = [node for node in alive if _resource(node)]
         found: dict[str, RayNode] = {}
-        for node in named or alive:  # who has named some has chosen
+        for node in named or alive:  # naming some is choosing
             name, gpus = _resource(node) or _own_name(node), int(node["Resources"].get("GPU", 0))
             if not named and not gpus and not self.config["takes_any"]:
                 continue

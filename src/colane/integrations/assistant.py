@@ -46,7 +46,7 @@ class AssistantSession:
     """One assistant's; see the module's docstring.
 
     Attributes:
-        scheduler: Asked and told, in the name of whoever runs this.
+        scheduler: Asked and told, in the name of the user who runs this.
         complete: Makes a whole request of a command and fields, as `colane submit` here would.
         id_of: Gives the id of a job by its name, as `7` or `12[3]`.
     """

@@ -104,7 +104,7 @@ def quantum_s(turns: Turns, handoff_s: float | None) -> float:
 def shares(rule: TurnRule, members: Sequence[Contender]) -> dict[int, float]:
     """Long-run share of a lane's time that each of these jobs gets by its grants: at most what it wants, 1 in all.
 
-    Who serves goes before who trains. Among equals, `fair` divides by weight; `rr` gives as many steps to each, so time
+    Servers go before training. Among equals, `fair` divides by weight; `rr` gives as many steps to each, so time
     in proportion to their step times (equal where one is unknown); what one does not want goes to the others. Under the
     other rules the first gets all it wants, then the next.
     """
@@ -197,8 +197,8 @@ class _Account:
 class TurnClock:
     """Service and virtual time of jobs that share lanes.
 
-    A newcomer, and who comes back after it did not want to run, starts at the least virtual time of the active jobs:
-    its share begins at once, and it has no claim on the time before (the released code of paper B starts at zero,
+    A newcomer, and one that comes back after it did not want to run, starts at the least virtual time of the active
+    jobs: its share begins at once, and it has no claim on the time before (the released code of paper B starts at zero,
     so that a newcomer takes the lane alone until it has caught up).
     """
 

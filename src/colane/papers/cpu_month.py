@@ -320,7 +320,7 @@ def _use_claims(main: Mapping[str, MonthRun]) -> Iterator[Claim]:
         Trait("coda is far below both", coda_.fragmented < FRAGMENTED_MAX < min(fifo.fragmented, drf.fragmented),
               _told(main, "fragmented"), "section VI-C"),
     ]  # fmt: skip
-    yield Claim("D-c", "GPUs free but of no use to who waits", tuple(stated), MONTH, MONTH_NOTE)
+    yield Claim("D-c", "GPUs free but of no use to waiting jobs", tuple(stated), MONTH, MONTH_NOTE)
 
 
 def _wait_claims(main: Mapping[str, MonthRun]) -> Iterator[Claim]:
@@ -432,7 +432,7 @@ def _cores_claim(numbers: MonthNumbers) -> Claim:
     )
     note = (
         "Needs and requests are made up: the optimum of several GPUs is that of one and a core for each further, and "
-        "who asks for one or two cores on four GPUs then lacks more than five. The paper gives no curve to set it by."
+        "one or two cores on four GPUs are then more than five too few. The paper gives no curve to set it by."
     )
     return Claim("D-f", "cores against those asked for, jobs with GPUs", stated, MONTH, note)
 

@@ -29,7 +29,7 @@ class Gain(NamedTuple):
 class GainWorld:
     """Every job alone at its recorded speed; k lanes at once have equal parts of rho(k) times that.
 
-    The paper measured no slowdown of each company, only what a policy gained as a whole: rho stands for that and is an
+    The paper measured no slowdown of each set, only what a policy gained as a whole: rho stands for that and is an
     input, so a makespan that follows from it confirms the mechanism, not the gain.
 
     Args:

@@ -54,7 +54,7 @@ class Load(NamedTuple):
 class BelievedLoad:
     """What is believed now of the load of one kind of job; bookings of such jobs refer to it.
 
-    So a lesson that makes a load another reaches all of them at once. Whether it is known never changes here: where
+    So an update that changes a load reaches all of them at once. Whether it is known never changes here: where
     that does, there is a new one, and the jobs are booked anew by it.
 
     Attributes:
@@ -95,8 +95,8 @@ class Beliefs:
     `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
     learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory of some job
     may be believed otherwise by it, or whether its load is known; `loads_learnt` are loads that have become others
-    since whoever keeps something sorted by them took note;
-    `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
+    since they were last taken note of;
+    `updates` with every profile and every measured set, for what was worked out from rates of jobs together;
     `taught` says which kinds of job they concern.
     """
 
@@ -111,7 +111,7 @@ class Beliefs:
     ) -> None:
         self.version = 0
         self.terms_version = 0
-        self.lessons = 0
+        self.updates = 0
         self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
@@ -156,7 +156,7 @@ class Beliefs:
 
         None where that may be all kinds.
         """
-        missed = self.lessons - since
+        missed = self.updates - since
         found = frozenset[Kind]()
         for concerned in list(self._taught)[-missed:] if 0 < missed <= len(self._taught) else ():
             if concerned is None:
@@ -454,7 +454,7 @@ class Beliefs:
         return merged
 
     def _note(self, concerned: frozenset[Kind] | None) -> None:
-        self.lessons += 1
+        self.updates += 1
         self._taught.append(concerned)
 
     def _see_overhead(self, profile: Profile) -> bool:

@@ -125,7 +125,7 @@ class Surroundings:
         return None if track is None else track.stay()
 
 
-def lesson(
+def learn_from_stay(
     stay: Stay, profiles: Mapping[ProfileKey, Profile], neighbours: NeighbourBeliefs, steps_min: int, at_s: float
 ) -> Profile | None:
     """What a stay teaches of a job's kind; None where that is nothing.

@@ -1,8 +1,8 @@
-"""Learning from what ran: who was in whose company, how fast, for how long.
+"""Learning from what ran: which jobs were on a GPU together, how fast, for how long.
 
-An *epoch* of a GPU is a time in which its company does not change; it is learnt from in *windows*. A window ends once
+An *epoch* of a GPU is a time in which its jobs do not change; it is learnt from in *windows*. A window ends once
 every job has made its number of steps, or with the epoch; each is twice as long as the one before it, so that a job
-that runs for long teaches soon and seldom. Alone, a job teaches its profile; in company, how much each is slowed and
+that runs for long teaches soon and seldom. Alone, a job teaches its profile; together, how much each is slowed and
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 
@@ -160,7 +160,7 @@ class Outdated(NamedTuple):
     ratio: float
 
 
-class Lessons(NamedTuple):
+class Learnt(NamedTuple):
     """What an epoch taught."""
 
     profiles: tuple[Profile, ...] = ()
@@ -168,7 +168,7 @@ class Lessons(NamedTuple):
     outdated: tuple[Outdated, ...] = ()
 
 
-NOTHING = Lessons()
+NOTHING = Learnt()
 
 
 class Observer:
@@ -206,14 +206,14 @@ class Observer:
             epoch.add(job, progress, is_disturbed=is_disturbed)
         return epoch.is_full(epoch.window_steps)
 
-    def window(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+    def window(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Learnt:
         """What the window that is full taught; another begins."""
         epoch = self._epochs[gpu]
-        lessons = _lessons(epoch, sharing, beliefs, at_s)
+        learnt = _learnt(epoch, sharing, beliefs, at_s)
         epoch.next_window()
-        return lessons
+        return learnt
 
-    def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+    def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Learnt:
         """The jobs on a GPU have changed; what the last window before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
@@ -222,24 +222,24 @@ class Observer:
         old = self._epochs.pop(gpu, None)
         if old is None:
             return NOTHING
-        taught = _lessons(old, sharing, beliefs, at_s)
+        taught = _learnt(old, sharing, beliefs, at_s)
         if taught.outdated:
             return NOTHING  # a window with the new co-runners will tell
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 
-def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+def _learnt(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Learnt:
     if not epoch.is_full(beliefs.config.steps_min) or epoch.is_disturbed():
         return NOTHING
     if len(epoch.members) == 1:
         member = epoch.members[0]
-        return Lessons(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
+        return Learnt(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
     if outdated := tuple(_outdated(epoch, beliefs)):
-        return Lessons(outdated=outdated)
+        return Learnt(outdated=outdated)
     if len({member.lane for member in epoch.members}) < len(epoch.members):
         return NOTHING  # some took turns: their step times say nothing of jobs that run at once
     measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
-    return NOTHING if measurement is None else Lessons(measurements=(measurement,))
+    return NOTHING if measurement is None else Learnt(measurements=(measurement,))
 
 
 def _outdated(epoch: _Epoch, beliefs: Beliefs) -> Iterator[Outdated]:
@@ -259,7 +259,7 @@ def _alone_s(profile: Profile | None, cores: int) -> float | None:
     return min(alike, default=None) if paces else profile.step_s.value
 
 
-def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
+def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Learnt:
     """C and M of a job alone whose last window was too short, where its step time is known and they are not."""
     member = epoch.members[0]
     known, track = beliefs.profiles.get(member.key), epoch.tracks.get(member.job)
@@ -269,7 +269,7 @@ def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
         return NOTHING
     by, step_s = track.latest.occupancy_by, known.step_s.value
     occupancy, bandwidth = _weighted(track.occupancies, step_s, by), _weighted(track.bandwidths, step_s, by)
-    return Lessons(profiles=(Profile(key=member.key, occupancy=occupancy, bandwidth=bandwidth, updated_s=at_s),))
+    return Learnt(profiles=(Profile(key=member.key, occupancy=occupancy, bandwidth=bandwidth, updated_s=at_s),))
 
 
 def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
@@ -299,7 +299,7 @@ def memory_seen(
 ) -> Profile | None:
     """A profile of P and E alone, if this sample shows so many times more memory than is known; None otherwise.
 
-    Memory is learnt at once and in any company: waiting for an epoch's end could let a job join where there is
+    Memory is learnt at once, with any co-runners: waiting for an epoch's end could let a job join where there is
     no room any more.
     """
     if progress.peak_bytes is None or progress.persistent_bytes is None:

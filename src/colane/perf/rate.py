@@ -147,7 +147,7 @@ class Prediction(NamedTuple):
     jobs: tuple[Slowed, ...] = ()
 
     def pays(self, speedup_min: float) -> bool:
-        """Whether such a speed-up is foreseen; of company of which nothing tells that it gains, none is."""
+        """Whether such a speed-up is predicted; of sharing of which nothing tells that it gains, none is."""
         return self.speedup >= speedup_min and self.basis is not RateSource.NO_EVIDENCE
 
     def of(self, key: ProfileKey) -> Slowed | None:

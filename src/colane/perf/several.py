@@ -25,8 +25,8 @@ class Smaller(NamedTuple):
     Attributes:
         slowdown: Its own there.
         variance: Of the log of that.
-        there: What it is expected to lose to each of those who were there, in a pair.
-        missing: The same to the one who was not.
+        there: What it is expected to lose to each of those that were there, in a pair.
+        missing: The same to the one that was not.
     """
 
     slowdown: float

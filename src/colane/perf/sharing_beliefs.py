@@ -1,4 +1,4 @@
-"""Jobs in company on one GPU: what was measured of sets, and what is foreseen of any.
+"""Jobs together on one GPU: what was measured of sets, and what is predicted of any.
 
 The chain, each link weighed by its evidence: the very set as it was measured, drawn towards what is expected of its
 pairs (`perf.interference`: family pair, effects of each job, its features), and that towards the bound by work. Until

@@ -3,7 +3,7 @@
 The call runs in a thread of its own, so that waiting for it can end: a signal's timer would serve the main thread alone
 and be lost beside another (pytest's, a user's), and both it and an asynchronous exception fail where code catches all
 exceptions, sleeps in C or never returns to the interpreter. When its time is up the thread gets an asynchronous
-exception; one that lives on even so is left behind as a daemon, and whoever called goes on without it. What holds the
+exception; one that lives on even so is left behind as a daemon, and the caller goes on without it. What holds the
 interpreter's lock in C for ever (`sum(range(10**18))`) cannot be bounded within one process.
 """
 

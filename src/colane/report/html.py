@@ -16,7 +16,7 @@ from colane.report.glossary import WORDS
 from colane.report.tables import Table, TableColumn
 
 SENTENCES_FIRST = 3
-"""So many sentences stand first, in large letters; who reads on has the others."""
+"""So many sentences stand first, in large letters; the others follow."""
 
 JOB_ROWS_MAX = 2000
 """A table shows at most so many rows; a browser cannot usefully show more, and jobs.csv has them all."""

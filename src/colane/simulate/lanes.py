@@ -19,7 +19,7 @@ from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World
 
-COMPANIES_MAX = 64
+COMBINATIONS_MAX = 64
 """Where lanes have so many members that more combinations are possible, the largest share of a lane stands for all."""
 
 IDLE_MIN = 1e-9
@@ -133,7 +133,7 @@ def _demand_ratio(process: Process) -> float:
 def _sharing_beliefs(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:
     """Jobs that may run in the other lanes at one time, with the part of the time they do."""
     choices = [_choices(members) for members in lanes.values()]
-    if prod(map(len, choices)) > COMPANIES_MAX:
+    if prod(map(len, choices)) > COMBINATIONS_MAX:
         largest = (max(members, key=lambda one: (one.lane_share, -one.id)) for members in lanes.values())
         choices = [[(1.0, one.running)] for one in largest]
     for co_runners in product(*choices):

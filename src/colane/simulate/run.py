@@ -139,7 +139,7 @@ def prepare(
         guard=inputs.guard_margin_ratio is not None,
         guard_margin_ratio=inputs.guard_margin_ratio or 0.0,
         guard_after_s=inputs.guard_after_s,
-        families_agree=False,  # a trace is one owner's word, whoever its users are
+        families_agree=False,  # a trace is one owner's word, whatever its users
         black_holes=False,  # failures that were recorded are those of jobs
         tuning=inputs.tuning,
         contention=inputs.contention,

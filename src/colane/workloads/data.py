@@ -115,7 +115,7 @@ class Draw(NamedTuple):
 class Draws(Sampler[Draw]):  # type: ignore[misc]  # torch is not typed here
     """Which samples a training takes, shuffled anew each time all were seen: by the seed and their number alone.
 
-    So a training that goes on at some number takes what it would have taken, whoever loads them.
+    So a training that goes on at some number takes what it would have taken, whatever loads them.
     """
 
     def __init__(self, samples: int, seed: int, first: int, last: int) -> None:

@@ -1,9 +1,9 @@
-"""One job's fatal error on a GPU that jobs share through MPS ends them all: one event, with who caused it.
+"""One job's fatal error on a GPU that jobs share through MPS ends them all: one event, with the job that caused it.
 
 A kernel that fails for good (an illegal address, an assertion) takes the MPS server's context with it: every client of
 that GPU is told an error, "without indicating which client generated the error" (NVIDIA's guide to MPS, error
 containment), and the server takes no new ones until all are gone. So the ends of jobs that say such an error are held
-back until it is seen who went down with them, and are then judged together:
+back until it is seen which others ended too, and are then judged together:
 
 * an assertion that a kernel printed comes from the process that launched it, and from no other;
 * some drivers tell the others that the server ended them: then the one with an error of its own has caused it;
@@ -175,8 +175,8 @@ class MpsFaults:
     def _note(self, group: Sequence[FaultSuspect], judged: dict[Key, ExitOutcome]) -> None:
         gpu = group[0].gpus[0]
         why = next(outcome.detail for outcome in judged.values() if outcome.name != CAUSED)
-        who = _named(sorted(judged))
-        self._said[gpu] = f"{who} ended by one fatal error on GPU {gpu}, shared through MPS: {why}"
+        jobs = _named(sorted(judged))
+        self._said[gpu] = f"{jobs} ended by one fatal error on GPU {gpu}, shared through MPS: {why}"
         log.warning("%s", self._said[gpu])
 
 

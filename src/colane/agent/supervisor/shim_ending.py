@@ -11,8 +11,8 @@ A stage is over early when all that were told have gone. No process gets the sam
 * A shell that catches it acts only when the command it waits for has ended, so that command is told as well. A command
   in the background is left to the shell, whose trap runs at once. Both hold for `ranks`, which counts on it.
 * Processes that would die of it (a shell, `tee` at the end of a pipe, the parent of mp.spawn, data loaders) are spared
-  until those who were told have gone: they hold what a job needs to save. Shells are halted meanwhile, or a script
-  would go on to its next command. Workers who inherited a handler from one that has gone are killed then.
+  until those that were told have gone: they hold what a job needs to save. Shells are halted meanwhile, or a script
+  would go on to its next command. Workers that inherited a handler from one that has gone are killed then.
 * A program that catches it and neither ends nor passes it on in half of the time is passed by: what it has started
   (not forked) is told then.
 

@@ -1,4 +1,4 @@
-"""`colane top`: devices with who is on them, why jobs wait, and the jobs, on one screen."""
+"""`colane top`: devices with the jobs on them, why jobs wait, and the jobs, on one screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def top(
     ] = 2.0,
     as_json: output.Json = False,
 ) -> None:
-    """Show all devices with who is on them, how busy they are, what needs a look, why jobs wait, and the jobs.
+    """Show all devices with the jobs on them, how busy they are, what needs a look, why jobs wait, and the jobs.
 
     A job on several devices is one bar. `4127 +3` is job 4127 and three more there; an asterisk marks your own jobs,
     a triangle what needs a look, a cross what is broken, two bars what waits on its device, a tilde work that is not
@@ -70,7 +70,7 @@ def top(
 
 
 def own_user() -> str:
-    """Return the name of who looks."""
+    """Return the user's name."""
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return ""

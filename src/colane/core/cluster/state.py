@@ -325,7 +325,7 @@ class ClusterState:
         return learnt
 
     def _change_pools_of(self, key: ProfileKey) -> None:
-        """Of pools with a queue that is done for every lesson; of the others it is to be found out."""
+        """Of pools with a queue that is done for every update of beliefs; of the others it is to be found out."""
         for pool in self.gpu_types:
             gpus = () if pool in self.queues else self.keys_in_use.get(key, ())
             if any(self.nodes[gpu.node].node.pool == pool for gpu in gpus):

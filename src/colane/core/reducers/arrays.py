@@ -50,7 +50,7 @@ def owner_of(step: Step, job_id: JobId) -> Job | None:
 
 
 def touch(step: Step, job_id: JobId) -> Job | None:
-    """Make a job of an element that is none yet, whoever asks for it; None where there is no such element."""
+    """Make a job of an element that is none yet; None where there is no such element."""
     owner = owner_of(step, job_id)
     if owner is None or owner.array is None:
         return None

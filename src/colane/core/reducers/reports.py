@@ -231,7 +231,7 @@ FALSE_TOTAL_RATIO: Final = 1.1
 def _past_total(step: Step, job: Job, progress: Progress) -> Job:
     """A job that goes on past its declared total is of unknown length, and a false total costs its owner the credit.
 
-    Else who claims one step left would go first every time. The totals of the owner's other jobs are not believed
+    Else one step left, as claimed, would go first every time. The totals of the owner's other jobs are not believed
     either, until `TRUTHS_MIN` jobs in a row have kept to theirs.
     """
     declared, usage = job.spec, step.state.usage

@@ -26,8 +26,8 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.model.story import LEAVING
-from colane.perf.nearby import Stay, Surroundings, lesson
-from colane.perf.observe import NOTHING, EpochMember, Lessons, Observer, Outdated
+from colane.perf.nearby import Stay, Surroundings, learn_from_stay
+from colane.perf.observe import NOTHING, EpochMember, Learnt, Observer, Outdated
 from colane.perf.pace import Paces
 
 _Hold = tuple[JobState | None, JobState | None, bool, bool, bool, bool, str] | None
@@ -56,9 +56,9 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "elements_made", "elements_moved", "forgotten",
-        "grown", "guard", "lessons", "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated",
-        "rejected", "stale", "state", "surroundings", "suspicions", "timers",
+        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "elements_made", "elements_moved",
+        "forgotten", "grown", "guard", "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated",
+        "rejected", "stale", "state", "surroundings", "suspicions", "timers", "updates",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +69,7 @@ class Step:
         self.timers = timers
         self.config = config
         self.now_s = now_s
-        self.lessons = 0
+        self.updates = 0
         self.forgotten: dict[str, None] = {}
         self.grown: list[ProfileKey] = []
         self.outdated: list[Outdated] = []
@@ -280,9 +280,9 @@ class Step:
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
         for gpu in gpus:
-            lessons = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
-            if lessons is not NOTHING:
-                self._learn_co_runners(lessons)
+            learnt = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
+            if learnt is not NOTHING:
+                self._learn_co_runners(learnt)
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
@@ -305,15 +305,15 @@ class Step:
         load = self.state.gpus.get(gpu)
         return load.gpu.sharing if load else ""
 
-    def _learn_co_runners(self, lessons: Lessons) -> None:
-        for profile in lessons.profiles:
+    def _learn_co_runners(self, learnt: Learnt) -> None:
+        for profile in learnt.profiles:
             self.learn(profile)
-        for outdated in lessons.outdated:
+        for outdated in learnt.outdated:
             if outdated.key in self.state.beliefs.profiles:
                 self.relearnt(self.state.beliefs.forget_speed(outdated.key))
-        self.outdated.extend(lessons.outdated)
-        for measurement in lessons.measurements:
-            self.lessons += 1
+        self.outdated.extend(learnt.outdated)
+        for measurement in learnt.measurements:
+            self.updates += 1
             self.state.beliefs.learn_set(measurement)
             self.measurements.append(measurement)
             self.state.changed_pools.update(self.state.queues)
@@ -323,7 +323,7 @@ class Step:
         if stay is None:
             return
         beliefs = self.state.beliefs
-        learnt = lesson(stay, beliefs.profiles, beliefs.neighbours, beliefs.config.steps_min, self.now_s)
+        learnt = learn_from_stay(stay, beliefs.profiles, beliefs.neighbours, beliefs.config.steps_min, self.now_s)
         if learnt is not None:
             self.learn(learnt)
 
@@ -352,7 +352,7 @@ class Step:
         self.forgotten[family] = None
         for key in sorted([key for key, _ in used], key=str):
             state.refresh_bookings(key)
-        self.lessons += 1
+        self.updates += 1
         state.changed_pools.update(state.queues)
 
     def note(self, profile: Profile) -> None:
@@ -361,7 +361,7 @@ class Step:
 
     def relearnt(self, merged: Profile) -> None:
         """Re-book the jobs that a profile concerns, which is believed by now."""
-        self.lessons += 1
+        self.updates += 1
         self._profiles[merged.key] = merged
         self.state.believe_bookings(merged.key)
         self.state.changed_pools.update(self.state.queues)

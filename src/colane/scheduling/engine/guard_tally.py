@@ -1,6 +1,6 @@
 """Where a driver asks how often guards of a policy decide: ageing, hysteresis, sparing jobs that have hardly begun.
 
-Published policies have none of them, or others, so who compares wants to know what acted. Nothing is decided by it.
+Published policies have none of them, or others, so a comparison has to tell what acted. Nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GuardTally(NodesMatterNot):
     """See the module.
 
     Attributes:
-        watch: Who is told; None where nobody asks.
+        watch: Is told; None where nothing asks.
     """
 
     def __init__(self) -> None:

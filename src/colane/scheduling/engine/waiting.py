@@ -1,7 +1,7 @@
 """Take it or wait: a job declines to share if it, or a job there, ends earlier by waiting for a GPU of its own.
 
 A job that can be stopped goes on elsewhere as soon as that pays. Any other ends where it began: sharing binds it, and
-so does being parked. It is bound only where it is expected to end no later than if it waited until those who wait now
+so does being parked. It is bound only where it is expected to end no later than if it waited until those that wait now
 have had their turn, and then had a GPU to itself.
 """
 

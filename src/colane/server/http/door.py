@@ -34,7 +34,7 @@ PEER_UID: Final = "peer_uid"
 STANDING: Final = "standing"
 """In a request's state: the `Standing` of its connection."""
 CALLER: Final = "caller"
-"""In a request's state behind the door: who asks."""
+"""In a request's state behind the door: the caller."""
 IS_KNOWN: Final = "is_known"
 """In a request's state behind the door: tells whether it would still pass, for answers that go on for hours."""
 

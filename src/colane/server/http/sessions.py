@@ -61,7 +61,7 @@ class Sessions:
         return _keep(self._sessions, BrowserSession(found.caller, self.clock() + SESSION_S, found.is_known))
 
     def caller(self, header: str | None) -> Caller | None:
-        """Return who is signed in by a `Cookie` header."""
+        """Return the user who is signed in by a `Cookie` header."""
         try:
             cookie = SimpleCookie(header or "").get(COOKIE)
         except CookieError:

@@ -73,7 +73,7 @@ def _answer(question: Callable[[], object], writing: int) -> NoReturn:
         _become_a_copy(writing)
         try:
             data = pickle.dumps((True, question()))
-        except BaseException as error:  # noqa: BLE001 - told to whoever asked
+        except BaseException as error:  # noqa: BLE001 - told to the caller
             data = pickle.dumps((False, f"{type(error).__name__}: {error}"))
         while data:
             data = data[os.write(writing, data) :]

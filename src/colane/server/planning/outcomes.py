@@ -21,7 +21,7 @@ STARTS_MAX: Final = 20
 STARTS, WAITS, HELD = "starts", "waits", "held"
 
 
-class Company(NamedTuple):
+class PlannedCoRunner(NamedTuple):
     """A job on the GPUs of one that starts, and its speed then."""
 
     job: JobId
@@ -36,7 +36,7 @@ class Started(NamedTuple):
     place: PlaceObject
     ratio: float
     speed: str
-    beside: tuple[Company, ...]
+    beside: tuple[PlannedCoRunner, ...]
 
 
 class Changed(NamedTuple):
@@ -125,7 +125,7 @@ def _started(core: Core, job: Job) -> Started:
     pacing = core.pacing(job.id)
     known = pacing.co_runners
     lane_mates, others = ((), ()) if known is None else (known.lane_mates, known.others)
-    beside = [Company(one, one in lane_mates, core.pacing(one).rate.ratio) for one in (*lane_mates, *others)]
+    beside = [PlannedCoRunner(one, one in lane_mates, core.pacing(one).rate.ratio) for one in (*lane_mates, *others)]
     index, rate = None if job.element is None else job.element.index, pacing.rate
     return Started(index, place_view(job.placement), rate.ratio, rate.source.sentence, tuple(beside))
 

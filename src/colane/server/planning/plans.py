@@ -14,10 +14,10 @@ from colane.api.job_request import JobRequest
 from colane.api.plans import (
     DIGEST_CHARACTERS,
     ChangeObject,
-    CompanyObject,
     JobPlanObject,
     MakesWayObject,
     PlanAnswer,
+    PlannedCoRunnerObject,
     PlannedStartObject,
 )
 from colane.core.core import Core
@@ -172,7 +172,7 @@ class PlanQuestion:
         }
 
     def _start(self, start: Started) -> PlannedStartObject:
-        beside: list[CompanyObject] = []
+        beside: list[PlannedCoRunnerObject] = []
         for one in start.beside:
             job, user = self._told(one.job)
             now = self._ratio_now(one.job)
@@ -261,11 +261,11 @@ def where(start: PlannedStartObject) -> str:
     cores = f" with {count(len(start['booked_cores']), 'core')} of its own" if start["booked_cores"] else ""
     beside = [_said(one) for one in start["beside"]]
     speed = f", at {percent(start['ratio'])} of its speed alone ({start['speed']})" if beside else ""
-    company = f", beside {', '.join(beside)}" if beside else ""
-    return f"{place}{cores}{company}{speed}"
+    co_runners = f", beside {', '.join(beside)}" if beside else ""
+    return f"{place}{cores}{co_runners}{speed}"
 
 
-def _said(one: CompanyObject) -> str:
+def _said(one: PlannedCoRunnerObject) -> str:
     name = "another user's job" if one["job"] is None else f"job {one['job']}"
     now, then = one["ratio_now"], one["ratio_then"]
     speeds = "" if now is None or then is None else f" ({percent(now)} -> {percent(then)})"

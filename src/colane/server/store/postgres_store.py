@@ -281,7 +281,7 @@ class _Line:
 
 
 def _hang_up(connection: Connection) -> None:
-    """End a connection whose server does not answer; whoever waits for it is told so."""
+    """End a connection whose server does not answer; what waits for it is told so."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""All devices of a large cluster, a letter each: what a screen draws where it cannot draw who is on which."""
+"""All devices of a large cluster, a letter each: what a screen draws where it cannot draw which job is on which."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from colane.server.service import Service
 
 NODES_DRAWN_MAX: Final = 12
-"""Of so many nodes a screen draws who is on which device, and asks for them whole."""
+"""Of so many nodes a screen draws which job is on which device, and asks for them whole."""
 
 FREE, HELD, SUSPENDED, CLOSED, BROKEN, LOST = "fhscbl"
 

@@ -96,7 +96,7 @@ async def live(
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: `whole`, then `change` and `beat`, until the caller's token is revoked.
 
-    It ends also where the store cannot be read: who asks again is told why.
+    It ends also where the store cannot be read: a caller that asks again is told why.
     """
     before, told_s, looked_s, cost_s = whole, time.monotonic(), time.monotonic(), 0.0
     yield _event("whole", whole)

@@ -32,7 +32,7 @@ class RowsWanted:
         text: Only jobs with this, case folded, in name, user or reason, or as their id; empty for all.
         why: Only jobs that wait for this reason; empty for all.
         jobs: Only these jobs; None for all.
-        is_mine: Only jobs of the one who asks.
+        is_mine: Only jobs of the caller.
     """
 
     first: int

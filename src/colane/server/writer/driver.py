@@ -465,7 +465,7 @@ class LiveDriver:
         return Turn(self.read_model, now_s, next_id, self.progress, clock, reads)
 
     async def _wait(self, loop: asyncio.AbstractEventLoop, why: str) -> None:
-        """Take no turn yet; who asks waits a little for what will soon be, and is refused what may take long."""
+        """Take no turn yet; the caller waits a little for what will soon be, and is refused what may take long."""
         if why == WAITS and not self._stopping:
             await asyncio.sleep(WAIT_LOOK_S)
             return

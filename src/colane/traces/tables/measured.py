@@ -159,12 +159,12 @@ def write(table: MeasuredTable, path: Path) -> None:
         }
         for key, job in table.jobs.items()
     ]
-    companies = [
+    sets = [
         {"job": key._asdict(), "others": [other._asdict() for other in others], "slowdown": slowdown}
         for (key, others), slowdown in table.slowdowns.items()
     ]
     overhead = {"overhead_s": table.overhead.alone_s, "overhead_work_ratio": table.overhead.work_ratio}
-    whole = {**overhead, "jobs": jobs, "companies": companies}
+    whole = {**overhead, "jobs": jobs, "companies": sets}
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 

@@ -67,16 +67,16 @@ def share_out(
         fixed_speeds: Speeds of running jobs whose size may not change now; they count in the variance.
     """
     first: dict[Who, Throughput] = {}
-    for who, throughput in jobs.items():
+    for job, throughput in jobs.items():
         if throughput.gpus[0] <= gpus:
-            first[who] = throughput
+            first[job] = throughput
             gpus -= throughput.gpus[0]
     if not first:
         return {}
     steps = _Steps(list(first.values()), fixed_speeds)
     while gpus > 0 and (chosen := steps.best(gpus, variance_max)) is not None:
         gpus -= steps.take(chosen)
-    return {who: one.gpus[place] for (who, one), place in zip(first.items(), steps.places, strict=True)}
+    return {job: one.gpus[place] for (job, one), place in zip(first.items(), steps.places, strict=True)}
 
 
 NEVER: Final = float("inf")

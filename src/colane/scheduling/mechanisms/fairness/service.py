@@ -255,7 +255,7 @@ def _merged(new: Iterator[Entry], old: list[Entry]) -> Iterator[Entry]:
 def _newcomers(
     line: Line, returned: Mapping[JobId, Job], jobs: Mapping[JobId, Job], rank: Callable[[Job], Rank]
 ) -> Iterator[Entry]:
-    """Those who have never run."""
+    """Those that have never run."""
     for job in line:
         if job not in returned:
             yield rank(jobs[job]), job

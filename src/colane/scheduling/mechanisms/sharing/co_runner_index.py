@@ -71,7 +71,7 @@ class CoRunnerIndex:
         self.known: list[CoRunner] = []
         self.asked: dict[tuple[NeedClass, float, bool, str], int] = {}
         self._numbers: dict[CoRunner, int] = {}
-        self._lessons: list[int] = []
+        self._updates: list[int] = []
         self._of_kind: dict[KindOfJob, set[int]] = {}
 
     def number(self, booking: Booking, spec: JobSpec) -> int:
@@ -83,19 +83,19 @@ class CoRunnerIndex:
             self._of_kind.setdefault((known.key.family, known.key.batch_size), set()).add(number)
             self.specs.append(spec)
             self.known.append(known)
-            self._lessons.append(0)
+            self._updates.append(0)
         return number
 
     def stamp(self, members: Members) -> int:
         """What was worked out of these holds as long as this stays the same."""
-        lessons = self._lessons
-        return sum([lessons[number] for number in members])
+        updates = self._updates
+        return sum([updates[number] for number in members])
 
     def learn(self, kinds: Iterable[KindOfJob]) -> set[int]:
         """Something was learnt of these kinds: it concerns the numbers that are returned."""
         numbers = set[int]().union(*[self._of_kind.get(kind, ()) for kind in kinds])
         for number in numbers:
-            self._lessons[number] += 1
+            self._updates[number] += 1
         for asked in [asked for asked, number in self.asked.items() if number in numbers]:
             del self.asked[asked]
         return numbers

@@ -76,7 +76,7 @@ class GpuGroupIndex:
     """See the module.
 
     Attributes:
-        lessons: So many were learnt when its values were worked out.
+        updates: So many were learnt when its values were worked out.
         changes: Grows with everything that may change an answer, but for time and what a plan decides.
         co_runners: The jobs on them.
         totals: Sums of speeds of co-runners, as in `SharingValues`, each with the stamp it holds for.
@@ -116,7 +116,7 @@ class GpuGroupIndex:
         self._ids: dict[int, tuple[GpuId, ...]] = {}
         self._nodes: set[int] = set()
         self._changed: dict[GpuId, None] = {}
-        self.lessons = -1
+        self.updates = -1
         self._plan = 0
         self._followed = 0
 
@@ -231,7 +231,7 @@ class GpuGroupIndex:
         self._followed = 0
         draft.worked_out[GpuGroupIndex] = self._plan
         view = draft.view
-        if self.lessons != view.beliefs.lessons:
+        if self.updates != view.beliefs.updates:
             self._learn(view.beliefs)
         if len(self.co_runners.specs) > COMPANIONS_MAX:
             self._empty(view)
@@ -245,7 +245,7 @@ class GpuGroupIndex:
 
     def _learn(self, beliefs: Beliefs) -> None:
         """Something was learnt: no value holds any more of the jobs it concerns, nor of any co-runner of theirs."""
-        taught, self.lessons = beliefs.taught(self.lessons), beliefs.lessons
+        taught, self.updates = beliefs.taught(self.updates), beliefs.updates
         if taught is None:
             self._forget()
             return

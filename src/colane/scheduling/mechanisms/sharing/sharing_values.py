@@ -278,7 +278,7 @@ class SharingValues:
     def stamp(self) -> int:
         """What was worked out of all groups holds as long as this stays the same."""
         gpu_group, pool = self.gpu_groups, self._pool
-        return gpu_group.lessons + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
+        return gpu_group.updates + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
 
     def top(self, number: int, gpu_type: str) -> float:
         """By how much the sum of speeds rises at most by a job that joins another, cores apart."""

@@ -52,10 +52,10 @@ function Progress({ job }) {
 }
 
 function Facts({ job }) {
-  const { sharing } = job, company = sharing ? [["takes turns with", sharing.mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
+  const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
   const rows = [["User", html`<${Name} of=${job.user || "none"} />`],
     ["Place", job.gpus.length ? job.gpus.join(", ") : job.node ? `${job.node}, no GPU` : "none now"],
-    ["Co-runners", company.length ? company.map(([word, ids], at) => html`${at ? "; " : ""}${word} ${ids.map((id, i) => html`${i ? ", " : ""}${jobLink(id)}`)}`)
+    ["Co-runners", coRunners.length ? coRunners.map(([word, ids], at) => html`${at ? "; " : ""}${word} ${ids.map((id, i) => html`${i ? ", " : ""}${jobLink(id)}`)}`)
       : job.gpus.length && !job.end_s ? "no other job on its devices" : "none"],
     ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
     ["Speed", job.rate && job.gpus.length && !job.end_s ? html`${job.rate.ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>` : ""],
