@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 
 from colane.api.job_request import JobRequest
@@ -32,7 +33,7 @@ from colane.server.store.store import StoreError
 
 def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
-    app = _App(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None)
+    app = _App(title="Colane scheduler", version=own_version(), docs_url=None, redoc_url=None, telemetry=NO_TELEMETRY)
     app.state.service = service
     app.state.sessions = rules.sessions
     own = routes_nodes, routes_jobs, routes_records, routes_tokens, routes_samples, routes_seeing, routes_pages
@@ -47,6 +48,10 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(Gate, rules=rules)
     return app
+
+
+NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
+"""FastAPI looks at each request whether OpenTelemetry has been set up; `/metrics` tells of what the scheduler does."""
 
 
 class _App(FastAPI):

@@ -95,13 +95,15 @@ def record(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
     """
     names = _names(kind, forms)
     told = tuple(forms.items())
+    writes = [(name, form.write) for name, form in told]
     former = [(old, new) for old, new in FORMER_NAMES if new in names and old not in names]
     fields_of = _getter(names)
 
     def write(value: T) -> dict[str, Any]:
         body = dict(zip(names, fields_of(value), strict=True))
-        for name, form in told:
-            body[name] = form.write(body[name])
+        for name, write_field in writes:
+            if body[name] is not None:
+                body[name] = write_field(body[name])
         return body
 
     def read(body: Mapping[str, Any]) -> T:
@@ -147,6 +149,8 @@ def lean(plain: T, /, *told: str, **forms: Form[Any]) -> Form[T]:
     silent = [default if name not in told and _is_one(default) else _NOTHING for name, default in defaults]
 
     def write(value: T) -> dict[str, Any]:
+        if value is plain:
+            return {**plain_body}
         values = zip(names, fields_of(value), silent, strict=True)
         body = {name: one for name, one, default in values if one is not default}
         for name, write_field in writes:
@@ -154,6 +158,7 @@ def lean(plain: T, /, *told: str, **forms: Form[Any]) -> Form[T]:
                 body[name] = write_field(body[name])
         return body
 
+    plain_body = {name: one for name, one in whole.write(plain).items() if silent[names.index(name)] is _NOTHING}
     return Form(write, whole.read)
 
 

@@ -14,7 +14,7 @@ from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
-from colane.model.constraints import Constraints, NewLimit
+from colane.model.constraints import UNCONSTRAINED, NewLimit
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
@@ -37,7 +37,8 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
-from colane.model.phases import Array, Element
+from colane.model.phases import NONE as NO_TOTALS
+from colane.model.phases import NOT_YET, Array, Element
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
@@ -103,7 +104,7 @@ PLACEMENT: Final = record(
     cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
 )
 CONSTRAINTS: Final = lean(
-    Constraints(),
+    UNCONSTRAINED,
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     sizes_lost=several(),
     time_limit=maybe(record(NewLimit)),
@@ -113,8 +114,8 @@ JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
-    run=lean(Attempt(), ended_on=several(), exit=maybe(row(Exit))),
-    totals=lean(Totals(), served=several(row(Served))),
+    run=lean(NOT_YET, ended_on=several(), exit=maybe(row(Exit))),
+    totals=lean(NO_TOTALS, served=several(row(Served))),
     falls_back=maybe(record(FallBack, to=PLACEMENT)),
     suspension=maybe(record(Suspension, via=choice(SuspendVia))),
     leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
