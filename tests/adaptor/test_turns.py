@@ -285,7 +285,7 @@ def test_the_turn_is_given_up_when_the_process_ends(gate: Path) -> None:
         connection.send(answer(GO, 1))
         heard.append(read_request(connection.recv(100))[0])
 
-    script = "from colane.adaptor.turns import TurnTaker; TurnTaker(memoryview(bytes(24)).cast('Q')).boundary(1)"
+    script = "from colane.adaptor.turns import TurnTaker; TurnTaker(memoryview(bytes(32)).cast('Q')).boundary(1)"
     with agent(gate, serve):
         subprocess.run([sys.executable, "-c", script], check=True, timeout=DEADLINE_S)
     assert heard == [YIELD, LEAVE]

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
 ]
 SOURCE = Path(__file__).with_name("libcuda.c")
+CELLS = str(Path(__file__).with_name("cells.py"))
 START_S = 120.0
 GIB, MIB = 2**30, 2**20
 
@@ -118,3 +119,44 @@ async def test_a_job_leaves_its_gpu_comes_back_and_is_off_it_again_when_it_is_ki
     assert lane.fake.ends[1, 1]["outcome"] == "signalled"
     assert stands(gpus, pid) == (ProcessState.CHECKPOINTED, True)
     assert set(gpus.gpu().held()) == {own}
+
+
+async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it_at_the_next(
+    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to be parked within a cell, it waits at its next step boundary, and asks from there."""
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pipe = tmp_path / "cells"
+    os.mkfifo(pipe)
+    cells = os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        lane.fake.want(1, sys.executable, CELLS, str(pipe), env=lane.env | gpus.env)
+        cells.write("1000000\n")
+        await agent.until(lambda: lane.progress(1).get("steps", 0) > 5, "a cell runs", START_S)
+        assert not lane.progress(1).get("rest")
+        lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: lane.progress(1).get("rest") == "asks", "it asks from its boundary")
+        done = lane.progress(1)["steps"]
+        lane.fake.change(1, paused=False, to_host=False, at_rest=False)
+        await agent.until(lambda: lane.progress(1)["steps"] > done, "it goes on")
+        enough = f"{pipe}.enough"
+        os.mknod(enough)
+        await agent.until(lambda: lane.progress(1).get("rest") == "possible", "the cell has ended")
+        ((pid, held_bytes),) = gpus.gpu().held().items()
+        done = lane.progress(1)["steps"]
+        lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
+        assert (gpus.gpu().held(), lane.progress(1)["rest"]) == ({pid: 0}, "possible")
+        kernels = len(gpus.ran(1).kernels)
+        os.unlink(enough)  # noqa: PTH108 - as `os.mknod`, and within the loop
+        cells.write("3\n")
+        await agent.until(lambda: lane.progress(1)["rest"] == "asks", "the next cell would use the GPU")
+        assert (gpus.gpu().held()[pid], len(gpus.ran(1).kernels)) == (0, kernels)
+        lane.fake.change(1, paused=False, to_host=False, at_rest=False)
+        await agent.until(lambda: lane.progress(1)["steps"] == done + 3, "it goes on")
+        assert gpus.gpu().held()[pid] == held_bytes
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    cells.close()

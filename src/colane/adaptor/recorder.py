@@ -13,7 +13,18 @@ import threading
 import time
 
 from . import device_clock, memory, stacks
-from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SERVES_ENV, SHARES, STEPS_FILE_ENV, WireError, Writer, create
+from .writer import (
+    BETWEEN_STEPS,
+    CONTROLS,
+    HOLD,
+    IN_STEP,
+    SERVES_ENV,
+    SHARES,
+    STEPS_FILE_ENV,
+    WireError,
+    Writer,
+    create,
+)
 
 MEMORY_FIRST_STEPS = 10
 """Memory is read at each of the first steps, where it still grows ..."""
@@ -92,6 +103,10 @@ class Recorder:
             self.expect(self._expected)
         self.is_registered = self._is_armed = True
         safely(stacks.listen)
+        if "IPython" in sys.modules:
+            from . import notebook  # only its kernels need it
+
+            safely(notebook.attach, self)
 
     def _stay(self, writer: Writer) -> None:
         try:
@@ -234,6 +249,19 @@ class Recorder:
     def _is_between(self) -> bool:
         writer = self._writer
         return writer is not None and self._is_alone() and not memory.is_in_use(writer.persistent_bytes)
+
+    def stirs(self) -> None:
+        """Something begins that may use the device: wait for the word to, where the job was parked as it stood."""
+        if self._writer is not None:
+            self._writer.set_rests(0)  # before: who holds the job from now on knows that it does not stand still
+            if self._control[HOLD]:
+                with self._lock:
+                    self._ask("boundary", self._writer)
+
+    def stands_still(self) -> None:
+        """Say that the device is not used any more before `stirs`."""
+        if self._writer is not None:
+            self._writer.set_rests(1)
 
     def beat(self) -> None:
         """Show life where no step says so."""

@@ -154,7 +154,7 @@ class TurnTaker:
                 self._drop()
             if self._socket is None and not self._connect():
                 return False
-            if self._settle():
+            if self._words[HOLD] or self._settle():  # held as it stood, its device is idle, and may be another job's
                 self._exchange(kind, step)
         except TimeoutError:
             raise  # the connection has none: a signal handler of the job raised it

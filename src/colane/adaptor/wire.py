@@ -40,6 +40,7 @@ from colane.adaptor.writer import (
     REFORMS_WORD,
     REFUSED_WORD,
     RESTORED_WORD,
+    RESTS_WORD,
     RING_OFFSET,
     RING_SLOTS,
     RING_STEPS,
@@ -81,7 +82,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (ANSWERS_WORD + 1) * 8
+_HEAD_BYTES = (RESTS_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Steps:
         answers: how many requests it has answered, where it answers any.
         latencies_s: how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`.
         idle_s: how long it has waited for requests.
+        rests: whether it uses no device, and asks at the gate before it does so again.
     """
 
     steps: int
@@ -142,6 +144,7 @@ class Steps:
     answers: int = 0
     latencies_s: tuple[float, ...] = ()
     idle_s: float = 0.0
+    rests: bool = False
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -225,6 +228,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         answers=_word(head, ANSWERS_WORD),
         latencies_s=_latencies(fd, _word(head, ANSWERS_WORD)),
         idle_s=idle_s,
+        rests=_word(head, RESTS_WORD) == 1,
     )
 
 

@@ -37,8 +37,8 @@ PAGE_BYTES = 4096
 CONTROL_OFFSET = PAGE_BYTES
 """The page for turns. Its first word is the flag: 0 run freely, else ask at each boundary; `turns` says the rest."""
 CONTROL_WORDS = PAGE_BYTES // 8
-SHARES, CONTROLS = 4, 5
-"""Which word says whether the job shares a lane, and how many words there are."""
+HOLD, SHARES, CONTROLS = 3, 4, 5
+"""Which words say that the job is held where it stands and that it shares a lane, and how many words there are."""
 RANKS_WANTED = 6
 """As how many ranks the job is to go on once its state is saved; 0: it leaves."""
 RING_OFFSET = 2 * PAGE_BYTES
@@ -69,6 +69,8 @@ UNTIMED_WORD = 37
 and falls after a slot of the ring is written, so that no reader takes a slot that says nothing."""
 IDLE_WORD, ANSWERS_WORD = 38, 39
 """Of a job that answers requests: time in which it waited for one (s), and how many it has answered."""
+RESTS_WORD = 40
+"""1 while the process uses no device and asks at the gate before it does so again: a notebook between two cells."""
 ANSWERS_OFFSET, ANSWER_SLOTS = 512, 448
 """Where the times that its last answers took lie, from the request on, waiting for the turn included."""
 ANSWERS_KEPT = ANSWER_SLOTS - 1
@@ -256,6 +258,10 @@ class Writer:
         """Say that this is one of so many ranks from here on; how long its steps took before says nothing any more."""
         self._words[FORMED_WORD] = self.steps
         self._words[RANKS_WORD] = ranks
+
+    def set_rests(self, rests: int) -> None:
+        """Say whether it uses no device, and asks at the gate before it does so again (1)."""
+        self._words[RESTS_WORD] = rests
 
     def answered(self, latency_s: float) -> None:
         """Say that one more request is answered, and how long that took from the request on."""

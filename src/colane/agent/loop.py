@@ -368,7 +368,11 @@ class Agent:
         """Where the gate finds the jobs, and what it does with them."""
         places = (
             Place(
-                gate_job(job, kept=self._host.keeps(job.key) or self._placer.lags(job.key)),
+                gate_job(
+                    job,
+                    kept=self._host.keeps(job.key) or self._placer.lags(job.key),
+                    on_cpu=self._host.is_on_cpu(job.key),
+                ),
                 self.state.steps_path(job.key),
                 self.state.job_dir(job.key).claimed_by,
                 job.run,

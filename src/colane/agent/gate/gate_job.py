@@ -6,11 +6,11 @@ from colane.agent.gate.values import GateJob
 from colane.agent.reconcile import DesiredJob
 
 
-def gate_job(job: DesiredJob, *, kept: bool = False) -> GateJob:
+def gate_job(job: DesiredJob, *, kept: bool = False, on_cpu: bool = False) -> GateJob:
     """What the gate must know of a job; one that shall save or end goes first, so that it can.
 
     `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
-    is moved to the host is moved without its caches.
+    is moved to the host is moved without its caches. `on_cpu` is one on cpu devices.
     """
     return GateJob(
         job=job.key.job,
@@ -23,5 +23,6 @@ def gate_job(job: DesiredJob, *, kept: bool = False) -> GateJob:
         flush=job.flush or job.to_host,
         hold=(job.to_host or kept) and job.run,
         at_rest=job.to_host and job.at_rest and job.run,
+        must_rest=not on_cpu,
         memory=job.memory,
     )

@@ -24,6 +24,7 @@ from colane.adaptor.writer import (
     RANKS_WANTED,
     RECORD,
     RECORD_OFFSETS,
+    RESTS_WORD,
     RESUMED_WORD,
     YIELDED_WORD,
 )
@@ -101,6 +102,12 @@ class ControlPage:
     def expect(self, due_s: float) -> None:
         """Say when its turn is expected, by the machine's monotonic clock."""
         self._write(turns.SOON_AT, max(0, int(due_s * 1e9)))
+
+    def rests(self) -> bool:
+        """Whether its process uses no device, and asks before it does so again."""
+        with suppress(OSError, struct.error):
+            return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, RESTS_WORD * 8))[0] == 1)
+        return False
 
     def is_held(self) -> bool:
         """Whether a process that waits here goes on by our word alone, as an earlier agent may have said."""

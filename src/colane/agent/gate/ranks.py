@@ -88,6 +88,7 @@ class Gang:
         shares: Whether the job shares a lane.
         held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
         stalled_s: Since when some wait for others.
+        rested: Whether none of them used a device before it asked when they were held as they stood.
         is_told: Whether those that wait know when their turn is expected.
     """
 
@@ -99,6 +100,7 @@ class Gang:
     flush: bool = False
     shares: bool = False
     held: bool = False
+    rested: bool = False
     stalled_s: float | None = None
     is_told: bool = False
     _pages: dict[int, ControlPage] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class Gang:
 
     def unhold(self) -> None:
         """They wait on, but would go on without us."""
-        self.held = False
+        self.held = self.rested = False
         self._order()
 
     def is_gang(self) -> bool:
@@ -137,9 +139,27 @@ class Gang:
         """Whether any rank has done a step."""
         return self._top() > 0
 
+    def hold_at_rest(self, *, must_rest: bool) -> bool:
+        """Keep all of them as they stand, also without us; whether they are.
+
+        Args:
+            must_rest: Only where none of them uses a device before it asks: else what they do next would not be seen.
+        """
+        if must_rest and not self.rests():
+            return False
+        self.hold()
+        self.rested = self.rests()  # once more: what stirs after this finds itself held, and asks
+        if must_rest and not self.rested:
+            self.unhold()
+        return self.held
+
+    def rests(self) -> bool:
+        """Whether none of its ranks uses a device before it asks."""
+        return bool(self._pages) and all(page.rests() for page in self._pages.values())
+
     def asks(self) -> bool:
-        """Whether any rank waits for the word to go on."""
-        return any(rank.waiting is not None for rank in self.ranks.values())
+        """Whether any rank waits for the word to go on, or was held at rest and rests no more."""
+        return any(rank.waiting is not None for rank in self.ranks.values()) or (self.rested and not self.rests())
 
     def tell(self, *, shares: bool) -> None:
         """Say whether the job shares a lane."""
@@ -163,7 +183,7 @@ class Gang:
     def go(self, *, flag: bool) -> None:
         """Let all ranks go, which are parked at one step; with the flag up for one step more."""
         self._target = self._top() + 1 if flag and self.is_gang() else 0
-        self.flag, self.held, self.is_told = flag, False, False
+        self.flag, self.held, self.rested, self.is_told = flag, False, False, False
         self._order()
         for rank in self.ranks.values():
             rank.release()

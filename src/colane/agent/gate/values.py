@@ -28,6 +28,7 @@ class GateJob:
         flush: It gives cached GPU memory back when it yields.
         hold: Once it is parked it gives its lanes up, and goes on by the agent's word alone.
         at_rest: It gives them up before it is parked: it makes no step, and is held at its next boundary.
+        must_rest: For that it must say that it uses no device before it asks: on GPUs its next step would not be seen.
         memory: What it books of each of its devices; None where that is not known.
     """
 
@@ -41,6 +42,7 @@ class GateJob:
     flush: bool = False
     hold: bool = False
     at_rest: bool = False
+    must_rest: bool = False
     memory: Memory | None = None
 
 

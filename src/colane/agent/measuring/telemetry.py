@@ -23,7 +23,7 @@ from colane.agent.running.saving import asked
 from colane.api.jobs import ProgressObject
 from colane.devices import Utilization
 from colane.model.device_use import JobUsage
-from colane.model.progress import Progress
+from colane.model.progress import MAY_REST, Progress
 
 PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
@@ -197,6 +197,7 @@ class AttemptMeter:
             others_ratio=self._others.mean_ratio,
             occupancy_by=source,
             note=note,
+            rest=MAY_REST if steps and steps.rests else "",
             saves=bool(steps and steps.saves),
             saved_s=steps.saved_s if steps else None,
             steps_saved=steps.steps_saved if steps else None,

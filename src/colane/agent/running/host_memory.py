@@ -133,6 +133,11 @@ class HostMemory:
         stay = self._stays.get(key)
         return stay is not None and stay.place is not _MemoryPlace.ON_GPU
 
+    def is_on_cpu(self, key: Key) -> bool:
+        """Whether a job is on cpu devices, as far as is known."""
+        stay = self._stays.get(key)
+        return stay is not None and stay.on_cpu
+
     def said(self, key: Key) -> HostMemoryObject:
         """Give what a job's sample says of its memory: fields of `Progress`.
 
@@ -146,7 +151,11 @@ class HostMemory:
             is_off = stay.is_wanted and key.job in self._parked
             return {"on_host_bytes": 0, "rest": rest} if is_off else {"rest": rest}
         on_host = stay.saved if stay.place is _MemoryPlace.ON_HOST and stay.is_wanted else None
-        return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
+        said: HostMemoryObject = {
+            "on_host_bytes": None if on_host is None else on_host.memory_bytes,
+            "host_refusal": stay.refusal,
+        }
+        return {**said, "rest": ASKS} if key.job in self._asking else said
 
     def messages(self) -> list[str]:
         """Say which jobs' memory cannot come back."""
