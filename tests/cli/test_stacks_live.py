@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,13 +50,22 @@ def test_ranks_of_a_hung_gang_tell_where_they_wait(
     job = live("submit", *words).out.split()[-1]
     said = "rank 0 waits in all_reduce (train.py:13), rank 1 is in load_batch (train.py:8)"
     until(lambda: f"\n  {said}\n" in live("why", job).out, "it is told of, unasked", LONG_S)
-    told = live("why", job, "--stacks").out
+    at = f', line 13, in step\n  File "{script}", line 19, in <module>\n'
+
+    def shown() -> str:
+        out = live("why", job, "--stacks").out
+        return out if at in out else ""
+
+    told = until(shown, "its stacks are shown", LONG_S)
     for rank in (0, 1):
         assert f"\nrank {rank}, process " in told
-    assert f', line 13, in step\n  File "{script}", line 19, in <module>\n' in told
-    whole = live("why", job, "--json").json["stacks"]
-    assert whole["sentences"] == [said]
-    assert [(one["rank"], one["node"], one["text"]) for one in whole["processes"]] == [(0, "here", ""), (1, "here", "")]
+
+    def whole() -> Any:
+        found = live("why", job, "--json").json["stacks"]
+        return found if found is not None and found["sentences"] == [said] else None
+
+    processes = until(whole, "they are in its JSON", LONG_S)["processes"]
+    assert [(one["rank"], one["node"], one["text"]) for one in processes] == [(0, "here", ""), (1, "here", "")]
     gate.open()
     assert shared_up.wait_for(int(job), "succeeded", "failed")["state"] == "succeeded", live("logs", job).out
     assert live("why", job, "--stacks").err == f"colane: job {job} is succeeded: only a job that runs has stacks\n"
