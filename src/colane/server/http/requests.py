@@ -34,7 +34,7 @@ async def is_known(request: Request) -> Callable[[], bool]:
 
 def asked(request: Request) -> tuple[Service, Caller]:
     """Return the service and the caller, for routes that agents ask all the time: FastAPI takes longer to find them."""
-    return request.app.state.service, getattr(request.state, CALLER)
+    return request.app.state.service, request.scope["state"][CALLER]
 
 
 TheService = Annotated[Service, Depends(the_service)]

@@ -32,11 +32,6 @@ TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
 _SPEC_FIELD: Final = {field.name: field for field in _SPEC_FIELDS}
-_NOT_SAID: Final = {
-    field.name: field.in_job(JobRequest.model_fields[field.name].get_default(call_default_factory=True))
-    for field in _SPEC_FIELDS
-}
-"""What a job has of the fields that are not given: most, so they are made once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +271,7 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
 
 def _spec(request: JobRequest, program: _Program) -> JobSpec:
     said = request.model_fields_set & _SPEC_FIELD.keys()
-    values = _NOT_SAID | {name: _SPEC_FIELD[name].in_job(getattr(request, name)) for name in said}
+    values: dict[str, Any] = {name: _SPEC_FIELD[name].in_job(getattr(request, name)) for name in said}
     contract = _contract(request)
     per_gpu = request.batch == "per-gpu"
     values |= {
