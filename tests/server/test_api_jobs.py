@@ -244,7 +244,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/node/{name}/report", "/node/{name}/drain",
             "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
             "/tokens", "/token/{token}", "/usage", "/usage/days", "/overview", "/metrics", "/timeline",
-            "/job/{number}/efficiency", "/job/{number}/cost", "/job/{number}/company",
+            "/job/{number}/efficiency", "/job/{number}/cost", "/job/{number}/co_runners",
             "/samples/nodes/{name}", "/samples/jobs/{number}", "/samples/cluster", "/timeline/moves",
             "/page_link", "/page_rows", "/live", "/hand_over",
             "/usage/used", "/usage/waiting", "/usage/ended",

@@ -91,7 +91,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
             "/node/n1/report",
             report(launched(first, progress=STEPS, use=USE), messages=["well"], devices=[SEEN]),
         )
-        of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "company", "stacks")]
+        of_job = [f"/job/{first}/{what}" for what in ("efficiency", "cost", "co_runners", "stacks")]
         seeing = ("/overview", "/timeline", "/usage/days", *of_job)
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
         await w.good("GET", "/agent_settings")

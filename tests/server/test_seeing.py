@@ -348,7 +348,7 @@ async def test_an_idle_job_is_parked_where_that_is_the_rule_and_comes_back_once_
         ]  # fmt: skip
 
 
-async def test_company_is_who_was_on_the_same_devices_at_the_same_time() -> None:
+async def test_co_runners_are_jobs_that_were_on_the_same_devices_at_the_same_time() -> None:
     async with world(see=See.OWN, policy="fair") as w:
         ann, bob = [await guest(w, name, user=name) for name in ("ann", "bob")]
         await w.good("POST", "/node", node(gpus=1))
@@ -358,25 +358,25 @@ async def test_company_is_who_was_on_the_same_devices_at_the_same_time() -> None
         (first,), (second,), (third,) = [
             (await w.good("GET", f"/job/{job}"))["attempts"][0]["spans"] for job in (1, 2, 3)
         ]
-        told = await w.good("GET", "/job/1/company")
+        told = await w.good("GET", "/job/1/co_runners")
         assert (told["since_s"], told["hidden"], told["left_out"]) == (first["since_s"], 0, False)
         assert [(one["id"], one["user"], one["spans"]) for one in told["jobs"]] == [
             (2, "bob", [{**second, "gpus": ["n1/0"]}]), (3, "ann", [third]),
         ]  # fmt: skip
-        short = await w.good("GET", "/job/1/company?limit=1")
+        short = await w.good("GET", "/job/1/co_runners?limit=1")
         assert ([one["id"] for one in short["jobs"]], short["left_out"]) == ([2], True)
-        assert [one["id"] for one in (await w.good("GET", "/job/3/company"))["jobs"]] == [1, 2]
-        waits = await w.good("GET", "/job/4/company")
+        assert [one["id"] for one in (await w.good("GET", "/job/3/co_runners"))["jobs"]] == [1, 2]
+        waits = await w.good("GET", "/job/4/co_runners")
         assert (waits["since_s"], waits["jobs"]) == (None, [])
         for job in (1, 2, 3):
             await w.good("POST", "/finished_job", finished(job))
-        assert [one["id"] for one in (await w.good("GET", "/job/1/company"))["jobs"]] == [2, 3]
-        alone = await w.good("GET", "/job/4/company")
+        assert [one["id"] for one in (await w.good("GET", "/job/1/co_runners"))["jobs"]] == [2, 3]
+        alone = await w.good("GET", "/job/4/co_runners")
         assert (alone["since_s"] is None, alone["jobs"]) == (False, []), "it came after they had left"
-        status, own = await ann.ask("GET", "/job/1/company")
+        status, own = await ann.ask("GET", "/job/1/co_runners")
         assert (status, [one["id"] for one in own["jobs"]], own["hidden"]) == (200, [3], 1)
         assert own["jobs"][0]["spans"][0]["until_s"] is not None
-        assert (await bob.ask("GET", "/job/1/company"))[0] == 404
+        assert (await bob.ask("GET", "/job/1/co_runners"))[0] == 404
 
 
 async def test_what_stopping_a_job_costs_and_whom_it_helps() -> None:

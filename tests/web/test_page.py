@@ -199,7 +199,7 @@ def test_samples_are_lines_with_gaps(running: Scheduler, watched: Watched) -> No
     assert "12.5 per s" in page.locator("figcaption em").text_content()
 
 
-def test_company_lies_on_the_axis_of_the_jobs_own_time(running: Scheduler, watched: Watched) -> None:
+def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(running: Scheduler, watched: Watched) -> None:
     page = watched.page
     page.goto(link(running))
     shown = running.http.get("/job/1").json()
@@ -214,7 +214,7 @@ def test_company_lies_on_the_axis_of_the_jobs_own_time(running: Scheduler, watch
     ]
     told = {"id": 1, "since_s": since_s, "until_s": until_s, "jobs": mates, "hidden": 2, "left_out": False}
     page.route("**/job/1", lambda route: route.fulfill(json=shown))
-    page.route("**/job/1/company?*", lambda route: route.fulfill(json=told))
+    page.route("**/job/1/co_runners?*", lambda route: route.fulfill(json=told))
     page.goto(running.url + "/#/job/1")
     page.locator(".mates").wait_for()
     whole, *bars = page.locator(".track i").evaluate_all(
@@ -227,7 +227,7 @@ def test_company_lies_on_the_axis_of_the_jobs_own_time(running: Scheduler, watch
     assert page.locator(".mates a").all_text_contents() == ["7", "8"]
     page.get_by_text("2 jobs of other users").wait_for()
     fits(page)
-    page.route("**/job/1/company?*", lambda route: route.fulfill(json={**told, "jobs": [], "hidden": 0}))
+    page.route("**/job/1/co_runners?*", lambda route: route.fulfill(json={**told, "jobs": [], "hidden": 0}))
     page.reload()
     page.get_by_text("It has had its devices to itself.").wait_for()
     assert page.evaluate("window.hit") is None

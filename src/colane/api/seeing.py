@@ -129,8 +129,8 @@ class TimelineJobObject(TypedDict):
     spans: list[PlaceSpanObject]
 
 
-class CompanyAnswer(TypedDict):
-    """The answer of `/job/{id}/company`: which jobs were on a job's devices while it was there.
+class CoRunnersAnswer(TypedDict):
+    """The answer of `/job/{id}/co_runners`: which jobs were on a job's devices while it was there.
 
     Attributes:
         id: The job.

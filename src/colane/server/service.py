@@ -18,7 +18,7 @@ from colane.api.jobs import JobIdAnswer, JobObject, JobRequestObject, WhyAnswer
 from colane.api.nodes import ClusterObject, JobTokenObject, LaunchObject, NodeObject
 from colane.api.plans import PlanAnswer, StartAnswer
 from colane.api.records import AdoptedAnswer, HealthDetailObject, ServiceHealthObject
-from colane.api.seeing import ActCostObject, CompanyAnswer, EfficiencyAnswer
+from colane.api.seeing import ActCostObject, CoRunnersAnswer, EfficiencyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
@@ -829,7 +829,7 @@ class Service:
         useful = None if pacing is None else pacing.cores_useful
         return efficiency(job, attempts, columns, self.read_model.nodes, now_s, cores_useful=useful)
 
-    async def company(self, job_id: JobId, caller: Caller, limit: int) -> CompanyAnswer:
+    async def co_runners(self, job_id: JobId, caller: Caller, limit: int) -> CoRunnersAnswer:
         """Return which jobs shared a job's devices, and when: to those who are told of the job.
 
         Raises:
@@ -843,7 +843,9 @@ class Service:
         sight, now_s = self.sight(caller), self.driver.now()
         sight.demand_sight(job_id, job.spec.user)
         own = timeline.spans_of(attempts)
-        return await asyncio.to_thread(timeline.company, self.store, self.read_model, sight, job_id, own, now_s, limit)
+        return await asyncio.to_thread(
+            timeline.co_runners, self.store, self.read_model, sight, job_id, own, now_s, limit
+        )
 
     def cost(self, job_id: JobId, caller: Caller) -> ActCostObject:
         """Return what stopping a live job costs, and which jobs wait for it by name.

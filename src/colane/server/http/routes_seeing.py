@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from colane.api.seeing import (
     ActCostObject,
-    CompanyAnswer,
+    CoRunnersAnswer,
     EfficiencyAnswer,
     EndedAnswer,
     MovesAnswer,
@@ -88,7 +88,7 @@ async def of_job(service: TheService, caller: TheCaller, number: JobIdPath) -> J
     return JSONResponse(await service.efficiency(JobId(number), caller))
 
 
-@router.get("/job/{number}/company", responses=answered(CompanyAnswer))
+@router.get("/job/{number}/co_runners", responses=answered(CoRunnersAnswer))
 async def beside_job(
     service: TheService,
     caller: TheCaller,
@@ -96,7 +96,7 @@ async def beside_job(
     limit: Annotated[int, Query(ge=1, le=TOLD_MAX, description="Jobs")] = 100,
 ) -> JSONResponse:
     """Return which jobs were on a job's devices while it was there, and from when to when."""
-    return JSONResponse(await service.company(JobId(number), caller, limit))
+    return JSONResponse(await service.co_runners(JobId(number), caller, limit))
 
 
 @router.get("/job/{number}/cost", responses=answered(ActCostObject))

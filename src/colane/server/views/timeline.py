@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from colane.api.seeing import CompanyAnswer, DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
+from colane.api.seeing import CoRunnersAnswer, DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
 from colane.model.job import Job, JobId
 from colane.server.http.sight import Sight
 from colane.server.samples.marks import DeviceMark
@@ -50,9 +50,9 @@ def timeline(
     return {"since_s": since_s, "until_s": until_s, "jobs": found, "marks": marks, "left_out": False}
 
 
-def company(
+def co_runners(
     store: Store, read_model: ReadModel, sight: Sight, job_id: JobId, own: list[PlaceSpan], now_s: float, limit: int
-) -> CompanyAnswer:
+) -> CoRunnersAnswer:
     """Return which jobs were on the devices of a job while it was there, first come first, at most `limit`.
 
     Args:

@@ -3,7 +3,7 @@ import { EVERY_MS, WHOLE_MS, Name, bytes, count, get, here, html, jobLink, known
 import { Buttons } from "/page/acts.js";
 import { Charts, places } from "/page/charts.js";
 
-const SAMPLES_MS = 10000, JUDGED_MS = 30000, STORY = 100, COMPANY = 20;
+const SAMPLES_MS = 10000, JUDGED_MS = 30000, STORY = 100, CO_RUNNERS = 20;
 const NAMES = { gpu: "GPU", "gpu-memory": "GPU memory", cores: "Cores", "host-memory": "Host memory", time: "Time" };
 const LOG_BYTES = 16384, LOG_LINES = 40;
 let shown = {};
@@ -28,7 +28,7 @@ export async function load(now, isAct) {
       found.sampled = Date.now();
     }
     if (Date.now() - found.judged > JUDGED_MS) {
-      [found.efficiency, found.company] = await Promise.all([get(`/job/${id}/efficiency`), get(`/job/${id}/company?limit=${COMPANY}`)]);
+      [found.efficiency, found.coRunners] = await Promise.all([get(`/job/${id}/efficiency`), get(`/job/${id}/co_runners?limit=${CO_RUNNERS}`)]);
       found.judged = Date.now();
     }
     shown = found;
@@ -84,11 +84,11 @@ function Times({ spans, from, until, own }) {  // from when to when, on an axis 
 }
 
 const took = (spans, until) => lasting(spans.reduce((sum, one) => sum + (one.until_s ?? until) - one.since_s, 0));
-function Company({ company: { jobs, hidden, left_out: leftOut, since_s: from, until_s: until }, spans }) {
+function CoRunners({ coRunners: { jobs, hidden, left_out: leftOut, since_s: from, until_s: until }, spans }) {
   if (from === null || !spans.length) return "";
   const end = Math.max(until, ...spans.map(one => one.until_s ?? 0)), axis = { from, until: end };
   const others = [hidden ? `${count(hidden, "job")} of other users, of which you are not told` : "", leftOut ? "more came later, and are not shown" : ""].filter(Boolean);
-  return html`<h2>Company <small>jobs that shared its devices, from when to when</small></h2>
+  return html`<h2>Co-runners <small>jobs that shared its devices, from when to when</small></h2>
     ${jobs.length || hidden ? html`<div class="mates"><div><span>this job</span><${Times} ...${axis} spans=${spans} own /><span>${took(spans, end)}</span></div>
     ${jobs.map(one => html`<div key=${one.id}><span>${jobLink(one.id)} <${Name} of=${one.name} most=${16} /></span><${Times} ...${axis} spans=${one.spans} />
       <span title=${one.spans.map(span => `${places(span.gpus)}: ${moment(span.since_s)} to ${span.until_s === null ? "now" : moment(span.until_s)}`).join("; ")}>${took(one.spans, end)}</span></div>`)}
@@ -110,7 +110,7 @@ async function readLog(of, redraw) {  // when it is asked for: the node's agent 
 }
 
 export function View({ redraw }) {
-  const { id, job, why, samples, efficiency, company, missing } = shown;
+  const { id, job, why, samples, efficiency, coRunners, missing } = shown;
   if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
   if (!job || id !== idNow()) return html`<p class="lead">Asking the scheduler…</p>`;
   const { now } = why, runs = now.length > 0 && job.gpus.length > 0, began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
@@ -122,12 +122,12 @@ export function View({ redraw }) {
     ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
-      <${Charts} samples=${samples} story=${story} spans=${spans} /><${Company} company=${company} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
+      <${Charts} samples=${samples} story=${story} spans=${spans} /><${CoRunners} coRunners=${coRunners} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
       ${shown.log ? html`<pre tabindex="0" aria-label="Log">${shown.log}</pre>` : ""}
       <button type="button" onClick=${() => readLog(shown, redraw)}>${shown.log ? "Read it again" : "Read it"}</button>` : ""}</div>
     <div><h2>Story ${left ? html`<small>${left} before are not shown</small>` : ""}</h2>
       <ol class="story">${story.map((one, at) => html`<li key=${at}><time>${moment(one.at_s)}</time><i>${at + 1}</i><bdi>${one.sentence || one.state}</bdi></li>`)}</ol>
       ${began ? html`<${Used} efficiency=${efficiency} />` : ""}</div></div>
     <footer>As JSON: <a class="lk" href=${`/job/${id}`}>job</a>, <a class="lk" href=${`/job/${id}/why`}>why</a>, <a class="lk" href=${
-      `/samples/jobs/${id}`}>samples</a>, <a class="lk" href=${`/job/${id}/efficiency`}>efficiency</a>, <a class="lk" href=${`/job/${id}/company`}>company</a></footer>`;
+      `/samples/jobs/${id}`}>samples</a>, <a class="lk" href=${`/job/${id}/efficiency`}>efficiency</a>, <a class="lk" href=${`/job/${id}/co_runners`}>co-runners</a></footer>`;
 }
