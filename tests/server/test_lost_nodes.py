@@ -100,6 +100,18 @@ class TestLease:
             assert bounded["leased"] is False
             assert (await self.told(w, "n1", leased=True))["leased"] is True
 
+    async def test_one_whose_place_another_takes_has_a_lease_though_it_is_alone(self) -> None:
+        """A pilot, say: its jobs go on elsewhere as soon as there is another."""
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await w.good("POST", "/node", {**node("n1", agent_id="a-n1"), "replaced": True})
+            assert 0 < (await self.told(w, "n1", leased=True))["lease_s"] < NODE_TIMEOUT_S
+            job = await w.submit()
+            clock.go_on(NODE_TIMEOUT_S + 1)
+            await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n1")
+            await w.good("POST", "/node", node("n2", agent_id="a-n2"))
+            assert (await w.good("GET", f"/job/{job}"))["node"] == "n2"
+
     async def test_a_silent_node_is_not_lost_before_its_agent_knows(self) -> None:
         clock = SteadyClock()
         async with silent_world(clock) as w:

@@ -35,6 +35,7 @@ class AgentConfig:
         mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
         log_cap_bytes: Bytes of output kept for each job.
         stop_jobs: Stop the jobs when the agent stops; else they run on and the next agent adopts them.
+        replaced: Another node takes this one's place when it is gone.
         drain_on_stop_s: When it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be.
         notice_file: While it is there, the machine is about to go.
         notice_command: While it ends with 0, the machine is about to go; empty for none.
@@ -62,6 +63,7 @@ class AgentConfig:
     mps: Mps = Mps.AUTO
     log_cap_bytes: int = 64 * 2**20
     stop_jobs: bool = False
+    replaced: bool = False
     drain_on_stop_s: float = 0.0
     notice_file: Path | None = None
     notice_command: str = ""
@@ -101,6 +103,7 @@ class AgentConfig:
             grace_s=values[table.GRACE],
             mps=values[table.MPS],
             stop_jobs=values[table.STOP_JOBS],
+            replaced=values[table.REPLACED],
             drain_on_stop_s=values[table.DRAIN_ON_STOP] or 0.0,
             notice_file=values[table.NOTICE_FILE],
             notice_command=values[table.NOTICE_COMMAND],

@@ -362,7 +362,15 @@ class Agent:
         gpus = self._fault.closed(self._observed(), self._own().busy)
         config, state = self._config, self.state
         node = node_object(config, state.agent_id, self._door, self._devices, gpus, self._host_refusal)
-        return {**node, "cores": list(self._cores), "leased": self._is_leased(), "runs_as": self._runs_as}
+        told: RegistrationObject = {
+            **node,
+            "cores": list(self._cores),
+            "leased": self._is_leased(),
+            "runs_as": self._runs_as,
+        }
+        if self._config.replaced:
+            told["replaced"] = True
+        return told
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""

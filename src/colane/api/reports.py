@@ -31,6 +31,7 @@ class RegistrationObject(TypedDict):
     host_bandwidth_bytes_per_s: int
     host_refusal: str
     leased: NotRequired[bool]
+    replaced: NotRequired[bool]
     runs_as: NotRequired[str]
     park_s: NotRequired[float]
     to_host_bytes_per_s: NotRequired[float]

@@ -127,6 +127,7 @@ class NodeBody(AgentModel):
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
     leased: bool = True
+    replaced: bool = False
     version: Annotated[str, StringConstraints(max_length=WORD_MAX, pattern=NO_CONTROLS)] = ""
     runs_as: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     secret: Annotated[str, StringConstraints(max_length=200, pattern=r"^[!-~]*$")] = Field("", repr=False)

@@ -54,10 +54,6 @@ unset COLANE_URL COLANE_TOKEN COLANE_TOKEN_FILE COLANE_STATE
 export COLANE_CONFIG={config}
 exec {python} -m colane.cli agent
 """
-WAITS_FOR_IT: Final = (
-    "{name} was the only node, so its jobs have no lease and wait for it; where nothing of them runs there any more, "
-    "'colane node remove --forget {name}' queues them again"
-)
 ESTIMATED = re.compile(r"to start at (\S+)")
 
 
@@ -310,6 +306,7 @@ class SlurmEngine:
             "host": "127.0.0.1" if is_loopback(urlsplit(self.config.url).hostname or "") else "0.0.0.0",  # noqa: S104 - it has a secret
             "state": str(folder / "state"),
             "token_file": str(folder / TOKEN_FILE),
+            "replaced": True,
             "drain_on_stop": f"{max(self.config.lead_s - ENDING_S, self.config.lead_s / 2):g}s",
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
@@ -327,8 +324,6 @@ class SlurmEngine:
             for number in sorted(self._ended):
                 node = scheduler.node_if_known(f"slurm-{number}")
                 if node is not None and node["jobs"]:
-                    if node["lease_s"] is None:
-                        self._say_once(node["name"], WAITS_FOR_IT.format(name=node["name"]))
                     continue  # until it counts as lost: what runs there may outlive its pilot for its lease
                 revoke_tokens(scheduler, f"slurm-{number}")
                 if node is not None:

@@ -363,6 +363,14 @@ STOP_JOBS: Final = Setting(
     takes=bool,
     help="Stop the jobs with the agent; else they run on for the next one.",
 )
+REPLACED: Final = Setting(
+    name="replaced",
+    read=switch,
+    default=False,
+    takes=bool,
+    help="Another node takes this one's place when it is gone (a pilot, a spot instance): its jobs do not wait for it, "
+    "also where it is alone in its pool.",
+)
 DRAIN_ON_STOP: Final[Setting[float | None]] = Setting(
     name="drain_on_stop",
     read=readers.duration_s,
@@ -503,7 +511,7 @@ AGENT: Final = Section(
     "agent",
     (
         NAME, URL, DEVICES, MPS, POOL, TOPOLOGY, HOST_BANDWIDTH, HOST, AGENT_PORT, AGENT_STATE, TOKEN_FILE, TLS_CERT,
-        TLS_KEY, STOP_JOBS, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS,
+        TLS_KEY, STOP_JOBS, REPLACED, DRAIN_ON_STOP, NOTICE_FILE, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS,
     ),
 )  # fmt: skip
 AGENTS: Final = Section("agents", (MPS, DRAIN_ON_STOP, NOTICE_COMMAND, HEARTBEAT, GRACE, YIELD_BOUND, OTHERS))

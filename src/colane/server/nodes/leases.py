@@ -19,7 +19,8 @@ def lease_s(read_model: ReadModel, record: NodeRecord, node_timeout_s: float) ->
 
 def stands_alone(read_model: ReadModel, name: str) -> bool:
     """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
-    pool = read_model.nodes[name].node.pool if name in read_model.nodes else None
-    return not any(
+    known = read_model.nodes.get(name)
+    pool = None if known is None else known.node.pool
+    return (known is None or not known.replaced) and not any(
         other.node.pool == pool and not other.lost and other.node.name != name for other in read_model.nodes.values()
     )

@@ -186,7 +186,13 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     messages, leased = turn.messages.get(name, known.messages), turn.leased.get(name, known.leased)
     body = turn.registered.get(name)
     if body is not None:
-        known = replace(known, secret=body.secret, runs_as=body.runs_as, agent_version=body.version)
+        known = replace(
+            known,
+            secret=body.secret,
+            runs_as=body.runs_as,
+            agent_version=body.version,
+            replaced=body.replaced,
+        )
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
     cluster_id = turn.set_apart.get(name, known.cluster_id)
     return replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id)

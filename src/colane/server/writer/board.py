@@ -61,6 +61,7 @@ class NodeRecord:
         lost: Its agent was silent for too long; it holds no jobs.
         messages: What its agent has to say (MPS that could not be started, ...).
         leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
+        replaced: Another node takes its place when it is gone, so its jobs do not wait for it.
         secret: What its agent demands of callers.
         runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
         agent_version: Version of its agent, empty of one that does not say.
@@ -77,6 +78,7 @@ class NodeRecord:
     runs_as: str = ""
     agent_version: str = ""
     cluster_id: str = ""
+    replaced: bool = False
 
     @property
     def door(self) -> AgentDoor:
