@@ -12,6 +12,9 @@ import pytest
 from colane.agent.running.jobdir import JobDir
 from colane.agent.running.lease import KILL_MARGIN_S, Lease, since_boot_s
 from colane.agent.supervisor import shim, shim_files
+from colane.server.nodes.leases import DRIFT_RATIO
+from colane.settings import table
+from colane.settings.readers import LEASE_MIN_S
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 
@@ -37,6 +40,14 @@ class TestFile:
         known = shim_files.read_lease(str(tmp_path / shim_files.LEASE))
         assert known is not None
         assert 0.0 <= known[0] < known[1] <= max(lease_s - KILL_MARGIN_S, lease_s / 2)
+        lease.close()
+
+    def test_the_shortest_that_is_taken_outlasts_two_late_reports(self, tmp_path: Path) -> None:
+        lease = Lease(tmp_path, grace_s=3600.0)
+        lease.renew(0.0, LEASE_MIN_S / (1 + DRIFT_RATIO))
+        known = shim_files.read_lease(str(tmp_path / shim_files.LEASE))
+        assert known is not None
+        assert known[0] > 2.5 * float(str(table.HEARTBEAT.default))
         lease.close()
 
     @pytest.mark.parametrize("text", ["", "1 2", "1 2 1 3", "a b a b c"])

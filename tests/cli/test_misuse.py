@@ -79,7 +79,7 @@ def lines(text: str) -> list[str]:
         (["up", "--guard", "much"], "--guard: must be a percentage such as 30%, or off, got 'much'"),
         (["server", "--guard", "-5%"], "--guard: must be a percentage such as 30%, or off, got '-5%'"),
         (["server", "--guard-after", "soon"], "--guard-after: must be a duration such as 90"),
-        (["up", "--lease", "1s"], "--lease: must be from 5s to 30d, got 1s"),
+        (["up", "--lease", "1s"], "--lease: must be from 10s to 30d, got 1s"),
         (["server", "--lease", "soon"], "--lease: "),
         (["up", "--memory-factors", "0.9,1"], "--memory-factors: must be two numbers from 1 to 10, as 1.1,1.05"),
         (["server", "--memory-factors", "1.1"], "--memory-factors: must be two numbers from 1 to 10, as 1.1,1.05"),

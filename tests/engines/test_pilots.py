@@ -115,7 +115,7 @@ def test_kept_pilots_are_taken_over(cluster: Slurm, state: Path) -> None:
 
 def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slurm, state: Path) -> None:
     cluster.do("scontrol", "update", "nodename=n[1-3]", "state=drain", "reason=full")
-    up = pilots(cluster, state, "-N", "1", "-t", "30m", "--lease", "6s")
+    up = pilots(cluster, state, "-N", "1", "-t", "30m", "--lease", "10s")
     try:
         until(lambda: "1" in names(cluster), "it is asked for")
         first = cluster.id_of(job_name(cluster, "1"))

@@ -11,8 +11,8 @@ from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_
 from colane.settings.setting import Raw
 
 FACTOR_MAX: Final = 10.0
-LEASE_MIN_S: Final = 5.0
-"""Agents report every 2 s, and killing takes a moment: under a shorter lease jobs would end for a busy machine."""
+LEASE_MIN_S: Final = 10.0
+"""Agents report every 2 s, and jobs are told to end a third of it ahead: a shorter one would end for a busy machine."""
 LEASE_MAX_S: Final = 30 * 86_400.0
 LEADER_LEASE_MIN_S: Final = 1.0
 """A leader writes four times in a lease: a disk that takes 0.2 s must not cost it the lead."""

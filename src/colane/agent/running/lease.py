@@ -15,6 +15,8 @@ from colane.agent.supervisor import shim_files
 
 KILL_MARGIN_S = 1.0
 """Killing takes a moment, and so does noticing that it is time."""
+ENDING_MAX_RATIO = 1 / 3
+"""Of a lease jobs have at most so much to end: several reports must fit into the rest, or none would ever run."""
 
 
 def since_boot_s() -> float:
@@ -62,7 +64,7 @@ class Lease:
             self._write(math.inf, math.inf)
         else:
             kill_s = sent_s + max(lease_s - KILL_MARGIN_S, lease_s / 2)
-            self._write(kill_s - min(self._grace_s, lease_s / 2), kill_s)
+            self._write(kill_s - min(self._grace_s, lease_s * ENDING_MAX_RATIO), kill_s)
         self.is_bound = lease_s is not None
 
     def close(self) -> None:
