@@ -87,6 +87,12 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
         return self._alive(self.gpus[index])
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return self._alive(gpu)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
     def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:
         return self._alive(gpu).uuid
 

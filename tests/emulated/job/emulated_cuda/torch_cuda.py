@@ -597,6 +597,23 @@ def watch_turns(turns: Any) -> None:
     turns.TurnTaker._exchange = exchange
 
 
+FACTORIES = (
+    "arange",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "tensor",
+    "zeros",
+)
+"""What makes tensors on the device that it is told."""
+
+
 def complete(torch: Any) -> None:
     """Let tensors be moved to and from GPUs that they are not on, and reading one wait for its stream."""
     torch.version.cuda = "12.8"
@@ -629,11 +646,25 @@ def complete(torch: Any) -> None:
     def cuda(self: Any, device: Any = None, non_blocking: bool = False, **_: Any) -> Any:
         return moved(self, device)
 
+    for name in FACTORIES:
+        setattr(torch, name, _making(getattr(torch, name), moved))
     tensor.to, tensor.cuda = to, cuda
     tensor.cpu = _waiting(own_cpu, "cpu")
     tensor.pin_memory = lambda self, *_: self
     for name in ("item", "tolist", "__bool__", "__float__", "__int__"):
         setattr(tensor, name, _waiting(getattr(tensor, name), name))
+
+
+def _making(own: Callable[..., Any], moved: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A factory that counts what it makes on a GPU."""
+
+    @functools.wraps(own)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        where = kwargs.pop("device") if _is_gpu(kwargs.get("device")) else None
+        tensor = own(*args, **kwargs)
+        return tensor if where is None else moved(tensor, where)
+
+    return made
 
 
 def _wait(why: str) -> None:
