@@ -126,6 +126,26 @@ async def test_an_idle_job_is_parked_as_it_stands_and_asks_once_it_would_step(be
     words.close()
 
 
+async def test_ranks_that_are_held_as_they_stand_ask_whatever_step_each_is_at(bench: Bench) -> None:
+    """Told so while they step: one may wait at its boundary, and the other within its next step, for the first."""
+    script = str(Path(__file__).with_name("gang_job.py"))
+    bench.jobs.append(8)
+    bench.fake.want(8, sys.executable, script, str(bench.folder / "notes-8"), "0.002", env=bench.env)
+    async with running(bench.folder / "state", bench.fake, devices="cpu:1:1GB") as agent:
+        for _ in range(3):
+            goal = bench.steps(8) + 5
+            await agent.until(lambda goal=goal: bench.has_gone_on(8, goal), "it steps")  # type: ignore[misc]
+            await agent.until(lambda: bench.progress(8).get("rest") == "possible", "it may be parked")
+            bench.fake.change(8, paused=True, to_host=True, at_rest=True)
+            await agent.until(lambda: bench.progress(8).get("rest") == "asks", "it would step")
+            assert bench.is_parked(8)
+            bench.fake.change(8, paused=False, to_host=False, at_rest=False)
+        goal = bench.steps(8) + 5
+        await agent.until(lambda: bench.has_gone_on(8, goal), "it goes on")
+        bench.fake.end(8)
+        await agent.until(lambda: (8, 1) in bench.fake.ends, "the end")
+
+
 def kill_in_turn(bench: Bench, state: Path, url: str, rng: random.Random) -> int:
     """Park and bring back one job under an agent, with kills in between; how many there were."""
     job, kills = bench.jobs[-1], 0
