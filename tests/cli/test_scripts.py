@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -33,7 +35,7 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/venv.sh", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/wheels", "scripts/venv.sh", ".ci/run"])
 def test_they_are_sound_bash(script: str) -> None:
     subprocess.run(["bash", "-n", ROOT / script], check=True)
     assert os.access(ROOT / script, os.X_OK) == (script != "scripts/venv.sh")
@@ -42,6 +44,29 @@ def test_they_are_sound_bash(script: str) -> None:
 def test_a_group_is_read_from_pyproject() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     assert bash("find_python; group test").stdout.splitlines() == groups["test"]
+
+
+def test_a_release_has_a_wheel_for_each_python_and_processor_that_is_named() -> None:
+    """On Linux; each is compiled as `scripts/compile` does it, and tried."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheels = project["tool"]["cibuildwheel"]
+    named = [
+        re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", one) for one in project["project"]["classifiers"]
+    ]
+    assert wheels["build"] == [f"cp3{one[1]}-manylinux_*" for one in named if one]
+    compile_ = (SCRIPTS / "compile").read_text()
+    for name, value in wheels["environment"].items():
+        assert f"{name}={value}" in compile_ or f"{{{name}:-{value}}}" in compile_
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())
+    matrix = workflow["jobs"]["compiled"]["strategy"]["matrix"]["include"]
+    assert [one["architecture"] for one in matrix] == ["x86_64", "aarch64"]
+
+
+def test_a_wheel_that_is_not_compiled_does_not_pass_for_one() -> None:
+    command = [sys.executable, "-I", str(SCRIPTS / "try_wheel.py")]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == "the Colane that is installed has no compiled module\n"
 
 
 def test_an_old_python_is_refused_with_the_fix(tmp_path: Path) -> None:
