@@ -125,7 +125,7 @@ def test_who_is_not_asked_for_turns_uses_its_device_at_once_and_says_so(to: Reco
     assert seen(path).phase == writer.IN_STEP
 
 
-def test_who_has_trained_takes_the_place_of_who_only_used_its_device(
+def test_a_job_that_has_trained_takes_the_place_of_one_that_only_used_its_device(
     to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLANE_DEBUG", "1")

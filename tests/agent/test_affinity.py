@@ -46,7 +46,7 @@ def test_all_threads_change_their_cores(growing: int) -> None:
 
 
 @two_cores
-def test_who_has_left_is_brought_back_and_who_keeps_to_a_part_is_left_alone(growing: int) -> None:
+def test_a_process_that_has_left_is_brought_back_and_one_that_keeps_to_a_part_is_left_alone(growing: int) -> None:
     affinity.give(growing, CoreGrant(frozenset(ONE)))
     first, *_, last = processes.read_tree(growing).processes[1:4]
     os.sched_setaffinity(first.pid, {*ONE, *OTHER})

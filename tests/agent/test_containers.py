@@ -38,7 +38,7 @@ def beside(env: dict[str, str]) -> Iterator[int]:
             process.kill()
 
 
-def test_only_who_carries_the_mark_of_the_job_is_one_of_it(tmp_path: Path) -> None:
+def test_only_a_process_with_the_mark_of_the_job_is_one_of_it(tmp_path: Path) -> None:
     steps, root = tmp_path / "steps", processes.identify(os.getpid())
     assert root is not None
     with beside({wire.STEPS_FILE_ENV: str(steps)}) as pid:
@@ -48,7 +48,7 @@ def test_only_who_carries_the_mark_of_the_job_is_one_of_it(tmp_path: Path) -> No
     assert not processes.is_marked(pid, mark_of(steps), root)
 
 
-async def test_memory_of_a_containers_process_is_the_jobs_and_nobody_elses(
+async def test_memory_of_a_containers_process_is_the_jobs_and_no_others(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeGpu("GPU-0", total_bytes=10 * GB, reserved_bytes=0)

@@ -200,7 +200,7 @@ def _dies_first(root: Path, marker: str) -> Mapping[str, Any]:
     return job.end()
 
 
-def test_nobody_waits_for_a_job_that_does_not_catch_the_signal_it_named(tmp_path: Path, marker: str) -> None:
+def test_a_job_that_does_not_catch_the_signal_it_named_is_not_waited_for(tmp_path: Path, marker: str) -> None:
     env = {"PATH": "/usr/bin:/bin", shim.SIGNAL_ENV: "SIGUSR1", shim.LEAD_ENV: "1000"}
     job = run(tmp_path, "sleep", "1000", marker=marker, grace_s=1000.0, env=env)
     job.stop()

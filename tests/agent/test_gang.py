@@ -114,7 +114,7 @@ def test_what_is_not_permitted_is_said_once_and_only_where_it_matters(monkeypatc
     assert gang.memory_problem(HOST) == ""
 
 
-def test_a_port_is_free_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_free_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     first = gang.find_port(frozenset())
     assert gang.find_port(frozenset({first})) != first
     with socket.create_server(("127.0.0.1", first)):

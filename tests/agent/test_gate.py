@@ -193,7 +193,7 @@ async def test_one_that_never_steps_is_reported_and_not_killed(lane: Lane, tmp_p
         await lane.end(agent, (1, 2))
 
 
-async def test_strangers_are_refused_and_harm_nobody(lane: Lane, tmp_path: Path) -> None:
+async def test_strangers_are_refused_and_harm_no_job(lane: Lane, tmp_path: Path) -> None:
     lane.want(1)
     lane.want(2)
     async with running(tmp_path / "state", lane.fake) as agent:

@@ -30,7 +30,7 @@ def test_who_runs_without_turns_counts_as_a_lane_of_its_own() -> None:
     assert kept_back(three, {}) == {}, "nothing is known of the device"
 
 
-def test_nobody_waits_while_all_take_turns_or_where_memory_is_not_known() -> None:
+def test_no_job_waits_while_all_take_turns_or_where_memory_is_not_known() -> None:
     assert kept_back([tenant(1, 10, 30), tenant(2, 10, 30)], {0: 1}) == {}
     unknown = Tenant(2, 2, (LANE,), None, is_ungated=False, is_still=False)
     assert kept_back([tenant(1, 10, 30, is_ungated=True), unknown], {0: 1}) == {}

@@ -39,7 +39,7 @@ def test_orders_are_read_by_the_job(steps: Path) -> None:
     page.close()
 
 
-def test_a_truncated_file_reports_nobody(steps: Path) -> None:
+def test_a_truncated_file_reports_nothing(steps: Path) -> None:
     page = ControlPage(steps)
     os.truncate(steps, 0)
     assert page.counters() == PageCounters(0, 0, is_computing=False)

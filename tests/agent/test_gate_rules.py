@@ -152,7 +152,7 @@ def test_whoever_hangs_is_left_out_and_comes_back() -> None:
     assert floor.settle(3.0).flags[2], "it has its turns again"
 
 
-def test_one_that_never_steps_is_reported_and_holds_nobody_up() -> None:
+def test_one_that_never_steps_is_reported_and_holds_no_other_up() -> None:
     floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(first_step_s=60.0))
     floor.parked(1, 1, 0.0)
     assert floor.settle(0.0) == Orders([1], {1: False, 2: True}, None)

@@ -41,7 +41,7 @@ async def test_a_newcomers_first_step_runs_within_a_turn(lane: Lane, tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["evaluate", "load", "work", "save"])
-async def test_nobody_waits_for_the_rests_of_a_job(lane: Lane, tmp_path: Path, what: str) -> None:
+async def test_no_job_waits_for_the_rests_of_another(lane: Lane, tmp_path: Path, what: str) -> None:
     """It evaluates, waits for data or saves for the time of two hundred steps; others have their turns meanwhile."""
     rest_s = 200 * STEP_S
     lane.want(1)

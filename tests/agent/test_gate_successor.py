@@ -140,7 +140,9 @@ def park(floor: GateState, job: int, steps: int, now_s: float) -> GateState:
 
 @examples(100)
 @given(st.integers(0, 2**32), st.sampled_from(TurnRule), st.sampled_from([0.0, 1.0, None]))
-def test_whoever_goes_ahead_is_whom_the_rules_let_go(seed: int, rule: TurnRule, quantum_s: float | None) -> None:
+def test_the_job_that_goes_ahead_is_the_one_the_rules_let_go(
+    seed: int, rule: TurnRule, quantum_s: float | None
+) -> None:
     random, floor, now_s = Random(seed), GateState(), 0.0
     gate_jobs = [random_gate_job(job, random) for job in range(1, random.randint(3, 6))]
     steps = dict.fromkeys(range(1, 7), 1)
@@ -159,5 +161,5 @@ def test_whoever_goes_ahead_is_whom_the_rules_let_go(seed: int, rule: TurnRule, 
 
 def test_every_rule_but_one_foretells() -> None:
     """By the examples above, where they ran before."""
-    test_whoever_goes_ahead_is_whom_the_rules_let_go()
+    test_the_job_that_goes_ahead_is_the_one_the_rules_let_go()
     assert set(TurnRule) - set(foretold) == {TurnRule.SRTF}

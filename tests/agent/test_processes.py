@@ -46,7 +46,7 @@ def count_descriptors() -> int:
 
 
 @pytest.mark.parametrize("earlier_boot", [False, True])
-def test_a_recycled_pid_is_somebody_else(child: subprocess.Popen[bytes], earlier_boot: bool) -> None:
+def test_a_recycled_pid_is_another_process(child: subprocess.Popen[bytes], earlier_boot: bool) -> None:
     identity = processes.identify(child.pid)
     assert identity is not None
     stranger = identity._replace(boot_id="another") if earlier_boot else identity._replace(start_ticks=1)
@@ -57,7 +57,7 @@ def test_a_recycled_pid_is_somebody_else(child: subprocess.Popen[bytes], earlier
     assert count_descriptors() == descriptors
 
 
-def test_the_dead_are_nobody() -> None:
+def test_a_dead_process_is_none() -> None:
     process = subprocess.Popen(["true"])
     until(lambda: processes.read_state(process.pid) == "Z")
     assert processes.identify(process.pid) is None

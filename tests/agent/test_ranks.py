@@ -70,7 +70,7 @@ def test_ranks_that_do_not_obey_are_killed(tmp_path: Path, marker: str) -> None:
     assert started.end()["exit_code"] == 7
 
 
-def test_a_rank_that_ends_well_ends_nobody(tmp_path: Path, marker: str) -> None:
+def test_a_rank_that_ends_well_ends_no_other(tmp_path: Path, marker: str) -> None:
     os.mkfifo(tmp_path / "gate")
     script = "if [ $RANK = 0 ]; then exit 0; fi; cat gate; echo through"
     supervised = start(tmp_path, ["::", "::"], "sh", "-c", script, marker=marker)
@@ -142,7 +142,7 @@ def test_the_compiled_copy_runs_without_the_package(tmp_path: Path, marker: str)
 
 
 @pytest.mark.parametrize(("rank", "code"), [("[ $RANK != 0 ]", 0), ("true", 76)])
-def test_ranks_that_take_leave_end_nobody_unless_nobody_goes_on(
+def test_ranks_that_take_leave_end_no_other_unless_none_goes_on(
     tmp_path: Path, marker: str, rank: str, code: int
 ) -> None:
     script = f"if {rank}; then touch gone-$RANK; exit 76; fi; until [ -e on ]; do sleep 0.01; done"

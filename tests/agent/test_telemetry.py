@@ -155,7 +155,7 @@ def test_gpu_use_is_the_mean_over_its_gpus_in_each_window(steps_path: Path) -> N
     assert again.occupancy_ratio == pytest.approx(0.6), "a window that tells nothing repeats the last one"
 
 
-def test_occupancy_in_company_is_not_carried_over_to_time_alone(
+def test_occupancy_with_co_runners_is_not_carried_over_to_time_alone(
     steps_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu_s = iter((0.0, 1.0, 9.0))

@@ -28,7 +28,7 @@ def test_the_policy_of_the_documents_runs_jobs(make_up: MakeUp) -> None:
         assert client.health()["policy"] == "fewest-running"
 
 
-def test_a_policy_that_loops_for_ever_stops_nobody(make_up: MakeUp, gate: Gate, tmp_path: Path) -> None:
+def test_a_policy_that_loops_for_ever_stops_no_job(make_up: MakeUp, gate: Gate, tmp_path: Path) -> None:
     own = written(tmp_path, BAD["loops"][0])
     up = make_up("--devices", "cpu:1", "--policy", own, "--policy-budget", "300ms")
     running = submit(up, gate.job)

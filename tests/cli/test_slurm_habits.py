@@ -82,7 +82,7 @@ def test_directives_are_said_not_to_be_read_and_translated(tmp_path: Path) -> No
         ("#!/bin/sh\n#COLANE is named here\n", None),
     ],
 )
-def test_whose_lines_are_read_by_whom_is_said(tmp_path: Path, text: str, said: str | None) -> None:
+def test_whose_lines_are_read_by_which_program_is_said(tmp_path: Path, text: str, said: str | None) -> None:
     (tmp_path / "s.sh").write_text(text)
     assert directives(["s.sh"], str(tmp_path)) == said
 

@@ -39,7 +39,7 @@ def test_of_a_job_that_makes_no_step_or_has_made_none_for_a_minute(asked: Any, i
 
 
 @pytest.mark.parametrize("answer", [SchedulerError("no"), [{**FOUND, "processes": []}]])
-def test_where_nobody_tells_nothing_is_said(answer: Any) -> None:
+def test_without_an_answer_nothing_is_said(answer: Any) -> None:
     scheduler = Mock(Client)
     scheduler.stacks.side_effect = answer
     assert _where(scheduler, job(stalled=STALL)) is None

@@ -139,7 +139,7 @@ async def test_who_does_not_answer_in_time_is_given_up() -> None:
             await http.get("/a")
 
 
-async def test_nobody_there_is_an_error_of_connecting(tmp_path: Path) -> None:
+async def test_no_server_there_is_an_error_of_connecting(tmp_path: Path) -> None:
     transport = KeepAliveTransport(ssl.create_default_context(), str(tmp_path / "none"))
     async with httpx.AsyncClient(transport=transport) as http:
         with pytest.raises(httpx.ConnectError):

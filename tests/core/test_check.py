@@ -66,7 +66,7 @@ def test_two_actions_for_one_job(state: ClusterState) -> None:
     assert flaws(state, start(3, ("n0", 2)), start(3, ("n0", 3))) == ["decided-twice"]
 
 
-def test_a_job_nobody_knows(state: ClusterState) -> None:
+def test_an_unknown_job(state: ClusterState) -> None:
     assert flaws(state, start(99, ("n0", 2))) == ["unknown-job"]
 
 
@@ -74,7 +74,7 @@ def test_a_job_that_runs_already(state: ClusterState) -> None:
     assert flaws(state, start(1, ("n0", 2))) == ["not-waiting"]
 
 
-def test_a_gpu_nobody_has(state: ClusterState) -> None:
+def test_an_unknown_gpu(state: ClusterState) -> None:
     assert flaws(state, start(3, ("n0", 9))) == ["no-such-gpu"]
 
 
@@ -114,11 +114,11 @@ def test_more_gpu_memory_than_the_gpu_has(state: ClusterState) -> None:
     assert flaws(state, *both) == ["unsafe-memory"]
 
 
-def test_company_for_a_job_that_wants_none(state: ClusterState) -> None:
+def test_co_runners_for_a_job_that_wants_none(state: ClusterState) -> None:
     assert flaws(state, start(3, ("n0", 1), lane=1)) == ["may-not-share"]
 
 
-def test_company_for_a_job_of_unknown_memory(state: ClusterState) -> None:
+def test_co_runners_for_a_job_of_unknown_memory(state: ClusterState) -> None:
     respec(state, 3, family="unheard-of")
     assert flaws(state, start(3, ("n0", 0), lane=1)) == ["may-not-share"]
 
@@ -143,7 +143,7 @@ def test_who_would_save_its_state_is_asked_to_where_its_gpu_can_hold_it(state: C
     assert flaws(state, Stop(JobId(1), REASON, save=False)) == ["not-saved"]
 
 
-def test_only_a_job_in_company_is_isolated(state: ClusterState) -> None:
+def test_only_a_job_with_co_runners_is_isolated(state: ClusterState) -> None:
     assert flaws(state, Stop(JobId(1), REASON, isolate=True)) == ["isolates-a-job-alone"]
     respec(state, 1, gpus=1)
     assert flaws(state, Park(JobId(1), REASON, isolate=True)) == ["cannot-park", "isolates-a-job-alone"]
@@ -163,7 +163,7 @@ def test_what_is_held_for_one_is_not_given_to_another(state: ClusterState) -> No
     assert flaws(state, start(4, ("n0", 2)), holds=held) == ["held-for-another"]
 
 
-def test_holds_for_nobody_of_nothing_and_twice(state: ClusterState) -> None:
+def test_holds_for_no_job_of_nothing_and_twice(state: ClusterState) -> None:
     assert flaws(state, holds={JobId(1): (GpuId("n0", 2),), JobId(99): ()}) == [
         "holds-without-waiter",
         "holds-without-waiter",

@@ -269,7 +269,7 @@ def test_its_node_is_lost_while_it_saves() -> None:
     assert (back.state, back.attempt) == (JobState.ASSIGNED, 2)
 
 
-def test_nobody_resizes_it_a_second_time_meanwhile() -> None:
+def test_it_is_not_resized_a_second_time_meanwhile() -> None:
     scene = Scene()
     scene.wishes(2)
     assert scene.wishes(4).resizes_to == scene.job.resizes_to

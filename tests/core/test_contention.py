@@ -124,7 +124,7 @@ def test_what_training_does_beside_a_hog_teaches_nothing_and_goes_on_teaching_wh
     assert believed_step_s(world) > calm_s, "what training is by its own doing it always is"
 
 
-def test_its_story_says_with_numbers_who_was_slowed_and_what_was_measured() -> None:
+def test_its_story_says_with_numbers_which_job_was_slowed_and_what_was_measured() -> None:
     world = Contended(hog())
     world.go(2, used=0.9, speed=0.6)
     reason = world.job(HOG).story[-1].reason
@@ -142,13 +142,13 @@ def test_its_story_says_with_numbers_who_was_slowed_and_what_was_measured() -> N
 
 
 @pytest.mark.parametrize(("used", "speed"), [(0.9, 0.97), (0.7, 0.5)])
-def test_nobody_is_held_back_for_bandwidth_or_slowness_alone(used: float, speed: float) -> None:
+def test_no_job_is_held_back_for_bandwidth_or_slowness_alone(used: float, speed: float) -> None:
     world = Contended(hog())
     world.go(30, used=used, speed=speed)
     assert world.changes() == []
 
 
-def test_a_job_that_answers_requests_is_never_held_back_and_off_nobody_is() -> None:
+def test_a_job_that_answers_requests_is_never_held_back_and_off_no_job_is() -> None:
     serves = Contended(hog(kind=JobKind.INFERENCE))
     serves.go(30, used=0.9, speed=0.5)
     assert serves.changes() == []

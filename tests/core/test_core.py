@@ -194,7 +194,7 @@ def test_an_unhealthy_gpu_takes_no_new_job() -> None:
     assert only(core.step([Submitted(ONE, SPEC)], 2.0)).state is JobState.QUEUED
 
 
-def test_a_solo_run_teaches_a_profile_and_company_a_measured_set() -> None:
+def test_a_solo_run_teaches_a_profile_and_co_runners_a_measured_set() -> None:
     core = make_core("colocate")
     core.step([Submitted(ONE, SPEC)], 1.0)
     core.step([Launched(ONE, 1, 7, 1.0)], 1.0)

@@ -48,7 +48,7 @@ def test_one_class_stands_twice_with_other_parameters_and_each_is_told_of_change
     assert (len(every.jobs), late.jobs, len(late.nodes)) == (6, {4, 5, 6}, 2)
 
 
-def test_questions_nobody_asks_any_more_are_dropped_and_answered_anew_when_asked_again() -> None:
+def test_questions_not_asked_any_more_are_dropped_and_answered_anew_when_asked_again() -> None:
     state = make_state()
     first = state.derived(Older, 1)
     for least in range(2, DERIVED_MAX + 2):

@@ -135,7 +135,7 @@ def test_an_elastic_job_goes_on_at_the_size_that_is_left_elsewhere() -> None:
     assert (scene.job.gpu_count, node_of(scene.job)) == (1, "n1")
 
 
-def test_one_that_would_lose_its_work_finishes_and_nobody_starts_beside_it() -> None:
+def test_one_that_would_lose_its_work_finishes_and_no_job_starts_beside_it() -> None:
     scene = Scene(PLAIN)
     scene.at(50.0, *(Submitted(JobId(job), PLAIN) for job in (2, 3)))
     assert scene.drain().state is JobState.RUNNING
@@ -248,7 +248,7 @@ def test_why_names_the_nodes_where_all_that_could_run_it_are_drained() -> None:
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @examples(8)
 @given(seed=st.integers(min_value=0, max_value=2**32 - 1), sized=st.booleans())
-def test_nobody_starts_on_a_drained_node_and_after_the_deadline_it_is_empty(
+def test_no_job_starts_on_a_drained_node_and_after_the_deadline_it_is_empty(
     name: str, seed: int, *, sized: bool
 ) -> None:
     world = World(create(name), seed, sized=sized, cpu_only=True, drains=True)

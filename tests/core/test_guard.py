@@ -87,7 +87,7 @@ class Shared:
         return found
 
 
-def test_nobody_is_separated_for_waiting_for_one_that_is_out_of_turns() -> None:
+def test_no_job_is_separated_for_waiting_for_one_that_is_out_of_turns() -> None:
     world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
     world.go(20, 1.0)
     sample = Progress(at_s=world.now_s, steps=int(world.done[TWO]), first_step_s=3.0, turn="ungated", note="...")
@@ -189,7 +189,7 @@ def test_one_whose_launch_costs_less_than_its_memory_is_stopped_as_for_any_other
     assert (loses_it.job(TWO).state, loses_it.job(TWO).parked) == (JobState.PAUSED, True)
 
 
-def test_what_the_company_achieved_is_learnt_before_it_is_separated() -> None:
+def test_what_the_co_runners_achieved_is_learnt_before_they_are_separated() -> None:
     world = Shared(spec("a"), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(70, 2.5)
     assert world.job(TWO).state is JobState.STOPPING
@@ -207,7 +207,7 @@ def test_an_older_job_goes_if_the_newest_may_not_be_stopped() -> None:
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.STOPPING, JobState.RUNNING)
 
 
-def test_where_nobody_may_be_stopped_it_is_said_once_and_nobody_is() -> None:
+def test_where_no_job_may_be_stopped_it_is_said_once_and_none_is() -> None:
     world = Shared(spec("a"), spec("b"), NO_TURNS, NO_HOST)
     world.go(300, 1.9)
     for number in (ONE, TWO):
@@ -229,7 +229,7 @@ def test_it_takes_some_time_and_can_be_switched_off() -> None:
     assert world.job(TWO).state is JobState.RUNNING
 
 
-def test_a_company_with_a_suspended_job_is_measured_as_the_others_alone() -> None:
+def test_with_a_co_runner_suspended_the_others_are_measured_as_alone() -> None:
     world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
     world.go(20, 1.9)
     world.at(23.0, SuspendRequested(TWO, "ann"))
@@ -264,7 +264,7 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
     assert co_runners.predicted == pytest.approx(predicted) if predicted else co_runners.predicted is None
 
 
-def test_a_job_alone_is_in_no_company() -> None:
+def test_a_job_alone_has_no_co_runners() -> None:
     core = Core(preset("colocate"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
     assert core.co_runners(ONE) is None
@@ -275,7 +275,7 @@ def others_use(world: Shared, ratio: float) -> None:
     world.at(world.now_s, GpusObserved("n0", (replace(gpu, others_ratio=ratio),)))
 
 
-def test_company_is_not_blamed_for_what_others_do_on_the_gpu() -> None:
+def test_co_runners_are_not_blamed_for_what_others_do_on_the_gpu() -> None:
     world = Shared(spec("a", preemptible=True), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(60, 1.1)
     others_use(world, 0.6)
@@ -288,7 +288,7 @@ def test_company_is_not_blamed_for_what_others_do_on_the_gpu() -> None:
     assert JobState.STOPPING in {world.job(ONE).state, world.job(TWO).state}, "now it is the company"
 
 
-def test_nobody_joins_a_gpu_that_others_use_by_prediction() -> None:
+def test_no_job_joins_a_gpu_that_others_use_by_prediction() -> None:
     world = Shared(spec("a"), spec("b"))
     others_use(world, 0.6)
     world.at(3.0, Submitted(JobId(3), spec("a")))

@@ -324,7 +324,7 @@ def test_fifo_never_starts_a_job_before_one_that_stands_before_it(seed: int) -> 
 
 
 @pytest.mark.parametrize("name", HASTY)
-def test_random_worlds_reach_preemption_and_what_was_stopped_was_stopped_for_somebody_waiting(name: str) -> None:
+def test_random_worlds_reach_preemption_and_what_was_stopped_was_stopped_for_a_waiting_job(name: str) -> None:
     stops = 0
     for seed in range(12):
         world = World(make(name), seed)

@@ -94,7 +94,7 @@ BOUNDED = Quotas(
 @policies
 @examples(10)
 @given(seed=SEEDS)
-def test_no_limit_is_ever_exceeded_and_who_is_held_does_not_fit(name: str, seed: int) -> None:
+def test_no_limit_is_ever_exceeded_and_a_held_job_does_not_fit(name: str, seed: int) -> None:
     world = World(make(name), seed, CoreConfig(limits=BOUNDED), sized=seed % 2 == 0, cpu_only=seed % 3 == 0)
     for number in range(60):
         outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
@@ -144,7 +144,7 @@ def test_a_job_that_fits_its_limits_and_free_gpus_runs(seed: int) -> None:
 @policies
 @examples(3)
 @given(seed=SEEDS)
-def test_limits_that_bind_nobody_change_no_decision(name: str, seed: int) -> None:
+def test_limits_that_bind_no_user_change_no_decision(name: str, seed: int) -> None:
     decisions = []
     for quotas in (Quotas(), Quotas(Limits(gpus=10_000, running=10_000))):
         world = World(make(name), seed, CoreConfig(limits=quotas))

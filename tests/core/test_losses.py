@@ -92,7 +92,7 @@ def test_losses_are_bounded() -> None:
     assert (last.state, last.story[-1].reason.why) == (JobState.FAILED, Why.GPU_LOST)
 
 
-def test_a_gpu_that_stays_ill_stops_nobody_twice() -> None:
+def test_a_gpu_that_stays_ill_stops_no_job_twice() -> None:
     core = core_of(1, (ONE, SPEC))
     core.step([observed(core, 0)], 5.0)
     assert core.step([observed(core, 0)], 6.0).jobs == ()

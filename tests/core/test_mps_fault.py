@@ -46,7 +46,7 @@ class World:
         return self.ended.get(job) or self.core.state.jobs[job]
 
 
-def test_who_caused_it_has_failed_and_who_went_down_with_it_runs_again_uncounted() -> None:
+def test_the_job_that_caused_it_has_failed_and_one_that_went_down_with_it_runs_again_uncounted() -> None:
     world = World()
     world.end(4.0, TWO, MPS_FAULT_OF_OTHER)
     world.end(4.0, ONE, MPS_FAULT, "job 2 ended with it")

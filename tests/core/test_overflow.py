@@ -92,7 +92,7 @@ def test_the_youngest_is_stopped_when_what_was_seen_does_not_fit_any_more() -> N
     assert reason.facts["need_bytes"] == (10 + 4 + 3) * GIB
 
 
-def test_growth_that_the_safety_factors_cover_moves_nobody() -> None:
+def test_growth_that_the_safety_factors_cover_moves_no_job() -> None:
     cluster = Cluster(a=(1, 4), b=(1, 3), c=(1, 2))
     cluster.run("a", "b", "c")
     cluster.grows(1, 1 * GIB, 6 * GIB)
@@ -131,7 +131,7 @@ def test_members_of_one_lane_are_judged_by_the_largest_of_them() -> None:
     assert cluster.job(2).state is JobState.STOPPING
 
 
-def test_out_of_memory_in_company_is_tried_once_more_alone() -> None:
+def test_out_of_memory_with_co_runners_is_tried_once_more_alone() -> None:
     cluster = Cluster(a=(1, 4), b=(1, 3))
     cluster.run("a", "b")
     cluster.ends(2, "out-of-memory")
@@ -180,7 +180,7 @@ def test_who_can_take_turns_is_not_stopped() -> None:
     assert set(next(iter(again.gpus.values())).bookings) == set(load.bookings)
 
 
-def test_who_answers_requests_is_no_company_for_that() -> None:
+def test_a_server_is_no_co_runner_for_that() -> None:
     cluster = Cluster(a=(1, 4), b=(1, 3))
     cluster.run("a")
     cluster.run("b", kind=JobKind.INFERENCE)

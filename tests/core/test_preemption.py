@@ -129,7 +129,7 @@ def holder(draft: Draft) -> Job:
     return draft.view.job(ONE)
 
 
-def test_nobody_starts_on_what_is_held(draft: Draft) -> None:
+def test_no_job_starts_on_what_is_held(draft: Draft) -> None:
     node = draft.view.nodes["n0"]
     draft.hold(holder(draft), [draft.free_gpus(node, "V100")[0]])
     assert [load.id.number for load in draft.free_gpus(node, "V100")] == [1]

@@ -45,7 +45,7 @@ class Telling(Shared):
         return None if found is None else found.value
 
 
-def test_the_company_of_a_job_faster_than_ever_alone_steps_aside_and_loses_no_step() -> None:
+def test_the_co_runners_of_a_job_faster_than_ever_alone_step_aside_and_lose_no_step() -> None:
     world = Telling(spec("a"), spec("b"))
     world.go_on(30, 0.1, 0.1)
     assert world.job(TWO).state is JobState.RUNNING
@@ -93,7 +93,7 @@ def test_whoever_stepped_aside_comes_back_where_sharing_pays() -> None:
     assert world.job(TWO).gpus_held == world.job(ONE).gpus_held
 
 
-def test_all_stay_where_nobody_can_step_aside_and_nothing_is_believed_of_that_speed() -> None:
+def test_all_stay_where_none_can_step_aside_and_nothing_is_believed_of_that_speed() -> None:
     world = changed(Telling(spec("a"), spec("b"), LANES, NO_HOST), steps_aside=False)
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING)
     assert Why.MEASURED_ANEW not in moves_of(world.job(TWO))

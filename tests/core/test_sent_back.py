@@ -131,7 +131,7 @@ def test_memory_of_others_that_is_seen_then_is_booked_before() -> None:
     assert world.job(TWO).state is JobState.ASSIGNED
 
 
-def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_nobody() -> None:
+def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_no_other() -> None:
     world = World()
     world.at(3.0, world.submitted(TWO, "b"))
     for number in range(1, 4):

@@ -165,7 +165,7 @@ def test_a_node_that_a_gang_is_gone_from_counts_no_more_even_when_it_has_lost_gp
 
 
 @pytest.mark.parametrize("resting", [JobState.PAUSED, JobState.STOPPING])
-def test_jobs_that_rest_disturb_nobody(resting: JobState) -> None:
+def test_jobs_that_rest_disturb_no_other(resting: JobState) -> None:
     one, two, three = running(1, "a", (slot(0),)), running(2, "b", (slot(0, 1),)), running(3, "c", (slot(1),))
     together = situations_of(cluster(one, two, three), one)
     assert [(s.beside, s.near) for s in together] == [((KINDS["b"],), (KINDS["c"],))]

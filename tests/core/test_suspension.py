@@ -80,7 +80,7 @@ def test_a_running_job_is_paused_keeps_its_gpu_and_goes_on() -> None:
     assert world.job().story[-1].reason.why is Why.RESUMED
 
 
-def test_asking_twice_changes_nothing_and_tells_nobody() -> None:
+def test_asking_twice_changes_nothing_and_tells_no_node() -> None:
     world = OneGpu()
     world.running()
     world.at(20.0, suspend())

@@ -127,7 +127,7 @@ def test_it_comes_back_at_once_to_a_free_gpu() -> None:
     assert node.core.state.gpus[GPU].jobs == (ONE,)
 
 
-def test_while_others_are_on_its_gpu_it_waits_and_nobody_else_starts_there() -> None:
+def test_while_others_are_on_its_gpu_it_waits_and_no_other_starts_there() -> None:
     node = Node()
     node.run(ONE)
     node.move()
@@ -143,7 +143,7 @@ def test_while_others_are_on_its_gpu_it_waits_and_nobody_else_starts_there() -> 
     assert node.job(THREE).state is JobState.ASSIGNED
 
 
-def test_a_sharing_policy_lets_nobody_join_the_gpu_that_is_awaited() -> None:
+def test_a_sharing_policy_lets_no_job_join_the_gpu_that_is_awaited() -> None:
     node = Node("pack")
     node.run(ONE)
     node.move()
@@ -266,7 +266,7 @@ def test_it_ends_is_cancelled_or_lost_like_any_other() -> None:
     assert (node.job(THREE).state, node.job(THREE).is_on_host) == (JobState.QUEUED, False)
 
 
-def test_a_returning_job_that_is_cancelled_keeps_nobody_away() -> None:
+def test_a_returning_job_that_is_cancelled_keeps_no_other_away() -> None:
     node = Node()
     node.run(ONE)
     node.move()
@@ -331,7 +331,7 @@ def test_what_is_known_to_be_impossible_is_refused_at_once() -> None:
     assert node.job().state is JobState.RUNNING
 
 
-def test_memory_that_is_believed_counts_for_who_suspends_as_for_who_parks() -> None:
+def test_memory_that_is_believed_counts_for_suspending_as_for_parking() -> None:
     """The job has told nothing of its memory as yet; its kind is known to hold 2 GiB between steps."""
     node = Node()
     node.run(ONE)

@@ -40,7 +40,7 @@ def node() -> Node:
 
 
 @pytest.mark.parametrize(("used", "slowed"), [(SHORT, False), (0.74, True), (CALM, True)])
-def test_nobody_is_held_back_unless_bandwidth_is_short_and_a_training_job_is_slowed(used: float, slowed: bool) -> None:
+def test_no_job_is_held_back_unless_bandwidth_is_short_and_a_training_job_is_slowed(used: float, slowed: bool) -> None:
     assert node().look(used, slowed=slowed, times=50) == []
 
 
@@ -90,7 +90,7 @@ def test_who_is_held_back_again_and_again_waits_twice_as_long_each_time_but_not_
     assert waits == [60, 120, 240, 480, 960, 960, 960]
 
 
-def test_all_are_let_go_whole_and_at_once_when_nobody_trains_there_any_more() -> None:
+def test_all_are_let_go_whole_and_at_once_when_no_job_trains_there_any_more() -> None:
     busy = node()
     busy.look(SHORT, slowed=True, times=5)
     assert busy.look(SHORT, slowed=False, trains=False) == [Change(1, 8, 1.0), Change(2, 16, 1.0)]

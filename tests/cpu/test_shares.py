@@ -32,7 +32,7 @@ SHARES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(
 
 @given(SHARES, st.integers(-3, 12))
 @examples(300)
-def test_no_core_is_made_none_is_left_to_those_who_lack_and_no_part_is_cut(
+def test_no_core_is_made_none_is_left_to_jobs_that_lack_and_no_part_is_cut(
     drawn: list[tuple[int, int, int]], free: int
 ) -> None:
     shares = [share(job, has, max(has, wants), part) for job, (has, wants, part) in enumerate(drawn, 1)]

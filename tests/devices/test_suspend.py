@@ -68,7 +68,7 @@ def test_only_a_running_process_is_suspended(state: ProcessState) -> None:
     assert cuda.calls == []
 
 
-def test_one_that_was_locked_by_somebody_who_died_is_moved_all_the_same() -> None:
+def test_one_that_was_locked_by_a_process_that_died_is_moved_all_the_same() -> None:
     cuda = one_process(ProcessState.LOCKED)
     suspender(cuda).suspend(PID, GIB)
     assert (cuda.states[PID], cuda.calls) == (ProcessState.CHECKPOINTED, ["checkpoint"])

@@ -127,7 +127,7 @@ def wheel(folder: Path, name: str, version: str, *needs: str) -> Path:
     return path
 
 
-def test_what_is_there_is_left_out_unless_somebody_needs_a_newer_one(tmp_path: Path) -> None:
+def test_what_is_there_is_left_out_unless_a_newer_one_is_needed(tmp_path: Path) -> None:
     own = wheel(tmp_path, "own", "1.0", "old>=2", "good>=1,<2", 'never>=9; python_version < "3"', "any_name")
     found = {"own": own} | {name: wheel(tmp_path, name, "2.5") for name in ("old", "good", "any-name", "never", "new")}
     (tmp_path / "there").write_text("# pip freeze\nOld==1.9\ngood==1.5\nany.name @ file:///x\nnever==1\n-e .\n")

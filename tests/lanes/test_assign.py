@@ -189,7 +189,7 @@ class Gpu:
 
 @examples(150)
 @given(seed=SEEDS)
-def test_the_condition_never_breaks_and_nobody_waits_who_could_run(seed: int) -> None:
+def test_the_condition_never_breaks_and_no_job_waits_that_could_run(seed: int) -> None:
     gpu = Gpu(seed)
     for _ in range(60):
         gpu.happen()

@@ -36,7 +36,7 @@ def members(draw: st.DrawFn, least: int = 0, most: int = 6) -> list[Contender]:
 
 
 @given(RULES, members())
-def test_somebody_ready_always_runs(rule: TurnRule, ready: list[Contender]) -> None:
+def test_a_ready_job_always_runs(rule: TurnRule, ready: list[Contender]) -> None:
     assert (next_holder(rule, ready) is None) == (not ready)
     assert not ready or next_holder(rule, ready) in {member.id for member in ready}
 

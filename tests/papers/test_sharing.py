@@ -78,7 +78,7 @@ def test_orderings_and_speed_ups_hold(claims: dict[str, Claim]) -> None:
     assert judged == {"queueing": Judgement.MET, "jct": Judgement.MET, "jct_p95": Judgement.MISSED}
 
 
-def test_fairness_delays_nobody_for_others_sake_but_shares_the_pain(found: Evaluation) -> None:
+def test_fairness_delays_no_job_for_others_sake_but_shares_the_pain(found: Evaluation) -> None:
     runs = runs_of(found, "table-2")
     assert not runs["fifo"].ledger.paused_s
     assert not runs["pack"].ledger.paused_s

@@ -103,7 +103,7 @@ def test_100_jobs_wait_in_the_order_of_the_authors_simulator(found: TopologyEval
     assert difference(rows["fcfs"], reference(data, "fix-w100m5", "fcfs")).alike >= 98
 
 
-def test_counted_as_in_their_code_nobody_falls_below_his_least_either(data: Path, table: TopologyTable) -> None:
+def test_counted_as_in_their_code_no_job_falls_below_its_least_either(data: Path, table: TopologyTable) -> None:
     jobs = read.read(str(data / "C" / "workloads-100.json")).jobs
     assert len({job.spec.utility_min for job in jobs}) > 90
     rows = run_ticked(with_options(TOPO_AWARE_P, {"measure": Measure.INVERSE}), jobs, table, 5)

@@ -39,7 +39,7 @@ def at(steps: int, last_s: float) -> Progress:
     return Progress(at_s=last_s, steps=steps, last_step_s=last_s)
 
 
-def test_a_stay_ends_with_its_company() -> None:
+def test_a_stay_ends_with_its_co_runners() -> None:
     seen = Surroundings()
     job = JobId(1)
     assert seen.sample(job, 1, lambda: ALONE, at(1, 1.0), 20) is None
@@ -68,7 +68,7 @@ def test_a_stay_that_goes_on_teaches_in_windows_each_twice_as_long() -> None:
     assert seen.end(job) == Stay(ALONE, 29, 1.0)
 
 
-def test_a_slowdown_is_against_the_same_place_with_nobody_near() -> None:
+def test_a_slowdown_is_against_the_same_place_with_no_neighbour() -> None:
     beliefs = Beliefs()
     assert teach(beliefs, beside(B), 3.0) is None, "how fast it is alone is not known yet"
     teach(beliefs, ALONE, 2.0)

@@ -74,7 +74,7 @@ def test_ten_steps_alone_teach_while_the_job_runs_on_and_ever_more_seldom() -> N
     assert known.samples == 630
 
 
-def test_a_company_teaches_once_each_has_made_its_steps() -> None:
+def test_co_runners_teach_once_each_has_made_its_steps() -> None:
     bench = Bench(A)
     for step in range(1, 12):
         bench.sample(0, step, 0.1 * step)
@@ -92,7 +92,7 @@ def test_a_company_teaches_once_each_has_made_its_steps() -> None:
     assert min(measured.steps) >= 10
 
 
-def test_nothing_that_was_done_before_the_company_changed_is_counted() -> None:
+def test_nothing_that_was_done_before_the_co_runners_changed_is_counted() -> None:
     """As when a suspended job goes on: its last step lies before the wait."""
     bench = Bench(A)
     for step in range(1, 6):
@@ -148,7 +148,7 @@ def test_windows_in_which_others_used_the_gpu_teach_nothing_however_many() -> No
     assert bench.step_s() == pytest.approx(0.1), "since they are gone"
 
 
-def test_company_beside_other_work_is_not_measured() -> None:
+def test_co_runners_beside_other_work_are_not_measured() -> None:
     bench = Bench(A)
     for step in range(1, 12):
         bench.sample(0, step, 0.1 * step)
@@ -160,7 +160,7 @@ def test_company_beside_other_work_is_not_measured() -> None:
 
 
 @pytest.mark.parametrize(("cores", "holds"), [(0, False), (1, False), (2, True)])
-def test_a_job_faster_in_company_than_ever_alone_is_measured_again_unless_it_has_more_cores_now(
+def test_a_job_faster_with_co_runners_than_ever_alone_is_measured_again_unless_it_has_more_cores_now(
     cores: int, holds: bool
 ) -> None:
     bench = Bench(A, cores=min(cores, 1))

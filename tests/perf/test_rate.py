@@ -47,7 +47,7 @@ def test_alone_at_what_it_asked_for_is_the_reference() -> None:
     assert (speedup(rate), harm(rate)) == (1.0, 0.0)
 
 
-def test_of_a_job_nobody_knows_no_speed_is_made_up() -> None:
+def test_of_an_unknown_job_no_speed_is_made_up() -> None:
     rate = Beliefs().rate(SPEC, Situation(FAST, sharing="mps", beside=(YOU,)))
     assert (rate.step_s, rate.steps_per_s, rate.together) == (None, None, None)
     assert (rate.ratio, rate.source) == (0.5, RateSource.DEFAULT)
@@ -273,7 +273,7 @@ busy_jobs = st.lists(st.tuples(st.floats(0.01, 10), st.floats(0.01, 1)), min_siz
 
 
 @given(busy_jobs, st.lists(st.floats(1, 4), max_size=3), st.lists(st.floats(0.1, 9), max_size=3))
-def test_bound_by_work_more_company_never_raises_a_ratio(
+def test_bound_by_work_more_co_runners_never_raise_a_ratio(
     jobs: list[tuple[float, float]], near: list[float], weights: list[float]
 ) -> None:
     keys = [ProfileKey(f"f{k}", 64, 1, FAST) for k in range(len(jobs))]

@@ -61,7 +61,7 @@ def test_alike_jobs_that_gain_more_the_more_there_are_are_foreseen_to_gain_by_on
         assert (count + 1) / slowdown(beliefs, (count + 1) * "a", "time-slice") > speeds[count]
 
 
-def test_who_costs_more_in_a_pair_adds_more_than_those_who_were_there() -> None:
+def test_a_job_that_costs_more_in_a_pair_adds_more_than_those_that_were_there() -> None:
     beliefs = believed({"aa": 1.2, "ab": 2.0, "aaa": 1.4})
     light, heavy = slowdown(beliefs, "aaaa"), slowdown(beliefs, "aaab")
     assert light == pytest.approx(1.6, rel=0.05)
@@ -76,7 +76,7 @@ def test_a_set_that_does_not_hold_any_more_says_nothing_of_larger_ones() -> None
     assert slowdown(beliefs, "aaaa") > before
 
 
-def test_three_who_do_not_disturb_each_other_by_twos_share_the_work_of_one_gpu() -> None:
+def test_three_that_do_not_disturb_each_other_by_twos_share_the_work_of_one_gpu() -> None:
     pairs = {"ab": 1.0, "bc": 1.0, "ac": 1.0}
     assert slowdown(believed(pairs, a=0.5, b=0.5, c=0.5), "abc") == pytest.approx(1.5, rel=0.05)
     assert slowdown(believed(pairs, a=0.2, b=0.2, c=0.2), "abc") == pytest.approx(1.0, rel=0.05)

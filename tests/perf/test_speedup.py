@@ -124,7 +124,7 @@ def test_far_beyond_its_sets_a_prediction_stays_between_standstill_and_no_slowdo
     assert all(job.slowdown >= 1.0 for job in prediction.jobs)
 
 
-def test_a_way_of_sharing_nobody_measured_is_told_half_of_what_was_measured_in_another() -> None:
+def test_an_unmeasured_way_of_sharing_is_told_half_of_what_was_measured_in_another() -> None:
     profiles = [make_profile(name, V100, 1.5e7, GIB) for name in ("f0", "f1")]
     beliefs = Beliefs(PerfConfig(occupancy_max={}), profiles)
     keys = [profile.key for profile in profiles]

@@ -148,7 +148,7 @@ def test_devices_come_from_nodes() -> None:
         devices_of_nodes([{"name": "n"}])
 
 
-def test_groups_keep_the_order_of_submission_and_drop_nobody() -> None:
+def test_groups_keep_the_order_of_submission_and_drop_no_job() -> None:
     late = record(1, 50, 50, 60, labels={"run": "late"}, policy="colocate")
     early = record(2, 10, 10, 20, labels={"run": "early"}, policy="fifo")
     none = record(3, 70, 70, 80)

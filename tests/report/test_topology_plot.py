@@ -23,7 +23,7 @@ def gpus(fig: Figure) -> list[Circle]:
     return [patch for patch in fig.axes[0].patches if isinstance(patch, Circle)]
 
 
-def test_a_dgx1_shows_its_links_and_who_is_free() -> None:
+def test_a_dgx1_shows_its_links_and_which_gpus_are_free() -> None:
     marks = Marks({0: "used", 6: "unhealthy"}, {0: "17"})
     fig = draw_topology(topologies.dgx1(), "dgx1", marks)
     links = [patch for patch in fig.axes[0].patches if isinstance(patch, PathPatch)]

@@ -62,7 +62,7 @@ def test_several_users_come_in_turn_whatever_the_needs_of_their_jobs(kinds: tupl
         assert [number for number in own if number in first] == own[:2]
 
 
-def test_value_goes_before_who_holds_what() -> None:
+def test_value_goes_before_what_users_hold() -> None:
     """A user with nothing waits where its job is of less value: it is a tie that is broken, not an order."""
     jobs = [
         known(0.0, 500.0, user="ann", share=False), known(1.0, 400.0, user="bob", share=False),

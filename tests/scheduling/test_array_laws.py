@@ -113,7 +113,7 @@ def test_nor_do_they_by_the_host_memory_they_hold(policy: Composed, seed: int) -
 
 @examples(30)
 @given(policy=in_arrays(AGEING), seed=SEEDS)
-def test_everybody_ends_also_who_has_waited_too_long(policy: Composed, seed: int) -> None:
+def test_every_job_ends_also_an_overdue_one(policy: Composed, seed: int) -> None:
     random = Random(seed)
     jobs = together(*borrowers(random, abortable=random.random() < 0.5), *sparse_training(random))
     assert run(jobs, machines(*GPUS, cores=CORES), policy, NeutralWorld(), COSTS).stuck == ""

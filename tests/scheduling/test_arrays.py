@@ -100,7 +100,7 @@ def test_who_may_not_begin_anew_is_never_stopped_and_borrows_nothing() -> None:
     assert not seen.stops
 
 
-def test_one_greedy_job_does_not_keep_an_idle_pool_from_who_borrows_nothing() -> None:
+def test_one_greedy_job_does_not_keep_an_idle_pool_from_jobs_that_borrow_nothing() -> None:
     """One GPU of eight is asked for: of 28 cores that a node would keep if all were, four are kept."""
     jobs = [training(1, 0.0, 1000.0, cores=28), cpu_job(2, 1.0, 100.0, 20, abortable=False)]
     _, found = run(machines(4, 4), *jobs)

@@ -49,7 +49,7 @@ def _job(draw: random.Random, families: tuple[str, ...]) -> JobSpec:
 
 
 @pytest.mark.parametrize("seed", [*range(12), 55, 169])
-def test_nobody_moves_for_ever(seed: int) -> None:
+def test_no_job_moves_for_ever(seed: int) -> None:
     made, now_s = world(seed)
     attempts = []
     for place in range(ROUNDS):

@@ -123,7 +123,7 @@ def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_
 
 
 @pytest.mark.parametrize(("objective", "together"), [("jct", (1, 2)), ("makespan", (1,))])
-def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, together: tuple[int, ...]) -> None:
+def test_under_makespan_no_job_joins_the_one_that_takes_longest(objective: str, together: tuple[int, ...]) -> None:
     core = Core(create(f"colane:objective={objective}"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([ProfileDeclared(make_profile("light", "V100", 1.3e8, 2 * GIB, step_s=1.0))], 0.0)
@@ -225,7 +225,7 @@ LONG_AND_SHORT = {1: 100, 2: 100, 3: 100, 4: 100, 5: 1000, 6: 60}
 
 
 @pytest.mark.parametrize("policy", ["colane", "colane:usage_half_life_s=86400"])
-def test_a_long_job_that_cannot_go_elsewhere_waits_rather_than_be_bound_to_company(policy: str) -> None:
+def test_a_long_job_that_cannot_go_elsewhere_waits_rather_than_be_bound_to_co_runners(policy: str) -> None:
     core = beside(1.4, LONG_AND_SHORT, policy=policy)
     assert core.state.jobs[JobId(5)].is_waiting
     assert not core.state.jobs[JobId(6)].is_waiting
@@ -235,6 +235,6 @@ def test_one_that_may_be_stopped_joins_and_goes_elsewhere_later() -> None:
     assert not any(job.is_waiting for job in beside(1.4, LONG_AND_SHORT, preemptible=True).state.jobs.values())
 
 
-def test_nobody_joins_those_who_would_end_later_by_it_than_by_waiting() -> None:
+def test_no_job_joins_those_that_would_end_later_by_it_than_by_waiting() -> None:
     core = beside(1.7, {**dict.fromkeys(range(1, 5), 1000), 5: 10})
     assert core.state.jobs[JobId(5)].is_waiting

@@ -61,7 +61,7 @@ def test_the_lightest_gpu_is_joined_and_grows_before_the_next_choice() -> None:
     assert sharing_values(core) == [(4, 2), (3, 1)]
 
 
-def test_company_is_capped() -> None:
+def test_co_runners_are_capped() -> None:
     core = make_core(tiny=1e5)
     submit(core, *[job("tiny")] * 5)
     assert sharing_values(core) == [(1, 2, 3)]
@@ -90,7 +90,7 @@ def test_memory_is_a_hard_limit_but_lets_a_smaller_job_pass() -> None:
     assert reason.why is Why.NO_FREE_GPU
 
 
-def test_nobody_joins_a_job_that_will_not_share() -> None:
+def test_no_job_joins_one_that_will_not_share() -> None:
     core = make_core(a=1e6)
     submit(core, job("a", share=False), job("a"))
     assert sharing_values(core) == [(1,)]
@@ -156,7 +156,7 @@ def test_jobs_of_several_gpus_get_gpus_of_their_own() -> None:
     assert sharing_values(core) == [(2,), (2,)]
 
 
-def test_a_company_that_has_grown_is_offered_again_to_who_did_not_suit_it_before() -> None:
+def test_co_runners_that_have_grown_are_offered_again_to_a_job_that_did_not_suit_them_before() -> None:
     """Two jobs lose together, as was measured; so they did not with a third, that hardly slows them."""
     core = make_core(gpus=1)
     loads = {"a": 1.8e7, "b": 1.8e7, "c": 1e6}

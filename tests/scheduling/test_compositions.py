@@ -122,7 +122,7 @@ def test_planning_again_and_asking_why_change_nothing(policy: Composed, seed: in
 
 @laws
 @given(policy=compositions(), seed=SEEDS)
-def test_who_remembers_decides_as_who_was_just_started(policy: Composed, seed: int) -> None:
+def test_a_policy_that_remembers_decides_as_one_just_started(policy: Composed, seed: int) -> None:
     remembers, forgets = (decided(World(policy, seed), STEPS, forgets=forgets) for forgets in (False, True))
     assert remembers == forgets
 
@@ -135,7 +135,7 @@ def passes_nobody(policy: Composed) -> bool:
 
 @laws
 @given(policy=compositions().filter(lambda policy: not passes_nobody(policy)), seed=SEEDS)
-def test_nothing_is_idle_that_somebody_may_use(policy: Composed, seed: int) -> None:
+def test_nothing_is_idle_that_a_job_may_use(policy: Composed, seed: int) -> None:
     for world in lived(World(policy, seed)):
         state = world.core.state
         if plan(world).holds:

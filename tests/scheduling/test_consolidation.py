@@ -93,14 +93,14 @@ def test_ranks_that_must_lie_apart_are_left_apart() -> None:
     assert len(on_nodes(made, 1)) == 3
 
 
-def test_nobody_is_gathered_on_a_node_that_is_drained() -> None:
+def test_no_job_is_gathered_on_a_node_that_is_drained() -> None:
     made = scattered(drained="n2")
     made.step([Tick()], 1000.0)
     go_on(made, 1001.0)
     assert on_nodes(made, 3) == {"n0": 2, "n1": 1}
 
 
-def test_nobody_is_gathered_on_a_node_that_lacks_cores() -> None:
+def test_no_job_is_gathered_on_a_node_that_lacks_cores() -> None:
     cores = len(core(POLICY, 4).state.nodes["n0"].node.cores)
     made = scattered(replace(GANG, cores=3 * (cores // 2)))
     over(made, 2, 1000.0)

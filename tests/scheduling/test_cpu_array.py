@@ -50,7 +50,7 @@ def test_cores_are_shared_by_progressive_filling(seed: int, weights: dict[str, f
     assert held == expected
 
 
-def test_who_was_aborted_goes_before_older_jobs_of_users_who_have_less() -> None:
+def test_an_aborted_job_goes_before_older_jobs_of_users_who_have_less() -> None:
     """Job 2 of Z borrowed; it is aborted for training, and goes before A's, who has nothing and waits for longer."""
     jobs = [
         cpu_job(1, 0.0, 200.0, 14, user="z"), cpu_job(2, 1.0, 1000.0, 14, user="z"),

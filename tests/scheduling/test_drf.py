@@ -53,7 +53,7 @@ def test_a_user_who_wants_less_gets_it_and_the_others_share_the_rest() -> None:
     assert running(fill(make_node("n0", 7), *specs)) == {"a": 3, "b": 3, "c": 1}
 
 
-def test_the_next_gpu_goes_to_whom_has_least() -> None:
+def test_the_next_gpu_goes_to_the_user_with_least() -> None:
     core = fill(make_node("n0", 4), *[spec("a")] * 10)
     core.step([Submitted(JobId(11), spec("b")), Submitted(JobId(12), spec("b"))], 2.0)
     for done, expected in ((1, {"a": 3, "b": 1}), (2, {"a": 2, "b": 2}), (3, {"a": 2, "b": 2})):

@@ -71,7 +71,7 @@ def test_a_job_that_ends_early_lets_the_first_in_line_start_early() -> None:
     assert life.starts(2) == [4]
 
 
-def test_an_overrun_moves_the_reservation_and_lets_nobody_pass() -> None:
+def test_an_overrun_moves_the_reservation_and_lets_no_job_pass() -> None:
     """Without limits step times serve as bounds; job 1 takes 20 s instead of the 10 predicted."""
     jobs = [job(0, 20, gpus=2, steps_total=10), job(1, 5, gpus=4, steps_total=5), job(12, 3, steps_total=3)]
     profiles = [step_time(1.0, gpus=gpus) for gpus in (1, 2, 4)]

@@ -92,7 +92,7 @@ def test_for_a_newcomer_that_one_shrinks_which_loses_least(first: str, second: s
     assert sizes(made) == {1: 2, 2: 2, 3: 1} | {shrunk: 1}
 
 
-def test_gpus_that_fall_free_go_to_whom_they_are_worth_most_and_are_given_back_first() -> None:
+def test_gpus_that_fall_free_go_to_the_job_to_which_they_are_worth_most_and_are_given_back_first() -> None:
     made = core(gpus=4)
     submit(made, 10.0, rigid(2), elastic("flat"), elastic("steep"))
     assert sizes(made) == {1: 2, 2: 1, 3: 1}

@@ -84,7 +84,7 @@ def test_a_user_s_inference_goes_before_his_training_where_the_policy_says_so() 
     assert Life(policy, ON_ONE, jobs).run().order == [1, 3, 4, 2]
 
 
-def test_nobody_who_runs_is_stopped_for_a_share() -> None:
+def test_no_running_job_is_stopped_for_a_share() -> None:
     jobs = [known(0.0, 5000.0, user="ann"), known(100.0, 5000.0, user="bob")]
     assert Life(create("srtf:usage_half_life_s=600000"), ON_ONE, jobs).run().spans[1] == [(0.0, 5000.0)]
 

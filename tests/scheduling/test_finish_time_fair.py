@@ -33,7 +33,7 @@ def test_a_running_job_gives_way_after_its_lease_to_one_that_is_worse_off() -> N
     assert life.spans[2][-1][1] <= 60
 
 
-def test_nobody_is_stopped_within_his_lease() -> None:
+def test_no_job_is_stopped_within_its_lease() -> None:
     life = Life(SHORT_LEASE, ONE, [known(0, 60), known(1, 60), known(2, 60)], STEP).run()
     lengths = [end_s - start_s for spans in life.spans.values() for start_s, end_s in spans[:-1]]
     assert lengths

@@ -93,7 +93,7 @@ def measured(random: Random) -> SetMeasurement:
 
 @examples(15)
 @given(seed=SEEDS)
-def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> None:
+def test_what_was_learnt_counts_at_once_for_all_jobs_it_concerns(seed: int) -> None:
     world, random, seen = World(create("colane:quantum_s=1,move_s=0"), seed), Random(seed), 0
     state = world.core.state
     for _ in range(30):
@@ -118,7 +118,7 @@ def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> N
 
 @examples(15)
 @given(seed=SEEDS)
-def test_the_best_company_is_the_best_of_all(seed: int) -> None:
+def test_the_best_co_runners_are_the_best_of_all(seed: int) -> None:
     world = World(create("colane:quantum_s=1,move_s=0"), seed)
     state = world.core.state
     for _ in range(30):

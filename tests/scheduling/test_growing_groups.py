@@ -26,7 +26,7 @@ from tests.golden.workloads import sharing
 from .test_colane import crowd, on_the_gpu
 
 
-def test_who_was_never_alone_runs_alone_first_whatever_company_promises() -> None:
+def test_a_job_never_seen_alone_runs_alone_first_whatever_co_runners_promise() -> None:
     core = crowd(0, {2: 1.05})
     for number in range(1, 4):
         spec = JobSpec(name="j", family="light", batch_size=128, steps_total=1000, gpu_memory_bytes=GIB)
@@ -77,12 +77,12 @@ def bad_pair(others: str) -> int:
     return next(len(load.jobs) for load in core.state.gpus.values() if JobId(1) in load.jobs)
 
 
-def test_nobody_mends_a_bad_pair_where_good_ones_are_usual() -> None:
+def test_no_job_mends_a_bad_pair_where_good_ones_are_usual() -> None:
     assert bad_pair("") == 3
     assert bad_pair("gh") == 2
 
 
-def test_nobody_joins_several_before_it_was_seen_what_they_do_to_each_other() -> None:
+def test_no_job_joins_several_before_it_was_seen_what_they_do_to_each_other() -> None:
     assert on_the_gpu(crowd(40, {3: 1.2})) == 2
     assert on_the_gpu(crowd(40, {2: 1.1, 3: 1.2})) > 2
 
@@ -108,7 +108,7 @@ def test_two_that_cannot_be_stopped_do_not_share_for_what_may_be_error() -> None
         (2, 2.2, "needs 1 GPU on one node, at most 0 free; GPUs are held by job 1"),
     ],
 )
-def test_who_cannot_be_stopped_and_is_refused_company_is_told_what_it_would_gain(
+def test_a_job_that_cannot_be_stopped_and_is_refused_co_runners_is_told_what_it_would_gain(
     jobs: int, slowdown: float, said: str
 ) -> None:
     core = crowd(jobs, {2: slowdown, 3: 4.0})
@@ -165,7 +165,7 @@ def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:
     assert mean_end_s("colane", loss) < 1.005 * mean_end_s("fifo", loss)
 
 
-def test_hardly_anybody_is_stopped_for_one_who_then_declines_the_place() -> None:
+def test_hardly_any_job_is_stopped_for_one_that_then_declines_the_place() -> None:
     """Over two draws, in which 32 are stopped; compiled over one, with 19: a tenth of fewer is less than one."""
     seen: list[Futile] = []
 

@@ -55,7 +55,7 @@ def test_a_job_waits_for_bandwidth_although_gpus_are_free(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_node_that_does_not_say_its_bandwidth_bounds_nobody(policy: str) -> None:
+def test_a_node_that_does_not_say_its_bandwidth_bounds_no_job(policy: str) -> None:
     core = start(policy, 50 * GB, 0)
     assert all(submit(core, number, NEEDS_60).startswith("n1/") for number in (1, 2, 3))
 

@@ -111,7 +111,7 @@ def test_by_the_papers_rule_memory_alone_decides() -> None:
     assert lanes(core) == [{0: (1,), 1: (2,), 2: (3,)}]
 
 
-def test_where_nothing_is_known_of_the_company_memory_decides() -> None:
+def test_where_nothing_is_known_of_the_co_runners_memory_decides() -> None:
     core = make_core(preset("pack"))
     submit(core, job("d"), job("f"))
     assert lanes(core) == [{0: (1,), 1: (2,)}]
@@ -225,7 +225,7 @@ def test_inference_goes_before_training_that_came_earlier() -> None:
     assert lanes(core) == [{0: (3,)}]
 
 
-def test_nobody_takes_turns_with_a_server_that_could_not_answer_in_time() -> None:
+def test_no_job_takes_turns_with_a_server_that_could_not_answer_in_time() -> None:
     step_s = {"a": 0.3, "b": 0.05, "d": 0.02}
     for latency_s, expected in ((0.4, [{0: (1, 2)}]), (0.31, [{0: (1,)}])):
         core = make_core(preset("fair"), memory_gib=16)

@@ -57,7 +57,7 @@ def test_a_gang_gets_as_many_gpu_seconds_as_single_jobs() -> None:
     assert received == pytest.approx([1000, 1000, 1000], rel=0.1)
 
 
-def test_nobody_is_stopped_before_a_quantum_or_when_nobody_waits() -> None:
+def test_no_job_is_stopped_before_a_quantum_or_when_none_waits() -> None:
     life = Life(FAST, [make_node("n0", 2)], [lasting(0, 100), lasting(3, 100)]).run()
     assert life.spans == {1: [(0, 100)], 2: [(3, 103)]}
     life = Life(FAST, [make_node("n0", 1)], [lasting(0, 100), lasting(3, 100)]).run()
@@ -131,7 +131,7 @@ def test_pairs_share_where_it_pays_and_never_three() -> None:
     assert core.state.jobs[JobId(2)].story[-1].reason.why is Why.SHARES
 
 
-def test_without_packing_nobody_shares() -> None:
+def test_without_packing_no_job_shares() -> None:
     core = packed("light", "light", packed=False)
     assert [load.jobs for load in core.state.gpus.values()] == [(1,)]
 

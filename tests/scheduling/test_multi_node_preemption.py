@@ -96,14 +96,14 @@ def test_one_node_is_emptied_rather_than_two() -> None:
     ],
     ids=["of its queue", "too few", "on one node only", "a node each", "too few cores", "switched off", "of its rank"],
 )
-def test_nobody_leaves_where_that_may_not_be_or_would_not_do(policy: str, gang: JobSpec, at_s: float) -> None:
+def test_no_job_leaves_where_that_may_not_be_or_would_not_do(policy: str, gang: JobSpec, at_s: float) -> None:
     made = cluster(2, 2, policy=policy)
     submit(made, 10.0, ONE, ONE, ONE, ONE)
     comes(made, at_s, gang)
     assert (runs(made), leaving(made)) == ([1, 2, 3, 4], [])
 
 
-def test_nobody_leaves_if_one_of_those_who_had_to_cannot() -> None:
+def test_no_job_leaves_if_one_of_those_that_had_to_cannot() -> None:
     made = cluster(2, 2)
     submit(made, 10.0, ONE, ONE, ONE, replace(ONE, preemptible=False))
     comes(made, OLD_S, GANG)
@@ -137,7 +137,7 @@ def test_a_node_holds_as_many_ranks_as_it_has_cores_for() -> None:
 # -- what comes free is kept
 
 
-def test_what_comes_free_is_kept_for_it_and_nobody_else_leaves() -> None:
+def test_what_comes_free_is_kept_for_it_and_no_other_leaves() -> None:
     made = cluster(2, 2)
     submit(made, 10.0, ONE, ONE, ONE, ONE)
     gang = comes(made, OLD_S, GANG)

@@ -72,7 +72,7 @@ def test_random_worlds_reach_plans_for_newcomers_alone(name: str) -> None:
     assert partial > 0
 
 
-def test_a_full_cluster_is_asked_about_those_only_who_may_take_a_place() -> None:
+def test_a_full_cluster_is_asked_only_about_jobs_that_may_take_a_place() -> None:
     core, asked = Core(create("colocate"), ClusterState()), list[float]()
     inner = core.ask
 
@@ -92,7 +92,7 @@ def test_a_full_cluster_is_asked_about_those_only_who_may_take_a_place() -> None
     assert [decision.action.job for decision in core.step([ended(1)], 6.0).decisions] == [4]
 
 
-def test_what_came_free_while_nobody_waited_is_there_for_who_comes() -> None:
+def test_what_came_free_while_no_job_waited_is_there_for_one_that_comes() -> None:
     core = Core(create("best-fit"), ClusterState())
     core.step([NodeRegistered(make_node("a", 1))], 0.0)
     core.step([came(1), came(2)], 1.0)
@@ -154,7 +154,7 @@ def ended(number: int) -> Ended:
 
 
 @own_source
-def test_one_who_comes_is_looked_at_alone() -> None:
+def test_a_newcomer_is_looked_at_alone() -> None:
     source = Asked(settles=True)
     core = full_cluster(source)
     core.step([came(7)], 2.0)
@@ -172,7 +172,7 @@ def test_everybody_is_looked_at_where_a_source_cannot_tell() -> None:
 
 
 @own_source
-def test_everybody_is_looked_at_where_somebody_has_left_as_well() -> None:
+def test_every_job_is_looked_at_where_one_has_left_as_well() -> None:
     source = Asked(settles=True)
     core = full_cluster(source)
     core.step([came(7), CancelRequested(JobId(2), "ann")], 2.0)

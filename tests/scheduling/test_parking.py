@@ -70,7 +70,9 @@ class Machine:
         ("finish-time-fair:lease_s=5", {"steps_total": 50}),
     ],
 )
-def test_who_may_not_be_stopped_is_parked_for_who_goes_first_and_comes_back(policy: str, short: dict[str, int]) -> None:
+def test_a_job_that_may_not_be_stopped_is_parked_for_the_one_before_it_and_comes_back(
+    policy: str, short: dict[str, int]
+) -> None:
     machine = Machine(policy)
     machine.run(LONG, steps_total=100_000, share=False)
     first = machine.do(Submitted(SHORT, JobSpec(name="s", family="f", **short)), after_s=100.0)  # type: ignore[arg-type]
@@ -103,7 +105,7 @@ def test_who_may_not_be_stopped_is_parked_for_who_goes_first_and_comes_back(poli
         ("pack", 10),
     ],
 )
-def test_who_was_parked_for_an_urgent_job_goes_on_before_those_who_could_not_have_taken_its_place(
+def test_a_job_parked_for_an_urgent_one_goes_on_before_those_that_could_not_have_taken_its_place(
     policy: str, steps: int
 ) -> None:
     """It had 900 steps left; the other has fewer, but not so much fewer that it would have been parked for it."""

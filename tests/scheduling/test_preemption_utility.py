@@ -32,7 +32,7 @@ def leaving(core: Core) -> set[int]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("least", "leave"), [(0.0, {1, 4}), (1.0, set())])
-def test_nobody_leaves_for_a_gang_that_would_decline_the_place(policy: str, least: float, leave: set[int]) -> None:
+def test_no_job_leaves_for_a_gang_that_would_decline_the_place(policy: str, least: float, leave: set[int]) -> None:
     core = full(policy, 1, 4)
     submit(core, 99, 500.0, gpus=2, priority=HIGH, utility_min=least)
     assert leaving(core) == leave
@@ -47,7 +47,7 @@ def test_of_several_those_leave_where_the_gang_lies_well(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("movable", "leave"), [((1,), set()), ((1, 3), {3})])
-def test_nobody_leaves_a_place_beside_a_neighbour_that_slows_the_newcomer_too_much(
+def test_no_job_leaves_a_place_beside_a_neighbour_that_slows_the_newcomer_too_much(
     policy: str, movable: tuple[int, ...], leave: set[int]
 ) -> None:
     core = full(policy, *movable, disturbs=(("me", "f2", 1.5),))

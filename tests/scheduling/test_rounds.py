@@ -66,7 +66,7 @@ def test_no_allocation_takes_more_than_there_is_or_a_type_that_cannot_be_used(
 
 
 @pytest.mark.parametrize("policy", [LP, FINISH], ids=["lp", "finish"])
-def test_a_job_moves_to_a_faster_type_that_falls_free_while_nobody_waits(policy: Policy) -> None:
+def test_a_job_moves_to_a_faster_type_that_falls_free_while_no_job_waits(policy: Policy) -> None:
     """The second runs on the K80 for 15 s of its 40, and moves when the V100 falls free."""
     seen: list[Why] = []
 

@@ -98,7 +98,7 @@ def test_every_plan_is_legal_at_any_size_and_planning_again_changes_nothing(poli
 
 @laws
 @given(policy=compositions().filter(lambda policy: not passes_nobody(policy)), seed=SEEDS)
-def test_nobody_waits_while_there_is_room_for_one_of_his_sizes(policy: Composed, seed: int) -> None:
+def test_no_job_waits_while_there_is_room_for_one_of_its_sizes(policy: Composed, seed: int) -> None:
     for world in lived(World(replace(policy, sizes=LARGEST), seed, sized=True)):
         state = world.core.state
         if plan(world).holds:

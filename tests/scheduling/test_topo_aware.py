@@ -180,7 +180,7 @@ def test_a_job_no_node_can_ever_hold_keeps_nothing_from_others() -> None:
     assert places(core) == {2: "n0/0"}
 
 
-def test_where_nobody_may_pass_those_overdue_pass_a_job_no_node_can_hold() -> None:
+def test_where_no_job_may_pass_overdue_jobs_pass_a_job_no_node_can_hold() -> None:
     core = start(preset("fcfs", max_wait_s=100.0), [machine()])
     submit(core, 1, gpus=8)
     submit(core, 2, 10.0)

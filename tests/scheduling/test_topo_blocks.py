@@ -69,7 +69,7 @@ def test_a_pair_goes_onto_one_socket_and_keeps_the_other_whole() -> None:
     assert exact(Question(MINSKY, 0b1110, (), 1))[0].gpus == (1,)
 
 
-def test_a_job_keeps_away_from_who_disturbs_it() -> None:
+def test_a_job_keeps_away_from_one_that_disturbs_it() -> None:
     question = Question(MINSKY, 0b1110, (Neighbour(0b01, 0.9, 0.9),), 1)
     for search in (exact, drb):
         assert search(question)[0].gpus[0] in (2, 3)

@@ -43,7 +43,7 @@ def test_a_job_that_would_wait_joins_another_where_both_gain() -> None:
     assert core.why(JobId(3), 0.0).why is Why.NO_FREE_GPU
 
 
-def test_without_a_gain_nobody_shares() -> None:
+def test_without_a_gain_no_job_shares() -> None:
     core = sharing(create("topo-aware-share"), 2.4e7)
     assert places(core) == {1: "n0/0"}
     assert places(sharing(create("topo-aware"), 1e6)) == {1: "n0/0"}
@@ -75,7 +75,7 @@ def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
 
 
 @pytest.mark.parametrize(("asked", "shares"), [(0.9, False), (0.05, True)])
-def test_nobody_is_joined_who_would_fall_below_his_own_least(asked: float, shares: bool) -> None:
+def test_no_job_is_joined_that_would_fall_below_its_own_least(asked: float, shares: bool) -> None:
     """The newcomer is not slowed, the one he joins takes twice as long: what counts is that one's own slowdown."""
     mine, other = (ProfileKey(family, 64, 1, "P100") for family in ("new", "here"))
     pair = SetMeasurement(

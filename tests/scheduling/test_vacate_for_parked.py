@@ -65,12 +65,12 @@ def test_it_stays_until_it_has_run_for_a_quantum_and_then_moves() -> None:
     assert made_way(machine.do(after_s=asked.wake_s - machine.now_s))
 
 
-def test_nobody_makes_way_where_that_is_switched_off() -> None:
+def test_no_job_is_preempted_where_that_is_switched_off() -> None:
     for policy in (f"{EAGER},makes_way=no", f"{EAGER},moves=no"):
         assert not made_way(end_other(machine_with_parked(policy=policy)))
 
 
-def test_it_says_for_whom() -> None:
+def test_it_says_for_which_job() -> None:
     assert made_way(end_other(machine_with_parked()))[0].reason.sentence() == (
         "moved from n0/0 to n0/1, so that job 1 can go on: parked, and bound to n0/0"
     )

@@ -16,7 +16,7 @@ from colane.server.writer.turn import Turn
 from tests.server.harness import launched, node, report, world
 
 
-async def test_a_drained_node_is_shown_and_takes_nobody_until_it_is_undrained() -> None:
+async def test_a_drained_node_is_shown_and_takes_no_job_until_it_is_undrained() -> None:
     async with world() as w:
         await w.good("POST", "/node", node())
         await w.good("POST", "/node/n1/drain", {"reason": "new fan", "deadline_s": "10m"})

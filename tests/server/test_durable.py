@@ -295,7 +295,7 @@ class TestEvents:
         async with asyncio.timeout(DEADLINE_S):
             await following
 
-    async def test_a_thousand_followers_keep_nobody_waiting(self) -> None:
+    async def test_a_thousand_followers_keep_no_request_waiting(self) -> None:
         """Whoever else has something to do gets his turn after a few of them, however many there are."""
         store = MemoryStore()
         feed, seen, most, last = Feed(store), 0, 0, 0

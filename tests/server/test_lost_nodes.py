@@ -80,7 +80,7 @@ class TestNudge:
             assert await w.state(1) == "assigned"
 
 
-def test_a_board_knows_who_is_where() -> None:
+def test_an_unknown_node_has_no_job_on_the_board() -> None:
     assert ReadModel().assigned("nowhere") == []
 
 

@@ -86,7 +86,7 @@ def test_numbers_of_events_are_kept_where_the_oldest_are_gone(urls: Urls, kind: 
 
 
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
-async def test_a_backup_is_of_one_moment_while_somebody_writes(urls: Urls, kind: str, tmp_path: Path) -> None:
+async def test_a_backup_is_of_one_moment_while_another_writes(urls: Urls, kind: str, tmp_path: Path) -> None:
     first, place, file = MemoryStore(), store_address(urls[kind]("backed")), tmp_path / "backup.db"
     await populate(first)
     source = connect(place)

@@ -111,7 +111,7 @@ class TestAPlanSays:
             (job,) = (await plan_of(w, {"gpus": 0, "cores": 4}))["jobs"]
             assert [change["option"] for change in job["changes"]] == ["--cores 1"]
 
-    async def test_beside_whom_it_would_run_and_what_that_costs(self) -> None:
+    async def test_which_co_runners_it_would_have_and_what_they_cost(self) -> None:
         async with world(policy="fair") as w:
             await w.good("POST", "/node", node())
             await w.submit(gpu_memory="300MB", user="ann")

@@ -47,7 +47,7 @@ def test_clients_find_it_by_a_file_and_it_tidies_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_though_somebody_listens_to_events(running: Scheduler, number: signal.Signals) -> None:
+def test_a_signal_stops_it_though_a_client_listens_to_events(running: Scheduler, number: signal.Signals) -> None:
     with running.http.stream("GET", "/events?after=0", timeout=DEADLINE_S) as events:
         running.http.post("/job", json=SLEEP).raise_for_status()
         lines = events.iter_lines()

@@ -109,7 +109,7 @@ async def test_more_than_a_user_may_have_waits_with_its_reason_and_goes_on_by_it
         await has_state(w, 3, "assigned")
 
 
-async def test_nobody_gets_round_it_by_suspending_and_resuming() -> None:
+async def test_no_user_gets_round_it_by_suspending_and_resuming() -> None:
     async with world(quotas=Quotas(Limits(running=1))) as w:
         await w.good("POST", "/node", node(gpus=4))
         await w.submit(user="ann")
@@ -193,7 +193,7 @@ async def test_what_could_never_run_and_what_is_too_much_at_once_is_refused_whol
 LAB = GroupQuota(Limits(gpus=3, running=2, queued=6, submits_per_minute=8), frozenset({"ann", "bob"}))
 
 
-async def test_a_group_s_limit_holds_for_its_members_together_and_for_nobody_else() -> None:
+async def test_a_group_s_limit_holds_for_its_members_together_and_for_no_other_user() -> None:
     async with world(quotas=Quotas(Limits(), {}, {"lab": LAB})) as w:
         await w.good("POST", "/node", node(gpus=8))
         for user in ("ann", "bob", "ann", "eve"):
@@ -216,7 +216,7 @@ async def test_a_group_s_limit_holds_for_its_members_together_and_for_nobody_els
         await has_state(w, 3, "assigned")
 
 
-async def test_whom_his_own_limit_holds_does_not_keep_others_of_his_group_waiting() -> None:
+async def test_a_user_held_by_their_own_limit_does_not_keep_others_of_the_group_waiting() -> None:
     lab = GroupQuota(Limits(running=3), frozenset({"ann", "bob"}))
     async with world(quotas=Quotas(Limits(), {"ann": Limits(running=1)}, {"lab": lab})) as w:
         await w.good("POST", "/node", node(gpus=8))

@@ -379,7 +379,7 @@ async def test_co_runners_are_jobs_that_were_on_the_same_devices_at_the_same_tim
         assert (await bob.ask("GET", "/job/1/co_runners"))[0] == 404
 
 
-async def test_what_stopping_a_job_costs_and_whom_it_helps() -> None:
+async def test_what_stopping_a_job_costs_and_which_jobs_it_helps() -> None:
     async with world(see=See.OWN) as w:
         bob = await guest(w, "b", user="bob")
         await w.good("POST", "/node", node())

@@ -54,7 +54,7 @@ async def test_one_user_who_lies_is_believed_by_no_other() -> None:
         }
 
 
-async def test_who_comes_first_is_not_spoilt_by_who_comes_later() -> None:
+async def test_the_first_user_is_not_spoilt_by_a_later_one() -> None:
     async with world() as w:
         await w.good("POST", "/node", node(gpus=1))
         await ran(w, "ann")

@@ -69,7 +69,7 @@ SILENT = {"steps": 100, "step_mean_s": 0.1}
         (SILENT, "it goes first (about 140 s left)", "job 1 (about 140 s left) before it (time left unknown)"),
     ],
 )
-async def test_who_goes_before_whom_by_time_left(
+async def test_which_job_goes_before_which_by_time_left(
     second: dict[str, Any], expected_of_first: str, expected_of_second: str
 ) -> None:
     async with world(policy="salus-srtf") as w:

@@ -66,7 +66,7 @@ class TestClockIsSet:
         await w.good("POST", "/node/n1/report", report(launched(job), at_s=1e9))
         return job
 
-    async def test_forward_times_nobody_out_and_back_stops_no_time(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_forward_times_no_job_out_and_back_stops_no_time(self, caplog: pytest.LogCaptureFixture) -> None:
         machine = Machine()
         async with world(clocks=machine.clocks(), tick_s=0.01, node_timeout_s=HOUR_S) as w:
             job = await self.started(w, time_limit_s=600.0)

@@ -143,7 +143,7 @@ async def test_an_agent_speaks_for_its_node_and_takes_what_is_placed_there() -> 
         assert (await agent.ask("POST", "/finished_job", finished(1)))[1]["believed"] is True
 
 
-async def test_who_calls_an_agent_brings_its_secret_and_nobody_is_shown_it() -> None:
+async def test_who_calls_an_agent_brings_its_secret_and_no_user_is_shown_it() -> None:
     async with world() as w:
         asked: list[str | None] = []
         answer = w.agents.handle_async_request
@@ -160,7 +160,7 @@ async def test_who_calls_an_agent_brings_its_secret_and_nobody_is_shown_it() -> 
         assert "hush" not in str(shown) + w.everything_stored() + (await w.http.get("/nodes")).text
 
 
-async def test_a_node_that_serves_one_user_takes_nobody_elses_jobs() -> None:
+async def test_a_node_that_serves_one_user_takes_no_other_users_jobs() -> None:
     async with world() as w:
         await w.good("POST", "/node", node(runs_as="ann"))
         status, said = await w.refused("POST", "/job", {"command": ["true"], "user": "bob"})
@@ -204,7 +204,7 @@ class TestTokens:
             told = await asyncio.wait_for(answering, 20)
             assert ("revoked]" in told and "so far" in told) if "log" in path else "token-revoked" not in told
 
-    async def test_nobody_makes_more_of_himself_or_revokes_anothers(self) -> None:
+    async def test_no_user_makes_more_of_their_own_rights_or_revokes_anothers(self) -> None:
         async with world() as w:
             bob = await guest(w, "b", user="bob")
             await guest(w, "a", user="ann")
@@ -230,7 +230,7 @@ class TestTokens:
         async with world() as w:
             assert (await w.refused("POST", "/tokens", body))[0] == status
 
-    async def test_nobody_is_given_the_answer_to_anothers_key(self) -> None:
+    async def test_no_user_is_given_the_answer_to_anothers_key(self) -> None:
         async with world() as w:
             ann, bob = await guest(w, "a", user="ann"), await guest(w, "b", user="bob")
             key = {"Idempotency-Key": "k"}

@@ -142,7 +142,7 @@ def events_told(*jobs: TraceJob) -> int:
     return run(jobs, cluster(1), create("fifo"), FactorsWorld()).ledger.events
 
 
-def test_under_a_policy_that_stops_nobody_a_job_runs_from_its_start() -> None:
+def test_under_a_policy_that_stops_no_job_one_runs_from_its_start() -> None:
     moves = {}
     for policy in ("fifo", "las"):
         given = Inputs(
@@ -234,7 +234,7 @@ def test_timers_of_jobs_that_are_gone_do_not_lengthen_the_run() -> None:
     assert done.ledger.curve.at_s[-1] == 10
 
 
-def test_jobs_nobody_can_hold_or_move_are_refused_with_a_reason_and_the_run_goes_on() -> None:
+def test_jobs_no_node_can_hold_or_move_are_refused_with_a_reason_and_the_run_goes_on() -> None:
     jobs = [
         job(1, 0, 10, gpus=5),
         job(2, 0, None, steps=5),
@@ -275,7 +275,7 @@ class _Lazy(Restless):
         return Plan(view.version)
 
 
-def test_a_company_the_table_says_does_not_fit_costs_the_youngest_its_memory_and_it_runs_alone() -> None:
+def test_co_runners_the_table_says_do_not_fit_cost_the_youngest_its_memory_and_it_runs_alone() -> None:
     known = job(1, 0, None, steps=50, **PAIR)
     jobs = [known, job(2, 60, None, steps=50, **PAIR), job(3, 70, None, steps=50, **PAIR)]
     done = run(jobs, cluster(1), create("colocate"), Crowded())

@@ -180,7 +180,7 @@ def test_gpu_time_is_given_by_share_of_the_lane() -> None:
     assert dict(zip(done.ledger.rows.id, done.ledger.rows.gpu_s, strict=True)) == {1: 30, 2: 10}
 
 
-def test_company_in_a_lane_teaches_no_speed_up() -> None:
+def test_lane_mates_teach_no_speed_up() -> None:
     done = live(Laned(), laned(1, 0, 100), laned(2, 20, 100))
     assert done.measurements == ()
     apart = live(Laned(), laned(1, 0, 100, 0), laned(2, 20, 100, 1))

@@ -55,7 +55,7 @@ def test_one_that_may_not_be_stopped_finishes_unless_there_is_a_deadline() -> No
     assert ends(simulated(rigid, [NodeEvent(40.0, "n0", DRAIN, 10.0)], (1, 1))) == {1: 150.0}
 
 
-def test_nobody_starts_on_a_drained_node_until_it_takes_jobs_again() -> None:
+def test_no_job_starts_on_a_drained_node_until_it_takes_jobs_again() -> None:
     events = [NodeEvent(0.0, "n0", DRAIN), NodeEvent(60.0, "n0", UNDRAIN)]
     assert stays(simulated([job(1, 10.0, 20.0)], events, (1,)), 1) == [("n0", 60.0, 80.0)]
 
@@ -77,7 +77,7 @@ def test_jobs_wait_for_a_lost_node_to_come_back_and_its_gpus_are_not_idle_meanwh
     assert run.stuck == ""
 
 
-def test_a_spot_node_goes_at_the_end_of_its_notice_with_those_who_have_not_saved() -> None:
+def test_a_spot_node_goes_at_the_end_of_its_notice_with_jobs_that_have_not_saved() -> None:
     notice = [NodeEvent(40.0, "n0", NOTICE, 30.0, "spot"), NodeEvent(200.0, "n0", BACK)]
     saved = simulated([job(1, 0.0, 100.0)], notice, (1, 1), stop_s=5.0)
     assert stays(saved, 1) == [("n0", 0.0, 45.0), ("n1", 45.0, 105.0)]
@@ -119,7 +119,7 @@ def random_events(seed: int, nodes: int) -> list[NodeEvent]:
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "f-sched", "colane", "colocate", "pack"])
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_happens_to_nodes_every_job_ends_and_nobody_is_where_no_node_is(policy: str, seed: int) -> None:
+def test_whatever_happens_to_nodes_every_job_ends_and_none_is_where_no_node_is(policy: str, seed: int) -> None:
     machines = random_cluster(seed)
     events = random_events(seed, len(machines.nodes))
     jobs = tuple(replace(one, spec=replace(one.spec, preemptible=seed % 2 == 0)) for one in random_jobs(seed))

@@ -125,7 +125,7 @@ def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
         ([(6.0, 2.0), (8.0, 3.0)], 4, 0.5),  # nobody was alone
     ],
 )
-def test_part_of_the_overhead_grows_with_company(
+def test_part_of_the_overhead_grows_with_co_runners(
     seen: list[tuple[float, float]], alone_s: float, work_ratio: float
 ) -> None:
     found = fit([RunOverhead(*each) for each in seen])
@@ -153,7 +153,7 @@ def test_slowdowns_hold_from_the_time_alone_that_stands_beside_them() -> None:
     )
 
 
-def test_a_company_that_was_not_measured_is_estimated_from_those_of_its_size() -> None:
+def test_co_runners_that_were_not_measured_are_estimated_from_sets_of_their_size() -> None:
     table = measured.from_profiles(PROFILES, [PAIR])
     # Both keep 0.6 of the device busy: work alone would slow two by 1.2. Measured were 1.6 and 1.2 beside each other.
     assert table.estimate(A, [A]) == pytest.approx(1.2 * (1.6 / 1.2 + 1.2 / 1.2) / 2)
@@ -171,7 +171,7 @@ def test_an_export_simulated_under_its_own_policy_gives_the_live_times(made: Exp
     assert list(done.ledger.rows.end_s) == [pytest.approx(12), pytest.approx(12 + 8)]
 
 
-def test_measured_company_moves_jobs_that_share(made: Exported) -> None:
+def test_measured_co_runners_move_jobs_that_share(made: Exported) -> None:
     request = Request(cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE)
     loaded = load(request, 0)
     first, second = loaded.workload.jobs
