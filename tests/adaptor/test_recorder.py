@@ -118,7 +118,7 @@ def test_the_first_use_of_a_device_waits_for_a_turn_where_others_take_some(
     assert gate.close() == asked
 
 
-def test_who_is_not_asked_for_turns_uses_its_device_at_once_and_says_so(to: Recorder, path: Path) -> None:
+def test_a_job_that_is_not_asked_for_turns_uses_its_device_at_once_and_says_so(to: Recorder, path: Path) -> None:
     to.enter()
     assert seen(path).phase == writer.IN_STEP + writer.TENTATIVE
     to.boundary()

@@ -161,7 +161,7 @@ def test_all_stay_where_one_cannot_save(gang: Gang) -> None:
     until(lambda: gang.formed() == 2, "they go on as two", LONG_S)
 
 
-def test_who_stays_leaves_with_its_state_saved_where_another_is_gone(gang: Gang) -> None:
+def test_a_rank_that_stays_leaves_with_its_state_saved_where_another_is_gone(gang: Gang) -> None:
     gang.steps_on()
     (gang.root / "trap").touch()
     gang.ask(2)

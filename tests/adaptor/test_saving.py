@@ -99,7 +99,7 @@ steps.save(lambda done: None)
 
 
 @pytest.mark.parametrize(("asked", "code", "last"), [("asked", 75, "frozen"), ("no", 0, "not frozen")])
-def test_who_leaves_looks_for_no_cycles_and_loses_nothing_by_it(
+def test_a_job_that_leaves_looks_for_no_cycles_and_loses_nothing_by_it(
     tmp_path: Path, path: Path, asked: str, code: int, last: str
 ) -> None:
     assert path.exists()
@@ -125,7 +125,7 @@ steps.step()
 """
 
 
-def test_who_is_asked_while_it_ends_is_not_killed_by_that(path: Path) -> None:
+def test_a_job_that_is_asked_while_it_ends_is_not_killed_by_that(path: Path) -> None:
     assert path.exists()
     ended = subprocess.run([sys.executable, "-c", ASKED_LATE], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "asked late"), ended.stderr
@@ -170,7 +170,7 @@ def test_it_saves_as_often_as_it_wants_outside_colane_too(monkeypatch: pytest.Mo
     assert saved == [8, 9, 10]
 
 
-def test_who_is_asked_while_it_saves_unasked_saves_again_and_leaves(path: Path) -> None:
+def test_a_job_that_is_asked_while_it_saves_unasked_saves_again_and_leaves(path: Path) -> None:
     assert path.exists()
     steps, saved = colane.attach(), list[int]()
 

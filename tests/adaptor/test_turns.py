@@ -137,7 +137,9 @@ def soon(words: memoryview, due_s: float) -> None:
 
 
 @pytest.mark.parametrize("due_in_s", [-1.0, 0.0, 0.01, 30.0])
-def test_who_is_told_when_its_turn_comes_waits_for_it_all_the_same(taker_of: Make, gate: Path, due_in_s: float) -> None:
+def test_a_job_that_is_told_when_its_turn_comes_waits_for_it_all_the_same(
+    taker_of: Make, gate: Path, due_in_s: float
+) -> None:
     """However wrong that is: it goes on by the word alone, and at once."""
     taker, told = taker_of(), []
 
@@ -156,7 +158,7 @@ def test_who_is_told_when_its_turn_comes_waits_for_it_all_the_same(taker_of: Mak
     assert 0 <= came_s - told[0] < 20
 
 
-def test_who_finds_no_core_free_for_it_does_not_look_again_soon(
+def test_a_job_that_finds_no_core_free_for_it_does_not_look_again_soon(
     taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "thread_time", lambda: 0.0)

@@ -162,7 +162,7 @@ def test_each_trainer_is_told_once_and_saves(tmp_path: Path, marker: str, name: 
         assert ("asks it to save" in output) == bool(ways[way].asks_by)
 
 
-def test_who_does_not_end_is_killed_at_the_end_of_lead_and_grace(tmp_path: Path, marker: str) -> None:
+def test_a_job_that_does_not_end_is_killed_at_the_end_of_lead_and_grace(tmp_path: Path, marker: str) -> None:
     code = (
         "import os, signal, time\n"  # a handler that prints while 'ready' is being printed would fail
         "for n in (signal.SIGUSR1, signal.SIGTERM): signal.signal(n, lambda n, _: os.write(1, b'%d\\n' % n))\n"

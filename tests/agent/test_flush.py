@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.live]
 JOB = str(Path(__file__).with_name("turn_job.py"))
 
 
-async def test_who_shares_a_lane_gives_caches_back_while_that_is_asked_for(tmp_path: Path, marker: str) -> None:
+async def test_a_job_that_shares_a_lane_gives_caches_back_while_that_is_asked_for(tmp_path: Path, marker: str) -> None:
     name, _, value = marker.partition("=")
     env, fake = {"PATH": os.environ["PATH"], name: value}, FakeScheduler()
 

@@ -22,7 +22,7 @@ def tenant(
     return Tenant(job, job, (lane,), Memory(persistent, ephemeral), is_ungated, is_still)
 
 
-def test_who_runs_without_turns_counts_as_a_lane_of_its_own() -> None:
+def test_a_job_that_runs_without_turns_counts_as_a_lane_of_its_own() -> None:
     three = [tenant(1, 10, 30, is_ungated=True), tenant(2, 10, 20), tenant(3, 10, 30)]
     assert kept_back(three, {0: 90}) == {}, "30 between steps, 30 for job 1, 30 for the others' turns"
     assert kept_back(three, {0: 89}) == {3: (1,)}, "the steps of job 2 fit beside it"
@@ -125,7 +125,7 @@ def test_one_that_runs_is_asked_for_its_boundary_when_another_leaves_the_turns()
     assert floor.settle(61.0).go == [2]
 
 
-def test_who_is_kept_goes_on_when_the_other_has_ended_or_there_is_more_room() -> None:
+def test_a_job_that_is_kept_goes_on_when_the_other_has_ended_or_there_is_more_room() -> None:
     floor = floor_of(60)
     assert [floor.seen(6.0)[job].state for job in (2, 3)] == ["kept", "kept"]
     sizes = {1: Memory(10, 30), 2: Memory(10, 20), 3: Memory(10, 30)}

@@ -136,7 +136,7 @@ def test_unknown_totals_go_last_under_srtf() -> None:
     assert floor.settle(0.0).go == [2]
 
 
-def test_whoever_hangs_is_left_out_and_comes_back() -> None:
+def test_a_job_that_hangs_is_left_out_and_comes_back() -> None:
     floor = floor_of(*(GateJob(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(yield_s=2.0))
     park_all(floor, range(1, 3))
     assert floor.settle(0.0).go == [1]

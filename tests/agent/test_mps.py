@@ -241,7 +241,7 @@ async def test_a_directory_too_deep_for_sockets(tmp_path: Path) -> None:
         ("on", True, [], False),
     ],
 )
-def test_who_goes_through_mps(tmp_path: Path, mode: str, asked: bool, gpus: list[Gpu], expected: bool) -> None:
+def test_which_jobs_go_through_mps(tmp_path: Path, mode: str, asked: bool, gpus: list[Gpu], expected: bool) -> None:
     assert wants_mps(config_of(tmp_path, mps=mode), {"mps": asked}, gpus) == expected
 
 

@@ -136,7 +136,7 @@ def test_stopping_a_job_for_good_that_was_never_stopped_for_others(state: Cluste
     assert flaws(state, Stop(JobId(1), REASON, final=True)) == ["not-to-end"]
 
 
-def test_who_would_save_its_state_is_asked_to_where_its_gpu_can_hold_it(state: ClusterState) -> None:
+def test_a_job_that_would_save_its_state_is_asked_to_where_its_gpu_can_hold_it(state: ClusterState) -> None:
     assert flaws(state, Stop(JobId(1), REASON, save=False)) == []  # it has not said how it saves
     respec(state, 1, checkpoint=CheckpointContract("SIGUSR1", 9.0))
     assert flaws(state, Stop(JobId(1), REASON)) == []
@@ -186,7 +186,7 @@ def move(job: int, number: int, lane: int = 0, cores: tuple[int, ...] = ()) -> M
     return Move(JobId(job), Placement((Slot(GpuId("n0", number), lane),), cores), REASON)
 
 
-def test_who_may_be_parked(state: ClusterState) -> None:
+def test_which_jobs_may_be_parked(state: ClusterState) -> None:
     assert flaws(state, Park(JobId(1), REASON)) == ["cannot-park"]  # it was never seen to step
     change(state, 1, run=Attempt(first_step_s=3.0))
     assert flaws(state, Park(JobId(1), REASON)) == []

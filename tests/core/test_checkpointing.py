@@ -189,7 +189,7 @@ def test_a_late_save_is_a_save_all_the_same() -> None:
         assert (late.totals.steps_kept, late.totals.failures) == (60, 0)
 
 
-def test_who_is_stopped_for_others_goes_when_its_time_is_over_and_keeps_what_it_had_saved_before() -> None:
+def test_a_job_that_is_stopped_for_others_goes_when_its_time_is_over_and_keeps_what_it_had_saved_before() -> None:
     scene = Scene()
     assert scene.wishes(0).state is JobState.CHECKPOINTING
     stopped = scene.at(scene.now_s + 30.0)
@@ -231,7 +231,7 @@ def test_an_answer_to_the_asking_before_is_none_to_this_one() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["signalled", "out-of-memory", "exited"])
-def test_who_dies_while_it_saves_goes_on_from_what_it_had_saved_before(outcome: str) -> None:
+def test_a_job_that_dies_while_it_saves_goes_on_from_what_it_had_saved_before(outcome: str) -> None:
     scene = Scene()
     scene.wishes(2)
     goes_on = scene.ends(3.0, 1, outcome=outcome)

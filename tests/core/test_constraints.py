@@ -57,7 +57,7 @@ def test_constraints_change_what_a_job_needs(constraints: Constraints, changed: 
     assert job.under(UNCONSTRAINED).effective is PLAIN
 
 
-def test_who_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
+def test_a_job_that_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
     silent = replace(PLAIN, preemptible=False)
     assert under(silent, Constraints(checkpoint=CHECKPOINT_PRESETS["plain"])).preemptible
     declared = replace(silent, checkpoint=SIGNAL)

@@ -148,7 +148,7 @@ def test_one_that_would_lose_its_work_finishes_and_no_job_starts_beside_it() -> 
     assert node_of(scene.core.state.jobs[JobId(5)]) == "n0", "it is taken back"
 
 
-def test_at_the_deadline_whoever_is_there_is_stopped_and_queued_again() -> None:
+def test_at_the_deadline_any_job_there_is_stopped_and_queued_again() -> None:
     scene = Scene(PLAIN)
     assert scene.drain(deadline_s=160.0).state is JobState.RUNNING
     assert scene.at(159.9).wake_s == 160.0
@@ -158,7 +158,7 @@ def test_at_the_deadline_whoever_is_there_is_stopped_and_queued_again() -> None:
     assert (node_of(scene.job), scene.job.totals.failures, scene.job.totals.losses) == ("n1", 0, 0)
 
 
-def test_who_is_still_saving_at_the_deadline_is_stopped() -> None:
+def test_a_job_that_is_still_saving_at_the_deadline_is_stopped() -> None:
     scene = Scene()
     scene.drain(deadline_s=110.0)
     scene.at(110.0)

@@ -70,7 +70,7 @@ class Cluster:
         return self.job(number).effective.steps_total is not None
 
 
-def test_who_lies_goes_first_once_and_then_as_a_job_of_unknown_length() -> None:
+def test_a_job_that_lies_goes_first_once_and_then_as_a_job_of_unknown_length() -> None:
     cluster = Cluster()
     running = cluster.submit("ann", 1)
     waiting = [cluster.submit("ann", 1), cluster.submit("bob", 60)]

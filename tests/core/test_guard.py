@@ -128,7 +128,7 @@ def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_
     assert world.job(TWO).state is JobState.ASSIGNED
 
 
-def test_who_was_to_save_first_gets_a_gpu_to_itself_however_it_left() -> None:
+def test_a_job_that_was_to_save_first_gets_a_gpu_to_itself_however_it_left() -> None:
     saving = replace(spec("b", preemptible=True), checkpoint=CheckpointContract("SIGUSR1", 60.0))
     for end in (Exit(None, 9), Exit(SAVED, None)):
         world = Shared(spec("a", preemptible=True), saving, NO_TURNS, NO_HOST)
@@ -164,7 +164,7 @@ def test_a_pair_slower_than_predicted_takes_turns_within_a_minute_and_loses_no_s
     assert (world.job(ONE).attempt, world.done[ONE] > done[1]) == (1, True)
 
 
-def test_who_is_too_slow_in_turns_too_is_parked_and_goes_on_alone() -> None:
+def test_a_job_that_is_too_slow_in_turns_too_is_parked_and_goes_on_alone() -> None:
     world = Shared(spec("a", preemptible=True), spec("b"))
     world.go(40, 1.5)
     world.go(60, 3.5)

@@ -53,7 +53,7 @@ def run_alone_then_join(steps: int) -> tuple[list[float], Profile]:
     return policy.believed_s, core.state.beliefs.profiles[KEY]
 
 
-def test_a_job_alone_has_taught_its_step_time_before_anybody_joins_it() -> None:
+def test_a_job_alone_has_taught_its_step_time_before_another_joins_it() -> None:
     asked, profile = run_alone_then_join(40)
     assert profile.step_s is not None
     assert profile.step_s.source is ValueSource.MEASURED

@@ -61,7 +61,7 @@ def test_the_job_that_caused_it_has_failed_and_one_that_went_down_with_it_runs_a
     )
 
 
-def test_who_caused_it_is_tried_again_within_its_retries_with_a_gpu_to_itself() -> None:
+def test_a_job_that_caused_it_is_tried_again_within_its_retries_with_a_gpu_to_itself() -> None:
     world = World(replace(PLAIN, retries=1))
     world.end(4.0, ONE, MPS_FAULT, "job 2 ended with it")
     cause = world.job(ONE)

@@ -99,7 +99,7 @@ def test_growth_that_the_safety_factors_cover_moves_no_job() -> None:
     assert JobState.STOPPING not in {cluster.job(k).state for k in (1, 2, 3)}
 
 
-def test_whoever_was_stopped_starts_again_where_his_need_fits() -> None:
+def test_a_stopped_job_starts_again_where_its_need_fits() -> None:
     cluster = Cluster(a=(1, 4), b=(1, 3), c=(1, 2))
     cluster.run("a", "b", "c")
     cluster.grows(1, 1 * GIB, 14 * GIB)
@@ -157,7 +157,7 @@ def test_out_of_memory_alone_is_an_end_of_its_own() -> None:
     assert [job.state for job in outcome.jobs] == [JobState.OUT_OF_MEMORY]
 
 
-def test_who_can_take_turns_is_not_stopped() -> None:
+def test_a_job_that_can_take_turns_is_not_stopped() -> None:
     """Side by side 10 + 7 + 2 GiB do not fit 16; two in one lane need the larger E of them only."""
     cluster = Cluster(a=(1, 4), b=(1, 3))
     cluster.run("a", "b")
@@ -220,7 +220,7 @@ def test_what_is_declared_wins_over_what_others_have_taught(is_declared: bool) -
         assert cluster.job(2).state is JobState.LAUNCHING, "who keeps within it is not held to what others needed"
 
 
-def test_who_needs_more_than_declared_is_booked_by_that_and_gives_way_first() -> None:
+def test_a_job_that_needs_more_than_declared_is_booked_by_that_and_gives_way_first() -> None:
     """Though it is the oldest: those that came later rely on what it declared."""
     cluster = Cluster(a=(1, 1), b=(1, 9))
     cluster.run("a", gpu_memory_bytes=2 * GIB)

@@ -195,7 +195,7 @@ def test_it_gives_its_cores_up_and_comes_back_with_cores_that_are_free() -> None
     assert site.job(ONE).state is JobState.RUNNING
 
 
-def test_who_comes_back_is_protected_as_after_a_launch() -> None:
+def test_a_job_that_comes_back_is_protected_as_after_a_launch() -> None:
     site = Site(protection_factor=3.0)
     site.do(Submitted(ONE, SPEC))
     site.do(Launched(ONE, 1, 7, site.now_s))

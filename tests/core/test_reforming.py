@@ -82,13 +82,13 @@ def test_it_shrinks_again_and_grows_by_a_restart() -> None:
     assert (grown.state, grown.attempt, grown.gpu_count, grown.run.launch_s) == (JobState.ASSIGNED, 2, 4, None)
 
 
-def test_who_leaves_instead_with_its_state_saved_is_restarted_at_the_new_size() -> None:
+def test_a_job_that_leaves_instead_with_its_state_saved_is_restarted_at_the_new_size() -> None:
     scene = asked()
     job = scene.ends(2.0, SAVED)
     assert (job.state, job.attempt, job.gpu_count, job.totals.failures) == (JobState.ASSIGNED, 2, 2, 0)
 
 
-def test_who_dies_on_the_way_is_restarted_at_the_new_size_from_what_it_has_saved() -> None:
+def test_a_job_that_dies_on_the_way_is_restarted_at_the_new_size_from_what_it_has_saved() -> None:
     scene = asked()
     formed(scene, 0)
     job = scene.ends(1.0, 0, outcome="signalled", steps=52, saved_s=100.5, steps_saved=52)
@@ -96,7 +96,7 @@ def test_who_dies_on_the_way_is_restarted_at_the_new_size_from_what_it_has_saved
     assert (job.totals.failures, job.totals.saves_failed) == (0, 1)
 
 
-def test_who_has_saved_and_does_not_go_on_in_time_is_stopped_and_restarted_at_the_new_size() -> None:
+def test_a_job_that_has_saved_and_does_not_go_on_in_time_is_stopped_and_restarted_at_the_new_size() -> None:
     scene = asked()
     formed(scene, 0)
     stopped = scene.at(scene.now_s + 30.0)
@@ -105,7 +105,7 @@ def test_who_has_saved_and_does_not_go_on_in_time_is_stopped_and_restarted_at_th
     assert (job.state, job.attempt, job.gpu_count, job.totals.steps_kept) == (JobState.ASSIGNED, 2, 2, 52)
 
 
-def test_who_does_not_answer_keeps_its_size_and_is_restarted_if_its_ranks_go_on_as_fewer_later() -> None:
+def test_a_job_that_does_not_answer_keeps_its_size_and_is_restarted_if_its_ranks_go_on_as_fewer_later() -> None:
     scene = asked()
     kept = scene.at(scene.now_s + 30.0)
     assert (kept.state, kept.gpu_count, scene.held) == (JobState.RUNNING_PROTECTED, 4, 4)

@@ -59,7 +59,7 @@ def test_the_co_runners_of_a_job_faster_than_ever_alone_step_aside_and_lose_no_s
     assert world.step_s() is None
 
 
-def test_it_is_measured_alone_and_whoever_stepped_aside_stays_away_where_sharing_would_not_pay() -> None:
+def test_it_is_measured_alone_and_a_job_that_stepped_aside_stays_away_where_sharing_would_not_pay() -> None:
     world = changed()
     world.give_up(TWO)
     world.go_on(30, 0.02)
@@ -84,7 +84,7 @@ def test_of_twins_that_were_measured_together_one_stays_away_until_the_other_is_
     assert world.step_s() == pytest.approx(0.02, rel=0.1)
 
 
-def test_whoever_stepped_aside_comes_back_where_sharing_pays() -> None:
+def test_a_job_that_stepped_aside_comes_back_where_sharing_pays() -> None:
     world = Telling(spec("a"), spec("b"))
     world.core.policy = preset("colane")
     changed(world)

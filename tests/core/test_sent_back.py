@@ -99,7 +99,7 @@ def test_what_a_lane_mate_holds_is_booked_and_the_job_waits_for_room(steps: int)
     assert world.job(TWO).totals.sent_back == 0
 
 
-def test_who_is_sent_back_where_the_others_were_seen_to_need_it_all_is_counted_nothing_either() -> None:
+def test_a_job_that_is_sent_back_where_the_others_were_seen_to_need_it_all_is_counted_nothing_either() -> None:
     world = World()
     world.at(3.0, world.submitted(TWO, "b"))
     world.see(4.0, ONE, 12 * GIB, 14 * GIB, 5)

@@ -192,7 +192,7 @@ def test_steps_of_a_paused_job_do_not_make_it_look_slow() -> None:
     assert profile.step_s.value == pytest.approx(0.1, rel=0.1)
 
 
-def test_who_cannot_be_suspended_is_told_why() -> None:
+def test_a_job_that_cannot_be_suspended_is_told_why() -> None:
     world = OneGpu()
     assert "only a job that waits or steps" in str(refusal(world.core.state, world.job(), None))
     world.at(10.0, Launched(ONE, 1, 7, 10.0))

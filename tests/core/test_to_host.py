@@ -296,7 +296,7 @@ def test_a_restart_of_the_scheduler_changes_nothing(is_resumed: bool) -> None:
     assert (node.job(THREE).state is JobState.ASSIGNED) == (not is_resumed)
 
 
-def test_a_plan_may_not_start_anybody_on_a_gpu_that_is_awaited() -> None:
+def test_a_plan_may_not_start_a_job_on_a_gpu_that_is_awaited() -> None:
     node = Node()
     node.run(ONE)
     node.move()

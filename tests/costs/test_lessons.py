@@ -32,5 +32,5 @@ def calls_a_report(policy: str, running: int, queued: int = 0) -> float:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "colocate", "colane"])
-def test_a_lesson_costs_the_same_however_many_jobs_run(policy: str) -> None:
+def test_an_update_costs_the_same_however_many_jobs_run(policy: str) -> None:
     assert calls_a_report(policy, 256) < 1.1 * calls_a_report(policy, 32)

@@ -78,7 +78,7 @@ def test_it_is_let_go_step_by_step_after_a_minute_well_below_the_threshold_and_n
     assert busy.look(CALM, slowed=False, times=30) == []
 
 
-def test_who_is_held_back_again_and_again_waits_twice_as_long_each_time_but_not_for_ever() -> None:
+def test_a_job_that_is_held_back_again_and_again_waits_twice_as_long_each_time_but_not_for_ever() -> None:
     busy = Node(Consumer(2, 0.6, 2, 2))
     waits = []
     for _ in range(7):

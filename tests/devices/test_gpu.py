@@ -89,7 +89,7 @@ def test_in_a_container_our_own_jobs_are_no_strangers(monkeypatch: pytest.Monkey
     assert [seen.foreign_bytes for seen in (before, during, after)] == [2 * GB, 2 * GB, 9 * GB]
 
 
-def test_who_holds_memory_and_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_processes_hold_memory_and_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     _, devices = devices_of(FakeGpu("GPU-a", processes={100: 2 * GB, 7: None}), lost := FakeGpu("GPU-b"))
     assert devices.memory(0) == MemoryUse(134 * GB, {100: 2 * GB, 7: None})
     lost.lost = True

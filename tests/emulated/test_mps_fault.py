@@ -94,7 +94,7 @@ def waits_for_words(lane: Lane, job: int) -> Path:
     ],
 )
 @pytest.mark.usefixtures("mps", "node")
-async def test_who_caused_it_is_told_as_far_as_it_can_be(
+async def test_a_job_that_caused_it_is_told_as_far_as_it_can_be(
     lane: Lane, state: Path, mode: str, said: tuple[str, str], outcomes: tuple[str, str]
 ) -> None:
     words = {job: waits_for_words(lane, job) for job in (1, 2)}

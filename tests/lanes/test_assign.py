@@ -94,7 +94,7 @@ def test_an_end_lets_the_queue_in_though_the_lane_stays() -> None:
     assert admit(remove(layout, 1), waiting)[1] == ((3, LaneSpot(How.JOIN, 0, 7)),)
 
 
-def test_who_never_fits_is_known_before_he_queues() -> None:
+def test_a_job_that_never_fits_is_known_before_it_queues() -> None:
     assert can_ever_run(Memory(5, 7), 12)
     assert not can_ever_run(Memory(5, 8), 12)
 

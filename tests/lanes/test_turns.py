@@ -144,7 +144,7 @@ def test_a_newcomer_gets_its_share_at_once() -> None:
     assert all({*turns[first : first + 3]} == {1, 2, 3} for first in range(0, 30, 3))
 
 
-def test_who_comes_back_has_saved_nothing_up() -> None:
+def test_a_job_that_comes_back_has_saved_nothing_up() -> None:
     clock = TurnClock()
     for job in (1, 2):
         clock.join(job)

@@ -183,7 +183,7 @@ def test_the_weight_of_communication_follows_the_batch_class(batch: int | None, 
     assert comm_of(JobSpec(name="j", family="f", batch_size=batch, comm_weight=0)).weight == 0
 
 
-def test_who_talks_little_minds_the_distance_less() -> None:
+def test_a_job_that_talks_little_minds_the_distance_less() -> None:
     excesses = [excess(MINSKY, (1, 2), Comm(CommPattern.ALL, weight)) for weight in (4, 3, 2, 1, 0)]
     assert excesses == sorted(excesses, reverse=True)
     assert excesses[0] == pytest.approx(19 / 40)

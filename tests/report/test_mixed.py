@@ -54,7 +54,9 @@ def test_sharing_is_said_with_its_speed_up() -> None:
         (0.0, {}, 2, "no job ran beside another."),
     ],
 )
-def test_who_does_not_share_is_told_why(others_ratio: float, deltas: dict[str, float], cores: int, said: str) -> None:
+def test_a_job_that_does_not_share_is_told_why(
+    others_ratio: float, deltas: dict[str, float], cores: int, said: str
+) -> None:
     after = run("colane", *SMALL, others_ratio=others_ratio, deltas=deltas, cores=cores)
     assert said in mechanism_sentences(run("FIFO", *SMALL), after)[0]
 
@@ -89,7 +91,7 @@ def test_one_device_leaves_an_elastic_job_nothing_to_grow_into() -> None:
     assert "8 s instead of 10 s (-20 %), on 1, then 2 devices." in said[0]
 
 
-def test_who_waited_for_the_urgent_one_is_named() -> None:
+def test_a_job_that_waited_for_the_urgent_one_is_named() -> None:
     before = run("FIFO", job("urgent", MixedRole.URGENT, 30, 40, submit_s=10))
     parked = job(
         "loading",

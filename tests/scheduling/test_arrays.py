@@ -90,7 +90,7 @@ def test_one_victim_that_is_enough_goes_before_two_newer_ones() -> None:
     assert seen.stops == [JobId(1)]
 
 
-def test_who_may_not_begin_anew_is_never_stopped_and_borrows_nothing() -> None:
+def test_a_job_that_may_not_begin_anew_is_never_stopped_and_borrows_nothing() -> None:
     """Four GPUs are asked for, with four cores each, so twelve are left for who cannot give back."""
     training_ = [training(number, 0.0, 10_000.0) for number in range(1, 4)]
     jobs = [cpu_job(5, 1.0, 100.0, 12, abortable=False), cpu_job(6, 2.0, 100.0, 4, abortable=False)]
@@ -132,7 +132,7 @@ def test_a_cluster_may_let_it_wait_for_cores_of_its_own_array_instead() -> None:
     assert rows.count(JobState.FAILED) == 0
 
 
-def test_who_would_end_by_it_is_taken_last() -> None:
+def test_a_job_that_would_end_by_it_is_taken_last() -> None:
     """Two borrowers: the newest is stopped, then the other one, and only when both were is one of them ended."""
     cpu = [cpu_job(number, number, 1000.0, 14) for number in (1, 2)]
     jobs = [training(number, 100.0 * (number - 2), 10.0) for number in (3, 4, 5)]

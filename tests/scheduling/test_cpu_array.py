@@ -90,7 +90,9 @@ def test_a_job_that_may_not_borrow_does_not_keep_one_that_may_waiting() -> None:
         (AtCap.WAITS, True, 2, None),
     ],
 )
-def test_who_borrows_nothing_is_told_why(at_cap: AtCap, abortable: bool, preemptions: int, because: str | None) -> None:
+def test_a_job_that_borrows_nothing_is_told_why(
+    at_cap: AtCap, abortable: bool, preemptions: int, because: str | None
+) -> None:
     """Of eight cores seven are free, of which six are kept for the GPU; once it was stopped too often, it waits."""
     spec = cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec
     waiting = Job(JobId(3), spec, 0.0, totals=Totals(preemptions=preemptions))

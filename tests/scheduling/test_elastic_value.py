@@ -104,7 +104,7 @@ def test_gpus_that_fall_free_go_to_the_job_to_which_they_are_worth_most_and_are_
     assert sizes(made) == {2: 1, 3: 1, 4: 2}, "beyond its smallest size it had only what was left over"
 
 
-def test_who_has_little_left_does_not_restart_for_more() -> None:
+def test_a_job_that_has_little_left_does_not_restart_for_more() -> None:
     made = core(gpus=2)
     submit(made, 10.0, rigid(), replace(elastic("steep", sizes=(1, 2)), steps_total=600))
     assert sizes(made) == {1: 1, 2: 1}
@@ -123,7 +123,9 @@ def test_planning_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("steps", "actions"), [(5000, {2: "Stop", 3: "Stop"}), (300, {3: "Resize"})])
-def test_who_leaves_or_shrinks_for_one_newcomer_does_neither_for_another(steps: int, actions: dict[int, str]) -> None:
+def test_a_job_that_leaves_or_shrinks_for_one_newcomer_does_neither_for_another(
+    steps: int, actions: dict[int, str]
+) -> None:
     made = core(gpus=8)
     made.step([ProfileDeclared(profile("rigid", 4, 1.0))], 1.0)
     stays = replace(rigid(4), steps_total=200_000)

@@ -34,7 +34,7 @@ def test_a_job_never_seen_alone_runs_alone_first_whatever_co_runners_promise() -
     assert on_the_gpu(core) == 1
 
 
-def test_who_was_never_timed_alone_runs_alone_first_though_its_kernels_were_traced() -> None:
+def test_a_job_that_was_never_timed_alone_runs_alone_first_though_its_kernels_were_traced() -> None:
     core, kind = Core(create("colane"), ClusterState()), "Tesla V100-SXM2-16GB"
     core.step([NodeRegistered(make_node("n0", 1, kind))], 0.0)
     light = make_profile("light", kind, 1e6, GIB // 2)
@@ -154,7 +154,7 @@ def test_by_time_slicing_too_alike_jobs_come_to_share_where_they_gain_by_it() ->
     assert mean_end_s("colane", gain) < 0.75 * mean_end_s("fifo", gain)
 
 
-def test_companies_grow_as_long_as_one_more_pays() -> None:
+def test_co_runners_grow_as_long_as_one_more_pays() -> None:
     """Fourteen go 2.38 times as fast as one: with speeds known all end after 0.44 of FIFO's mean end."""
     gain = Gain(lanes=14, rho=2.38)
     assert mean_end_s("colane", gain) < 0.5 * mean_end_s("fifo", gain)

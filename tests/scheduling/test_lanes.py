@@ -117,7 +117,7 @@ def test_where_nothing_is_known_of_the_co_runners_memory_decides() -> None:
     assert lanes(core) == [{0: (1,), 1: (2,)}]
 
 
-def test_an_end_lets_in_whoever_fits_though_the_lane_stays() -> None:
+def test_an_end_lets_in_any_job_that_fits_though_the_lane_stays() -> None:
     core = make_core(preset("pack", gain_min=None))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     end(core, 1)
@@ -206,7 +206,7 @@ def test_an_unknown_job_has_a_whole_gpu_until_it_is_measured() -> None:
 
 
 @pytest.mark.parametrize("alone", [{"share": False}, {"gpus": 2}])
-def test_who_will_not_share_and_gangs_are_neither_joined_nor_join(alone: dict[str, object]) -> None:
+def test_a_job_that_will_not_share_and_gangs_are_neither_joined_nor_join(alone: dict[str, object]) -> None:
     core = make_core(preset("pack"))
     submit(core, job("d"), job("d", **alone))
     assert lanes(core) == [{0: (1,)}]

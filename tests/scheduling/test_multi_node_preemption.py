@@ -161,7 +161,7 @@ def test_why_they_left_names_the_gang() -> None:
     assert [(told.why, told.jobs) for told in reasons if told] == [(Why.PREEMPTED, (gang,))] * 2
 
 
-def test_gpus_that_come_free_for_those_behind_are_taken_before_anybody_else_leaves() -> None:
+def test_gpus_that_come_free_for_those_behind_are_taken_before_another_leaves() -> None:
     """Job 5 has 2 and 4 stopped; an urgent gang comes and takes their GPUs, and for job 5 others leave."""
     made = cluster(2, 2)
     submit(made, 10.0, ONE, ONE, ONE, ONE)

@@ -50,7 +50,7 @@ def decisions(policy: Policy, seed: int, *, forgets: bool) -> list[object]:
 @pytest.mark.parametrize("name", SETTLING)
 @examples(20)
 @given(seed=SEEDS)
-def test_newcomers_alone_and_everybody_give_the_same_decisions(name: str, seed: int) -> None:
+def test_newcomers_alone_and_all_jobs_give_the_same_decisions(name: str, seed: int) -> None:
     policy = SETTLING[name]
     assert decisions(policy, seed, forgets=False) == decisions(policy, seed, forgets=True)
 
@@ -164,7 +164,7 @@ def test_a_newcomer_is_looked_at_alone() -> None:
 
 
 @own_source
-def test_everybody_is_looked_at_where_a_source_cannot_tell() -> None:
+def test_every_job_is_looked_at_where_a_source_cannot_tell() -> None:
     source = Asked(settles=False)
     core = full_cluster(source)
     core.step([came(7)], 2.0)

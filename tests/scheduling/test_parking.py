@@ -150,7 +150,7 @@ def test_it_starts_once_the_other_has_left_however_long_it_is(steps: int) -> Non
 
 
 @pytest.mark.parametrize("policy", ["srtf:quantum_s=5", "colane:quantum_s=5,move_s=5"])
-def test_who_would_have_taken_its_place_goes_before_a_parked_job(policy: str) -> None:
+def test_a_job_that_would_have_taken_its_place_goes_before_a_parked_job(policy: str) -> None:
     machine, alone = Machine(policy), {"name": "j", "family": "f", "share": False}
     machine.run(LONG, steps_total=1000, share=False)
     machine.do(Submitted(SHORT, JobSpec(steps_total=50, priority=1, **alone)), after_s=100.0)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_on_a_gpu_it_comes_back_to_its_own_alone() -> None:
     assert machine.core.why(LONG, machine.now_s).facts["home"] == "n0/0"
 
 
-def test_who_reports_no_steps_is_left_alone() -> None:
+def test_a_job_that_reports_no_steps_is_left_alone() -> None:
     machine = Machine("srtf:quantum_s=5")
     machine.do(Submitted(LONG, JobSpec(name="j", family="f", steps_total=100_000)))
     machine.do(Launched(LONG, 1, 7, machine.now_s))

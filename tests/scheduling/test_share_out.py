@@ -46,7 +46,7 @@ def test_gpus_that_make_a_job_no_faster_stay_free() -> None:
     assert share_out({0: only}, 8, 1.0) == {0: 1}
 
 
-def test_who_may_not_be_changed_counts_in_the_variance() -> None:
+def test_a_job_that_may_not_be_changed_counts_in_the_variance() -> None:
     """Beside a slow protected job, nobody grows further from it than needed: the least variance is taken."""
     one, other = Throughput((1, 2), (1.0, 4.0)), Throughput((1, 2), (1.0, 2.0))
     assert share_out({0: one, 1: other}, 3, 1.0) == {0: 2, 1: 1}

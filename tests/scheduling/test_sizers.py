@@ -110,7 +110,7 @@ def test_no_job_waits_while_there_is_room_for_one_of_its_sizes(policy: Composed,
 
 @laws
 @given(policy=compositions(), seed=SEEDS)
-def test_who_starts_gets_one_of_his_sizes(policy: Composed, seed: int) -> None:
+def test_a_job_that_starts_gets_one_of_its_sizes(policy: Composed, seed: int) -> None:
     for world in lived(World(replace(policy, sizes=LARGEST), seed, sized=True)):
         for decision in world.outcomes[-1].decisions:
             if isinstance(decision.action, Start):

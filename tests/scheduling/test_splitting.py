@@ -67,11 +67,11 @@ def test_it_does_not_come_back_beside_those_it_left_but_once_they_are_through() 
     assert [(type(decision.action), decision.action.job) for decision in over.decisions] == [(Move, LONG)]
 
 
-def test_who_is_hardly_slower_together_stays() -> None:
+def test_a_job_that_is_hardly_slower_together_stays() -> None:
     assert not leaving(together(), 2.1)
 
 
-def test_who_may_be_stopped_and_starts_quickly_is_stopped_and_not_let_back_beside_those_it_left() -> None:
+def test_a_job_that_may_be_stopped_and_starts_quickly_is_stopped_and_not_let_back_beside_those_it_left() -> None:
     machine = together(preemptible=True)
     stops = leaving(machine, 3.0)
     assert [(type(stop), stop.job, stop.for_job, stop.reason.why) for stop in stops] == [
@@ -84,12 +84,12 @@ def test_who_may_be_stopped_and_starts_quickly_is_stopped_and_not_let_back_besid
     assert [(type(decision.action), decision.action.job) for decision in over.decisions] == [(Start, LONG)]
 
 
-def test_who_may_be_stopped_but_takes_long_to_start_is_parked() -> None:
+def test_a_job_that_may_be_stopped_but_takes_long_to_start_is_parked() -> None:
     machine = together(preemptible=True, launch_takes_s=200.0)
     assert [(type(park), park.job) for park in leaving(machine, 3.0)] == [(Park, LONG)]
 
 
-def test_who_may_be_stopped_moves_where_there_is_a_better_place() -> None:
+def test_a_job_that_may_be_stopped_moves_where_there_is_a_better_place() -> None:
     machine = together(preemptible=True)
     for _ in range(50):
         machine.core.state.beliefs.learn_set(slowed(3.0))

@@ -159,7 +159,7 @@ def test_a_job_that_harms_a_neighbour_below_its_least_is_postponed() -> None:
     assert places(core) == {3: "n0/0"}
 
 
-def test_who_waits_longest_has_gpus_kept_so_that_small_jobs_cannot_pass_for_ever() -> None:
+def test_a_job_that_waits_longest_has_gpus_kept_so_that_small_jobs_cannot_pass_for_ever() -> None:
     core = start(preset("topo-aware", max_wait_s=100.0), [machine()])
     submit(core, 1)
     submit(core, 2, 0.0, gpus=4)

@@ -64,7 +64,7 @@ def test_sharing_a_gpu_counts_as_interference() -> None:
     assert judge(beside._replace(neighbours=near), (0,)).job == pytest.approx(job_utility(0.0, 0.95))
 
 
-def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
+def test_a_job_that_asks_for_a_least_utility_does_not_share_below_it() -> None:
     policy = preset("topo-aware", name="both", postpones=True, jobs_per_gpu_max=2)
     gpu = Gpu(index=0, uuid="g", type="V100", memory_bytes=16 * GIB, sharing="mps")
     core = start(policy, [Node(name="n0", gpus=(gpu,))])

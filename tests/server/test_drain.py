@@ -43,7 +43,7 @@ async def test_it_is_kept_over_a_restart_and_over_a_new_registration() -> None:
         assert await w.state(await w.submit()) == "queued"
 
 
-async def test_jobs_leave_and_whoever_is_there_at_the_deadline_is_stopped() -> None:
+async def test_jobs_leave_and_any_there_at_the_deadline_is_stopped() -> None:
     async with world() as w:
         await w.good("POST", "/node", node(gpus=2))
         stays, goes = await w.submit(), await w.submit(preemptible=True)

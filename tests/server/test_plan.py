@@ -122,7 +122,7 @@ class TestAPlanSays:
                 "would start at once on n1/0, beside job 1 (100 % -> 50 %), at 50 % of its"
             )
 
-    async def test_who_would_make_way(self) -> None:
+    async def test_which_jobs_would_be_preempted(self) -> None:
         async with world(policy="srtf:quantum_s=0") as w:
             await one_runs(w)
             plan = await plan_of(w, SHORT)

@@ -143,7 +143,7 @@ async def test_an_agent_speaks_for_its_node_and_takes_what_is_placed_there() -> 
         assert (await agent.ask("POST", "/finished_job", finished(1)))[1]["believed"] is True
 
 
-async def test_who_calls_an_agent_brings_its_secret_and_no_user_is_shown_it() -> None:
+async def test_a_call_to_an_agent_brings_its_secret_and_no_user_is_shown_it() -> None:
     async with world() as w:
         asked: list[str | None] = []
         answer = w.agents.handle_async_request
@@ -248,7 +248,7 @@ def test_the_kernels_word(uid: int, is_operator: bool) -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_who_owns(role: Role) -> None:
+def test_which_jobs_a_caller_owns(role: Role) -> None:
     own: Callable[[str], bool] = Caller("ann", role).owns
     assert (own("ann"), own("bob"), own("")) == {
         Role.USER: (True, False, False),

@@ -269,7 +269,7 @@ def test_misuse_is_one_line_that_names_the_fix(
     assert expected in said
 
 
-def test_who_waits_for_ever_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_waits_for_ever_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Under a policy that only lets jobs join others the first of them never starts."""
     example = EXAMPLE.read_text()
     own, trace = tmp_path / "own.py", tmp_path / "trace.csv"

@@ -94,7 +94,7 @@ def test_the_next_of_a_kind_starts_with_what_was_found(world: TableWorld) -> Non
     assert max(found.ledger.rows.end_s) < 40_000  # two jobs of 40,000 s each at three cores
 
 
-def test_who_is_queued_again_starts_with_what_was_found(world: TableWorld) -> None:
+def test_a_job_queued_again_starts_with_what_was_found(world: TableWorld) -> None:
     first = training(1, "alexnet")
     urgent = job(2, 5000.0, 1000.0, steps=1000, family="gnmt", cores=1, priority=1)
     seen = CoreStories()

@@ -318,7 +318,7 @@ def test_gpus_idle_beside_a_queue_are_counted_in_their_own_pool() -> None:
     assert stranded == {0: 1, 5: 1, 10: 0, 20: 0}
 
 
-def test_who_is_already_there_is_told_at_every_start() -> None:
+def test_the_jobs_already_there_are_told_at_every_start() -> None:
     jobs = [job(1, 0, 20, steps=20, **PAIR), job(2, 30, 50, steps=50, **PAIR), job(3, 40, 50, steps=50, **PAIR)]
     given = Inputs(
         cluster=sharing_by_mps(), workload=workload(*jobs), world=FactorsWorld(0.4), policy=create("colocate")

@@ -201,7 +201,7 @@ class SavingScheduler(FakeScheduler):
 
 
 @pytest.mark.parametrize(("words", "saving"), [((), 1), (("--checkpoints",), 2), (("--no-checkpoints",), 0)])
-def test_who_may_be_stopped_is_kept_unless_the_command_says_otherwise(
+def test_a_job_that_may_be_stopped_is_kept_unless_the_command_says_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], saving: int
 ) -> None:
     made = export_jobs(SavingScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
