@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import signal
 import time
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.server.harness import SLEEP, launched, node, report
-from tests.server.processes import Scheduler
+from tests.server.processes import Scheduler, scheduler
 from tests.web.browser import SMALLEST, Watched, fits, link, signed_in
 
 pytestmark = pytest.mark.live
@@ -19,6 +21,25 @@ HIDE = """hidden => {
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
 NAMES = ["<script>window.hit = 1</script>", "<img src=x onerror='window.hit=1'>", "\u202eevil", "🦊", "n" * 200]
+
+
+@pytest.fixture(scope="module")
+def busy(running: Scheduler) -> Scheduler:
+    """With a node, a job that runs there, and many that wait: whichever of these tests comes first in its process."""
+    running.http.post("/node", json=node()).raise_for_status()
+    jobs = [{**SLEEP, "name": name} for name in NAMES] + [SLEEP] * 300
+    running.http.post("/jobs", json=jobs).raise_for_status()
+    told = launched(1, start_s=time.time() - 10)
+    running.http.post("/node/n1/report", json=report(told, at_s=time.time())).raise_for_status()
+    return running
+
+
+def test_without_a_node_it_is_said(tmp_path: Path, chromium: Any) -> None:
+    with scheduler(tmp_path) as empty:
+        page = chromium.new_page()
+        page.goto(link(empty))
+        page.get_by_text("No node is here yet.").wait_for()
+        page.close()
 
 
 def test_a_link_signs_in_once_and_a_change_needs_the_header(running: Scheduler) -> None:
@@ -57,13 +78,9 @@ def test_a_name_that_no_screen_can_show_is_refused(running: Scheduler, name: str
     assert answer.json()["detail"][0]["field"] == "name"
 
 
-def test_names_are_text_and_pages_fit(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_names_are_text_and_pages_fit(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
-    page.get_by_text("No node is here yet.").wait_for()
-    running.http.post("/node", json=node()).raise_for_status()
-    jobs = [{**SLEEP, "name": name} for name in NAMES] + [SLEEP] * 300
-    running.http.post("/jobs", json=jobs).raise_for_status()
     page.goto(running.url + "/#/queue")
     page.locator(".row").first.wait_for()
     for width in (390, 1280):
@@ -86,8 +103,8 @@ def test_names_are_text_and_pages_fit(running: Scheduler, watched: Watched) -> N
     assert page.locator("body *").count() < 1500
 
 
-def test_only_rows_that_are_seen_are_told_and_nothing_is_asked_for_again(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_only_rows_that_are_seen_are_told_and_nothing_is_asked_for_again(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     page.goto(running.url + "/#/queue")
     page.locator(".row").first.wait_for()
@@ -106,8 +123,8 @@ def test_only_rows_that_are_seen_are_told_and_nothing_is_asked_for_again(running
     page.get_by_text("No job is like this.").wait_for()
 
 
-def test_mine_are_a_filter_of_their_own(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_mine_are_a_filter_of_their_own(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     digest = hashlib.sha256(b"mia's").hexdigest()
     running.http.post("/tokens", json={"digest": digest, "user": "mia"}).raise_for_status()
     mias = {"Authorization": "Bearer mia's"}
@@ -123,8 +140,8 @@ def test_mine_are_a_filter_of_their_own(running: Scheduler, watched: Watched) ->
     httpx.delete(f"{running.url}/job/{job}", headers=mias).raise_for_status()
 
 
-def test_a_tab_that_is_not_seen_has_no_stream(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_a_tab_that_is_not_seen_has_no_stream(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     page.locator(".box").first.wait_for()
     watched.asked.clear()
@@ -136,8 +153,8 @@ def test_a_tab_that_is_not_seen_has_no_stream(running: Scheduler, watched: Watch
     page.locator(".banner").wait_for(state="detached")
 
 
-def test_a_scheduler_that_does_not_answer_is_told_and_heard_again(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_a_scheduler_that_does_not_answer_is_told_and_heard_again(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.clock.install()
     page.goto(link(running))
     page.locator(".box").first.wait_for()
@@ -151,8 +168,8 @@ def test_a_scheduler_that_does_not_answer_is_told_and_heard_again(running: Sched
     page.locator(".banner").wait_for(state="detached")
 
 
-def test_a_job_has_its_page(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_a_job_has_its_page(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     now_s = time.time()
     sample = {"at_s": now_s, "first_step_s": now_s - 5, "steps": 250, "steps_total": 1000, "step_mean_s": 0.1}
@@ -181,8 +198,8 @@ def test_a_job_has_its_page(running: Scheduler, watched: Watched) -> None:
     assert page.evaluate("window.hit") is None
 
 
-def test_samples_are_lines_with_gaps(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_samples_are_lines_with_gaps(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     values = {key: [None] * 6 for key in ("busy_ratio", "device_bytes", "cpu_cores", "host_bytes", "share_ratio")}
     now = {**dict.fromkeys(values), "steps_per_s": 12.5}
@@ -199,8 +216,8 @@ def test_samples_are_lines_with_gaps(running: Scheduler, watched: Watched) -> No
     assert "12.5 per s" in page.locator("figcaption em").text_content()
 
 
-def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     shown = running.http.get("/job/1").json()
     (own,) = shown["attempts"][0]["spans"]
@@ -233,8 +250,8 @@ def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(running: Scheduler, wat
     assert page.evaluate("window.hit") is None
 
 
-def test_a_job_that_is_not_there_is_said_to_be_so(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_a_job_that_is_not_there_is_said_to_be_so(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     for name in ("99999", "x", "1e99"):
         page.goto(f"{running.url}/#/job/{name}")
@@ -243,8 +260,8 @@ def test_a_job_that_is_not_there_is_said_to_be_so(running: Scheduler, watched: W
     watched.wrong.clear()  # browsers tell of every 404 in their console
 
 
-def test_an_act_says_its_cost_and_asks_first(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_an_act_says_its_cost_and_asks_first(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     lost_s = running.http.get("/job/1/cost").json()["lost_s"]
     assert lost_s > 0
@@ -272,8 +289,8 @@ def test_an_act_says_its_cost_and_asks_first(running: Scheduler, watched: Watche
     assert not running.http.get("/job/3").json()["suspended"]
 
 
-def test_several_rows_are_changed_at_once_and_refusals_are_told(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_several_rows_are_changed_at_once_and_refusals_are_told(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     page.goto(running.url + "/#/queue")
     for job in (4, 5, 6):
@@ -297,8 +314,8 @@ def test_several_rows_are_changed_at_once_and_refusals_are_told(running: Schedul
     watched.wrong.clear()
 
 
-def test_what_is_anothers_has_no_acts(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_what_is_anothers_has_no_acts(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     digest = hashlib.sha256(b"eve's").hexdigest()
     running.http.post("/tokens", json={"digest": digest, "user": "eve"}).raise_for_status()
     asked = httpx.post(f"{running.url}/page_link", json={}, headers={"Authorization": "Bearer eve's"}).json()
@@ -312,8 +329,8 @@ def test_what_is_anothers_has_no_acts(running: Scheduler, watched: Watched) -> N
         assert page.locator("button").count() == 0
 
 
-def test_the_end_of_a_log_is_read_when_asked_for_and_is_text(running: Scheduler, watched: Watched) -> None:
-    page = watched.page
+def test_the_end_of_a_log_is_read_when_asked_for_and_is_text(busy: Scheduler, watched: Watched) -> None:
+    running, page = busy, watched.page
     page.goto(link(running))
     lines = [*map(str, range(100)), "<script>window.hit = 1</script>", "\x1b[31mred\x1b[0m\x07", "10 %\r20 %\r", ""]
     page.route("**/job/1/log*", lambda route: route.fulfill(body="\n".join(lines)))
