@@ -153,7 +153,7 @@ class TestReport:
                 {"id": 1, "attempt": 1, "run": True, "because": "", "slots": [{"gpu": 0, "lane": 0}], "cores": [],
                  "bandwidth_ratio": 1.0,
                  "gang": None, "time_limit_s": None, "memory_limit_bytes": 0, "weight": 1.0, "priority": 0,
-                 "kind": "training", "steps_total": None, "paused": False, "to_host": False,
+                 "kind": "training", "steps_total": None, "paused": False, "to_host": False, "at_rest": False,
                  "on_host": False, "save": None, "flush": False, "memory": None}
             ]  # fmt: skip
             await w.good("POST", "/node/n1/report", report({"id": 1, "attempt": 1, "phase": "launching"}))

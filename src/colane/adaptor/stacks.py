@@ -91,6 +91,8 @@ def _answer_all(path: str) -> None:
                 os.close(fd)
             if asked.isalnum():
                 _answer(path, asked.decode("ascii"))
+    except FileNotFoundError:
+        return  # the process is at its end, or its directory is gone
     except Exception as error:  # noqa: BLE001  # the job must run without us
         from .recorder import debug
 
