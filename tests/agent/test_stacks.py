@@ -48,7 +48,10 @@ print("here", flush=True)
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=2)
 """
 IN_C = "os.read(os.pipe()[0], 1)"
-KEEPS_LOCK = "import ctypes; ctypes.PyDLL(None).pause()"
+KEEPS_LOCK = """import ctypes, time
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.01)
+    ctypes.PyDLL(None).pause()"""
 
 
 class Scene:
@@ -130,8 +133,11 @@ def test_ranks_are_told_in_order_and_one_without_the_adaptor_is_told_of(scene: S
 
 
 def test_one_that_cannot_answer_is_told_of(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = scene.own / "go"
+    process = scene.hang(KEEPS_LOCK, RANK="0", GO=str(go))
+    until(lambda: stacks.ask(scene.job)[0]["text"], "it listens")
     monkeypatch.setattr(stacks, "WAIT_MAX_S", 0.05)
-    process = scene.hang(KEEPS_LOCK, RANK="0")
+    go.touch()
     told = until(lambda: next((one for one in stacks.ask(scene.job) if one["problem"] == stacks.SILENT), None), "hangs")
     assert (told["rank"], told["pid"], told["text"]) == (0, process.pid, "")
 
