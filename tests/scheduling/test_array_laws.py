@@ -13,10 +13,14 @@ from colane.core.config import CoreConfig
 from colane.model.job import JobId
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.choices import FIRST, BestUtility, MostValue
-from colane.scheduling.engine.contracts import Admission, Choice, Source
+from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
+from colane.scheduling.mechanisms.fairness.least_share import LeastShare
+from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
+from colane.scheduling.orders.arrival import Arrival, LightestFirst
+from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.value import ByValue
 from colane.scheduling.registry import preset
 from colane.simulate.config import DriverConfig
@@ -25,7 +29,7 @@ from colane.simulate.world import NeutralWorld
 from colane.traces.workload import TraceJob
 from tests.examples import examples
 from tests.scheduling.test_arrays import cpu_job, first_starts, machines, training
-from tests.scheduling.test_compositions import AGEING, ALONE, BESIDE, LINES, ORDERS, ROOM, SEEDS, TURNS
+from tests.scheduling.test_compositions import AGEING, ALONE, BESIDE, LINES, ROOM, SEEDS, TURNS
 from tests.simulate.scenes import GIB, run
 
 GPUS = (4, 4, 2)
@@ -34,6 +38,18 @@ COSTS = DriverConfig(launch_s=3.0, restart_s=2.0, stop_s=5.0)
 FREED_S = COSTS.stop_s + COSTS.launch_max_s + CoreConfig().opaque_after_s
 """A borrower that has just begun is stopped once it is taken to run."""
 
+LASTING: tuple[Order, ...] = (
+    Arrival(),
+    LightestFirst(),
+    Shortest(),
+    LeastRemaining(quantum_s=60.0),
+    LeastAttained(queues_gpu_s=(300.0,)),
+    SmallestPart(quantum_s=60.0),
+    WorstFinish(lease_s=60.0),
+    LeastShare(),
+    ByValue(),
+)
+"""A turn must outlast what a move takes: under one that does not, jobs move and hardly run."""
 CHOICES: tuple[Choice, ...] = (FIRST, BestUtility(), MostValue())
 
 
@@ -49,7 +65,7 @@ def in_arrays(draw: st.DrawFn, ageing: st.SearchStrategy[Ageing] = NEVER) -> Com
     admits: list[Admission] = [draw(ageing)]
     admits += draw(st.lists(st.sampled_from(LINES), max_size=1))
     return Composed(
-        "any", draw(st.sampled_from((*ORDERS, ByValue()))), (*sources, draw(ROOM)) if draw(st.booleans()) else sources,
+        "any", draw(st.sampled_from(LASTING)), (*sources, draw(ROOM)) if draw(st.booleans()) else sources,
         tuple(admits), choose=draw(st.sampled_from(CHOICES)), turns=draw(TURNS), cpu_jobs=CpuArray(),
     )  # fmt: skip
 
