@@ -259,6 +259,16 @@ def wide_gangs(load: float, ask: Ask) -> Setting:
     return Setting(made, NeutralWorld(), clusters.load(elastic_workloads.CLUSTER), RECORDED)
 
 
+# -- (m) several GPU types
+
+
+def of_types(load: float, ask: Ask) -> Setting:
+    """Gavel's one-GPU models on 12 V100, 12 P100 and 12 K80; the load is what it would be on 36 V100s."""
+    made = at_load(load, ask).workload
+    cluster = shared_by(clusters.load("gavel-36"), "mps")
+    return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
+
+
 def _sweeps() -> dict[str, Row]:
     title = "300 x {} on one P100 (paper B)"
     kinds = {
@@ -284,6 +294,8 @@ ROWS: Mapping[str, Row] = {
     "g:elastic": Row("160 elastic jobs of 1 to 8 GPUs there", 160, partial(spanning, (1, 2, 3, 4, 6, 8))),
     "h:1.0": Row("300 gangs of 1 to 64 on 64 GPUs, load 1.0", 300, partial(wide_gangs, 1.0)),
     "h:1.5": Row("300 gangs of 1 to 64 on 64 GPUs, load 1.5", 300, partial(wide_gangs, 1.5)),
+    "m:0.5": Row("Gavel's models on 12 V100, 12 P100, 12 K80, load 0.5 of 36 V100s", 400, partial(of_types, 0.5)),
+    "m:0.9": Row("the same, load 0.9 of 36 V100s", 400, partial(of_types, 0.9)),
 }
 """Every workload; a letter alone names all of its rows."""
 

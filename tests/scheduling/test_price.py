@@ -92,6 +92,37 @@ def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
     assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
 
 
+@pytest.mark.parametrize(("run_s", "moves"), [(2000, True), (300, False)])
+def test_a_gang_moves_to_a_faster_type_where_what_it_gains_pays_the_move(run_s: int, moves: bool) -> None:
+    nodes = [make_node("n0", 2, "K80"), make_node("n1", 2)]
+    steps = [step_time(1.0, gpus=2), step_time(1.1, "K80", gpus=2)]
+    speed = {"K80": 1 / 1.1, "V100": 1.0}
+    life = Life(
+        create(f"{POLICY}:quantum_s=0"), nodes, [known(0, 100, gpus=2), known(0, run_s, gpus=2)], steps,
+        lambda _spec, kind: speed[kind],
+    ).run()  # fmt: skip
+    assert life.nodes_used == {1: ["n1"], 2: ["n0", "n1"] if moves else ["n0"]}
+
+
+def test_of_two_gangs_the_one_that_gains_more_gets_the_faster_gpus() -> None:
+    nodes = [make_node("n0", 4, "K80"), make_node("n1", 2)]
+    steps = [
+        *(step_time(1.0, family=family, gpus=2) for family in "fgh"),
+        step_time(1.5, "K80", "g", gpus=2), step_time(3.0, "K80", "h", gpus=2),
+    ]  # fmt: skip
+    jobs = [
+        known(0, 100, gpus=2, gpu_type="V100"),
+        known(1, 1000, gpus=2, family="g"),
+        known(1, 5000, gpus=2, family="h"),
+    ]
+    slow = {"f": 1.0, "g": 1.5, "h": 3.0}
+    life = Life(
+        create(f"{POLICY}:quantum_s=0"), nodes, jobs, steps,
+        lambda spec, kind: 1 / slow[spec.family] if kind == "K80" else 1.0,
+    ).run()  # fmt: skip
+    assert life.nodes_used == {1: ["n1"], 2: ["n0"], 3: ["n0", "n1"]}
+
+
 def test_a_gang_before_it_in_the_order_gets_the_free_gpus() -> None:
     jobs = [known(0, 100), known(0, 100), known(10, 60, gpus=2), known(20, 1000)]
     life = Life(create(f"{POLICY}:move_s=1000"), [make_node("n0", 2)], jobs, STEP).run()

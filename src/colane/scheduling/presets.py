@@ -33,6 +33,7 @@ from colane.scheduling.mechanisms.preemption.preemption import Preemption, Preem
 from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
 from colane.scheduling.mechanisms.price.chooser import ByPrice
 from colane.scheduling.mechanisms.price.exchange import ByExchange
+from colane.scheduling.mechanisms.price.gang_moves import GangMoves
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
@@ -102,7 +103,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         "shadow-price", ByShadowPrice(),
         (Fastest(), BesideServers(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
-        moving=InTurn((Splitting(), VacateForParked(), Consolidation(), Resizing())),
+        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
 )  # fmt: skip
 
