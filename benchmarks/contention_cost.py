@@ -25,6 +25,7 @@ from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 COST_MAX_RATIO = 0.01
@@ -45,7 +46,7 @@ def agent_s(jobs: int, rounds: int) -> float:
 def core_s(jobs: int, rounds: int) -> float:
     """CPU time of telling the core of one interval, half of the jobs with GPUs, tuned and measured."""
     config = CoreConfig(protection_factor=0.0, contention=ContentionConfig(), tuning=TuningConfig())
-    core = Core(preset("fifo"), ClusterState(), config)
+    core = Core(preset("fifo"), ClusterState(Beliefs()), config)
     gpus = tuple(Gpu(index=i, uuid=f"g{i}", type="v100", memory_bytes=16 << 30) for i in range(jobs // 2))
     core.step([NodeRegistered(Node(name="n", gpus=gpus, cores=tuple(range(8 * jobs))))], 0.0)
     for number in range(jobs):

@@ -35,6 +35,7 @@ from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.ageing import DAY_S, Ageing
 from colane.scheduling.engine.choices import FIRST, BestUtility
 from colane.scheduling.engine.loop import Composed
@@ -98,7 +99,7 @@ class Size(NamedTuple):
 
 def cluster(policy: str, size: Size, config: CoreConfig | None = None) -> Core:
     """An empty cluster that knows every family."""
-    core = Core(policy_of(policy), ClusterState(), config or CoreConfig())
+    core = Core(policy_of(policy), ClusterState(Beliefs()), config or CoreConfig())
     core.step([NodeRegistered(node(k, size.gpus)) for k in range(size.nodes)], 0.0)
     core.step([ProfileDeclared(profile(k, size.families)) for k in range(size.families)], 0.0)
     return core

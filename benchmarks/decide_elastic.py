@@ -24,6 +24,7 @@ from colane.core.events import Ended, Event, Launched, NodeRegistered, ProfileDe
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def ended(job: Job, now_s: float) -> list[Event]:
 
 def measure(policy: str, jobs: int, nodes: int, repeat: int, *, over_nodes: bool) -> dict[str, float]:
     """Milliseconds of each."""
-    core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0, guard=False))
+    core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0, guard=False))
     core.step([NodeRegistered(node(k)) for k in range(nodes)], 0.0)
     core.step([ProfileDeclared(profile(f, n)) for f in range(FAMILIES) for n in SIZES_OVER_NODES], 0.0)
     submitted = [Submitted(JobId(k), spec(k, over_nodes=over_nodes)) for k in range(1, jobs + 1)]

@@ -20,6 +20,7 @@ from colane.model.dependency import Dependency, DependsOn
 from colane.model.hardware import Gpu, Node
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, JobId, JobSpec
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 LOOKS = 50
@@ -27,7 +28,7 @@ LOOKS = 50
 
 def core_with(jobs: int, waits_for: dict[int, int]) -> Core:
     """One GPU, on which the first job runs; the others wait for the job that is named, or for nothing."""
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     gpu = Gpu(index=0, uuid="n-0", type="cpu", memory_bytes=2**30)
     core.step([NodeRegistered(Node(name="n", gpus=(gpu,)))], 0.0)
     events: list[Event] = []

@@ -26,6 +26,7 @@ from colane.core.events import Launched, NodeRegistered, Progressed, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import NAMES, create
 
 GIB = 2**30
@@ -65,7 +66,7 @@ class Running:
     """A cluster on which so many jobs of one family run, and so many wait."""
 
     def __init__(self, policy: str, running: int, queued: int = 0) -> None:
-        self.core = Core(create(policy), ClusterState())
+        self.core = Core(create(policy), ClusterState(Beliefs()))
         self.core.step([NodeRegistered(node(number)) for number in range(running // GPUS)], 0.0)
         spec = JobSpec(name="job", family="net", batch_size=64, user="ada")
         self.core.step([Submitted(JobId(number), spec) for number in range(running + queued)], 0.0)

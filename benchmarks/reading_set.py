@@ -1,8 +1,9 @@
 """What must be read to understand one decision of a policy: the import closure of its parts, in files and lines.
 
-Of a part that its options switch off, only the file that says so is counted: it binds to nothing.
+What stands behind a contract is not counted: how beliefs about speed and memory are learnt (`perf.beliefs`), as
+decisions ask `perf.estimates`. Of a part that its options switch off, only the file that says so is counted: it binds to nothing.
 
-usage: python benchmarks/reading_set.py [POLICY ...]
+usage: python benchmarks/reading_set.py [--files] [POLICY ...]
 """
 
 from __future__ import annotations
@@ -64,20 +65,34 @@ def closure(modules: set[str]) -> set[Path]:
     return found
 
 
-def reading_set(policy: str) -> tuple[int, int]:
-    """How many files and lines must be read for a policy."""
+def reading_set(policy: str) -> set[Path]:
+    """Files that must be read for a policy."""
     row = create(policy)
-    files = closure(parts(row)) | {path for path in map(file_of, parts(row, off=True)) if path is not None}
-    return len(files), sum(len(path.read_text().splitlines()) for path in files)
+    return closure(parts(row)) | {path for path in map(file_of, parts(row, off=True)) if path is not None}
+
+
+def lines_of(path: Path) -> int:
+    """Lines of a file."""
+    return len(path.read_text().splitlines())
+
+
+def size(files: set[Path]) -> tuple[int, int]:
+    """How many files, and how many lines in all."""
+    return len(files), sum(map(lines_of, files))
 
 
 def main() -> None:
-    """Print a line for each policy."""
+    """Print a line for each policy, and its files."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("policies", nargs="*", default=sorted(NAMES), metavar="POLICY")
-    for name in asked.parse_args().policies:
-        files, lines = reading_set(name)
+    asked.add_argument("--files", action="store_true", help="Name the files, the longest first.")
+    options = asked.parse_args()
+    for name in options.policies:
+        found = reading_set(name)
+        files, lines = size(found)
         print(f"{name:<18} {files:>4} files {lines:>7,} lines")
+        for path in sorted(found, key=lambda path: (-lines_of(path), path)) if options.files else ():
+            print(f"  {lines_of(path):>6,}  {path.relative_to(SOURCE)}")
 
 
 if __name__ == "__main__":

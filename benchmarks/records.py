@@ -28,7 +28,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Slot
 from colane.model.profile import ProfileKey
-from colane.perf.beliefs import BelievedLoad
+from colane.perf.estimates import BelievedLoad
 
 Shape = Mapping[str, object]
 """Values by field."""

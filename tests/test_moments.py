@@ -20,6 +20,7 @@ from colane.model.job import JobId, JobSpec, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan, Remark, Replan
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.simulate.driver import StandstillError
 from colane.simulate.world import NeutralWorld
@@ -60,7 +61,7 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def waiting_anew(submit_ms: int, since_ms: int) -> Core:
     """Under a policy that lets nobody wait for more than a week, a job that lost its node and waits anew."""
-    core = Core(create("colane"), ClusterState())
+    core = Core(create("colane"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f"))], submit_ms / 1000)
     core.step([Launched(JobId(1), 1, 7, submit_ms / 1000)], submit_ms / 1000)
@@ -113,7 +114,7 @@ def test_a_simulation_that_stands_still_ends_with_a_report() -> None:
 
 
 def test_a_policy_that_never_has_enough_is_asked_no_more_at_that_instant() -> None:
-    core = Core(Restless(remarks=True), ClusterState(), CoreConfig(runs_at_once=True))
+    core = Core(Restless(remarks=True), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f"))], 1.0)
     outcome = core.step([Submitted(JobId(2), JobSpec(name="k", family="f"))], 2.0)

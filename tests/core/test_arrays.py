@@ -34,6 +34,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.limits import Limits, Quotas
 from colane.model.phases import Array
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 from tests.examples import examples
@@ -55,7 +56,7 @@ class Site:
         self.live: dict[JobId, Job] = {}
         self.ended: dict[JobId, Job] = {}
         self.starts: dict[JobId, int] = {}
-        self.core = Core(create(policy), ClusterState(), config)
+        self.core = Core(create(policy), ClusterState(Beliefs()), config)
         self.step(NodeRegistered(make_node("n", gpus)))
 
     def step(self, *events: Event) -> Outcome:
@@ -94,7 +95,7 @@ class Site:
 
     def restart(self) -> None:
         nodes = [(known.node, known.generation) for known in self.core.state.nodes.values()]
-        state = ClusterState.restore(nodes, self.live.values(), version=self.core.state.version)
+        state = ClusterState.restore(nodes, self.live.values(), Beliefs(), version=self.core.state.version)
         self.core = Core(create(self.policy), state, self.config)
 
     def end(self, job: Job, code: int = 0) -> Outcome:

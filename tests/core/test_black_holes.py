@@ -13,6 +13,7 @@ from colane.core.events import Ended, GpusObserved, Launched, NodeRegistered, Su
 from colane.core.reducers.suspicions import CLOSED_S
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
@@ -30,7 +31,7 @@ class Site:
         self.ended: dict[JobId, Job] = {}
         self._ends: dict[JobId, tuple[float, bool]] = {}
         self._next = 1
-        self.core = Core(create("fifo"), ClusterState())
+        self.core = Core(create("fifo"), ClusterState(Beliefs()))
         self.step(*[NodeRegistered(make_node(f"n{number}", 1)) for number in range(nodes)])
 
     def submit(self, user: str, family: str, count: int = 1) -> None:
@@ -166,7 +167,7 @@ def test_it_stays_out_when_the_scheduler_or_its_agent_is_started_again_and_its_g
     site.pass_time(RUNS_S * 12)
     state = site.core.state
     nodes = [(known.node, known.generation) for known in state.nodes.values()]
-    site.core = Core(create("fifo"), ClusterState.restore(nodes, state.jobs.values()))
+    site.core = Core(create("fifo"), ClusterState.restore(nodes, state.jobs.values(), Beliefs()))
     site.step(NodeRegistered(make_node("n0", 1)))
     assert site.closed == ["n0"]
     everybody(site, 1)
@@ -177,7 +178,7 @@ def test_it_stays_out_when_the_scheduler_or_its_agent_is_started_again_and_its_g
 
 def test_it_can_be_left_out() -> None:
     site = Site(on_n0)
-    site.core = Core(create("fifo"), ClusterState(), CoreConfig(black_holes=False))
+    site.core = Core(create("fifo"), ClusterState(Beliefs()), CoreConfig(black_holes=False))
     site.step(*[NodeRegistered(make_node(f"n{number}", 1)) for number in range(3)])
     everybody(site, 20)
     site.pass_time(20 * RUNS_S)

@@ -16,6 +16,7 @@ from colane.model.job import Attempt, JobId, JobSpec, JobState, OnHost, Parking,
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .worlds import GIB, make_node, make_profile
@@ -27,7 +28,7 @@ PLAIN = JobSpec(name="a", family="vgg11", batch_size=64)
 @pytest.fixture
 def state() -> ClusterState:
     """Two nodes; job 1 runs on n0/0, job 2 is protected on n0/1, the rest cannot start (needs 9 GPUs)."""
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 4)), NodeRegistered(make_node("n1", 2, pool="other"))], 0.0)
     core.step([ProfileDeclared(make_profile("vgg11", "V100", 1e6, 6 * GIB))], 0.0)
     core.step(

@@ -31,6 +31,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 
 from .worlds import make_node
@@ -73,7 +74,7 @@ class Scene:
 
     def __init__(self, spec: JobSpec = SPEC) -> None:
         self.policy = Told()
-        self.core = Core(self.policy, ClusterState())
+        self.core = Core(self.policy, ClusterState(Beliefs()))
         self.now_s = 0.0
         self.core.step([NodeRegistered(make_node("n0", 4)), Submitted(ONE, spec)], 0.0)
         self.runs(1)

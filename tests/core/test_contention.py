@@ -29,6 +29,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, SetThrottle, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 from .audit import audit, audit_decisions
@@ -42,7 +43,7 @@ class Contended:
     """A node of 16 cores and two GPUs: a training job of 10 steps/s, and jobs without GPUs."""
 
     def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG, node: Node | None = None) -> None:
-        self.core = Core(preset("fifo"), ClusterState(), config)
+        self.core = Core(preset("fifo"), ClusterState(Beliefs()), config)
         self.outcomes: list[Outcome] = []
         self.now_s, self.steps = 0.0, 0.0
         self.at(NodeRegistered(node or make_node("n0", 2)))

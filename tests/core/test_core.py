@@ -25,6 +25,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .worlds import GIB, make_node, make_profile
@@ -34,7 +35,7 @@ SPEC = JobSpec(name="train", family="vgg11", batch_size=64)
 
 
 def make_core(policy: str = "fifo", gpus: int = 1) -> Core:
-    core = Core(create(policy), ClusterState())
+    core = Core(create(policy), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
     return core
 
@@ -273,7 +274,7 @@ def test_sizes_are_told_as_people_read_them() -> None:
 
 
 def test_a_job_whose_first_step_comes_late_is_not_said_to_report_none() -> None:
-    core = Core(create("fifo"), ClusterState(), CoreConfig(opaque_after_s=10.0))
+    core = Core(create("fifo"), ClusterState(Beliefs()), CoreConfig(opaque_after_s=10.0))
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, SPEC)], 1.0)
     core.step([Launched(ONE, 1, 7, 1.0)], 1.0)
     silent = only(core.step([], 11.0))

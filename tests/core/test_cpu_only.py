@@ -19,6 +19,7 @@ from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling import registry
 from colane.server.store.documents import PLACEMENT
 from tests.examples import examples
@@ -37,7 +38,7 @@ def spec(gpus: int = 0, **fields: Any) -> JobSpec:
 
 
 def make(*nodes: Node, policy: str = "fifo") -> Core:
-    core = Core(registry.create(policy), ClusterState(), CoreConfig(runs_at_once=True))
+    core = Core(registry.create(policy), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
     core.step(list(map(NodeRegistered, nodes)), 0.0)
     return core
 
@@ -125,7 +126,7 @@ def test_its_node_may_come_back_but_not_be_lost() -> None:
 
 
 def test_it_runs_live_states_and_can_be_cancelled() -> None:
-    core = Core(registry.create("fifo"), ClusterState())
+    core = Core(registry.create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(node()), Submitted(JobId(1), spec(cores=1))], 0.0)
     core.step([Launched(JobId(1), 1, 77, 1.0)], 1.0)
     assert core.state.jobs[JobId(1)].state is JobState.LAUNCHING
@@ -161,7 +162,9 @@ def test_a_stream_of_them_does_not_keep_a_job_with_gpus_waiting_for_ever() -> No
 @pytest.mark.parametrize("passes_s", [600.0, 7200.0])
 def test_whoever_places_them_leaves_the_overdue_job_what_it_books(policy: str, passes_s: float) -> None:
     """Two cores fall free while the job with a GPU, which books all eight, waits for those that run on the others."""
-    core = Core(registry.create(policy), ClusterState(), CoreConfig(runs_at_once=True, cpu_only_passes_s=passes_s))
+    core = Core(
+        registry.create(policy), ClusterState(Beliefs()), CoreConfig(runs_at_once=True, cpu_only_passes_s=passes_s)
+    )
     core.step([NodeRegistered(node(cores=8))], 0.0)
     submit(core, spec(cores=2, abortable=True), spec(1, cores=6), at_s=0.0)
     submit(core, spec(1, cores=8), at_s=1.0)
@@ -218,7 +221,7 @@ def test_under_every_policy_nothing_is_booked_twice_and_all_is_as_made_anew(poli
         if running and random.random() < 0.5:
             end(core, random.choice(running), now_s)
         fresh = ClusterState.restore(
-            [(one.node, one.generation) for one in core.state.nodes.values()], core.state.jobs.values()
+            [(one.node, one.generation) for one in core.state.nodes.values()], core.state.jobs.values(), Beliefs()
         )
         for name, one in core.state.nodes.items():
             booked = [core for job in one.jobs for core in (fresh.jobs[job].placement or Placement(())).cores_on(name)]

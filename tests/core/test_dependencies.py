@@ -14,6 +14,7 @@ from colane.model.dependency import Dependency, DependsOn, IfNever
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.server.submitting.asked_conditions import parse_asked
 from tests.core.worlds import make_node
@@ -31,7 +32,7 @@ def submitted(job: int, *conditions: str, if_never: IfNever = IfNever.CANCEL) ->
 
 
 def make_core(gpus: int = 4, state: ClusterState | None = None) -> Core:
-    core = Core(create("fifo"), state or ClusterState())
+    core = Core(create("fifo"), state or ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n", gpus))], 0.0)
     return core
 
@@ -183,7 +184,7 @@ def test_no_job_starts_before_its_conditions_and_every_job_comes_to_an_end(
     see(core.step(submit, now_s).jobs)
     for turn in range(3 * len(waits)):
         if turn == restart:
-            core = make_core(1, ClusterState.restore([], core.state.jobs.values()))
+            core = make_core(1, ClusterState.restore([], core.state.jobs.values(), Beliefs()))
         now_s += 1.0
         running = [job for job in core.state.jobs.values() if job.placement is not None]
         if not running:

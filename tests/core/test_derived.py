@@ -5,6 +5,7 @@ from __future__ import annotations
 from colane.core import ClusterState
 from colane.core.cluster.state import DERIVED_MAX
 from colane.model.job import Job, JobId, JobSpec
+from colane.perf.beliefs import Beliefs
 
 from .worlds import make_node
 
@@ -31,7 +32,7 @@ class Older:
 
 
 def make_state() -> ClusterState:
-    state = ClusterState()
+    state = ClusterState(Beliefs())
     state.put_node(make_node("n0", 1))
     for number in range(1, 6):
         state.put_job(Job(JobId(number), JobSpec(name="a", family="a"), 0.0))

@@ -31,6 +31,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import POLICIES, create
 from tests.examples import examples
 
@@ -49,7 +50,7 @@ class Scene:
 
     def __init__(self, spec: JobSpec = SAVES, policy: str = "fifo") -> None:
         self.policy: Policy = create(policy)
-        self.core = Core(self.policy, ClusterState())
+        self.core = Core(self.policy, ClusterState(Beliefs()))
         self.now_s = 0.0
         self.at(0.0, NodeRegistered(make_node("n0", 2)), NodeRegistered(make_node("n1", 2)), Submitted(ONE, spec))
         self.at(9.0, Launched(ONE, 1, 7, 9.0, "n0"))

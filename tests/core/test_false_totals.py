@@ -19,6 +19,7 @@ from colane.core.events import (
 from colane.core.usage import TRUTHS_MIN
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from colane.server.store import documents
 from tests.scheduling.life import step_time
@@ -31,7 +32,7 @@ class Cluster:
     """One GPU; jobs of ann and bob, whose lengths are what they say."""
 
     def __init__(self, policy: str = "colane") -> None:
-        self.core = Core(preset(policy), ClusterState())
+        self.core = Core(preset(policy), ClusterState(Beliefs()))
         self.now_s, self.next = 0.0, 1
         self.step(NodeRegistered(make_node("n0", 1)), ProfileDeclared(step_time(1.0)))
 
@@ -143,7 +144,7 @@ def test_it_is_the_same_after_a_restart_and_once_gpus_are_charged() -> None:
     cluster.makes(number, 100)
     outcome = cluster.ends(number, 100)
     stored = [documents.USED.read(documents.USED.write(one)) for one in outcome.used]
-    state = ClusterState.restore([], [], used=stored)
+    state = ClusterState.restore([], [], Beliefs(), used=stored)
     assert state.usage.truths_owed("ann") == TRUTHS_MIN
     assert state.usage.of("ann", cluster.now_s) == cluster.core.state.usage.of("ann", cluster.now_s) > 0
     old = documents.USED.read({"user": "ann", "gpu_s": 60.0, "at_s": 5.0})

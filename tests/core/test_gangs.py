@@ -10,6 +10,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, Launched, NodeLost, NodeRegistered, Submitted
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .audit import audit
@@ -20,7 +21,7 @@ SPAN = JobSpec(name="ddp", family="gpt", gpus=3, multi_node=True, cores=3, host_
 
 
 def core_with(spec: JobSpec, *sizes: int) -> Core:
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node(f"n{i}", gpus)) for i, gpus in enumerate(sizes)], 0.0)
     core.step([Submitted(ONE, spec)], 1.0)
     return core
@@ -118,4 +119,4 @@ def test_state_is_rebuilt_without_what_has_ended() -> None:
     core = started(1, 2)
     last(core, ends("n1"))
     known = [(node.node, node.generation) for node in core.state.nodes.values()]
-    audit(ClusterState.restore(known, core.state.jobs.values()))
+    audit(ClusterState.restore(known, core.state.jobs.values(), Beliefs()))

@@ -28,6 +28,7 @@ from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from colane.server.views.jobs_and_nodes import job_view
 
@@ -51,7 +52,7 @@ class Shared:
     """Jobs 1 and 2, whose steps take 0.1 s alone, beside each other on one GPU; their samples come every 5 s."""
 
     def __init__(self, first: JobSpec, second: JobSpec, config: CoreConfig = LANES, node: Node = NODE) -> None:
-        self.core = Core(preset("colocate"), ClusterState(), config)
+        self.core = Core(preset("colocate"), ClusterState(Beliefs()), config)
         self.at(0.0, NodeRegistered(node))
         for family in ("a", "b"):
             self.at(0.0, ProfileDeclared(make_profile(family, "V100", 1e6, 2 * GIB)))
@@ -251,7 +252,7 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
     rule: TurnRule, share: float | None, predicted: float | None
 ) -> None:
     """Two jobs of 4 GiB each between steps and 4 more within one: 16 GiB hold both in one lane only."""
-    core = Core(preset("fair"), ClusterState(), replace(LANES, turn_rule=rule))
+    core = Core(preset("fair"), ClusterState(Beliefs()), replace(LANES, turn_rule=rule))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     for family in ("a", "b"):
         core.step([ProfileDeclared(make_profile(family, "V100", 1e6, 8 * GIB))], 0.0)
@@ -265,7 +266,7 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
 
 
 def test_a_job_alone_has_no_co_runners() -> None:
-    core = Core(preset("colocate"), ClusterState())
+    core = Core(preset("colocate"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
     assert core.co_runners(ONE) is None
 
@@ -299,7 +300,7 @@ def test_no_job_joins_a_gpu_that_others_use_by_prediction() -> None:
 
 
 def test_a_gpu_that_others_use_is_taken_last() -> None:
-    core = Core(preset("fifo"), ClusterState(), LANES)
+    core = Core(preset("fifo"), ClusterState(Beliefs()), LANES)
     core.step([NodeRegistered(make_node("n0", 2)), NodeRegistered(make_node("n1", 1))], 0.0)
     used = tuple(replace(gpu, others_ratio=0.5) for gpu in core.state.nodes["n0"].node.gpus[:1])
     core.step([GpusObserved("n0", (*used, *core.state.nodes["n0"].node.gpus[1:]))], 1.0)

@@ -13,6 +13,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.profile import Profile, ProfileKey, ValueSource
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 from .worlds import GIB, make_node, make_profile
@@ -39,7 +40,7 @@ class Watched:
 def run_alone_then_join(steps: int) -> tuple[list[float], Profile]:
     """Job 1 makes steps of 1 s alone, job 2 waits for a GPU of its own, job 3 joins job 1: what was believed then."""
     policy = Watched()
-    core = Core(policy, ClusterState())
+    core = Core(policy, ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1)), ProfileDeclared(make_profile("light", "V100", 1e6, GIB))], 0.0)
     spec = JobSpec(name="j", family="light", batch_size=64)
     core.step([Submitted(JobId(1), spec)], 1.0)

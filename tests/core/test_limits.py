@@ -29,6 +29,7 @@ from colane.model.lane import Turns
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.examples import examples
 
@@ -52,7 +53,7 @@ class Site:
 
     def __post_init__(self) -> None:
         config = CoreConfig(runs_at_once=True, limits=self.quotas)
-        self.core = Core(create(self.policy), ClusterState(), config)
+        self.core = Core(create(self.policy), ClusterState(Beliefs()), config)
         self.core.step([NodeRegistered(make_node("v", 4)), NodeRegistered(make_node("k", 4, "K80"))], 0.0)
 
     def submit(self, user: str = "ann", **needs: object) -> JobId:
@@ -201,7 +202,7 @@ class Ignorant:
 
 def test_a_policy_of_a_user_s_own_cannot_exceed_them_and_what_it_would_is_for_others() -> None:
     site = Site(Quotas(users={"ann": Limits(running=1, gpus=3)}))
-    site.core = Core(Ignorant(), ClusterState(), CoreConfig(runs_at_once=True, limits=site.quotas))
+    site.core = Core(Ignorant(), ClusterState(Beliefs()), CoreConfig(runs_at_once=True, limits=site.quotas))
     jobs = [("ann", 2), ("ann", 1), ("ann", 3), ("bob", 1), ("bob", 1), ("bob", 1)]
     specs = [JobSpec(name=f"j{i}", family="f", user=user, gpus=gpus) for i, (user, gpus) in enumerate(jobs, 1)]
     site.core.step([Submitted(JobId(i), spec) for i, spec in enumerate(specs, 1)], 0.0)
@@ -271,6 +272,8 @@ def test_held_jobs_of_before_are_let_go_where_there_are_no_limits_any_more() -> 
     old = site.core.state
     nodes = [(node.node, node.generation) for node in old.nodes.values()]
     core = Core(
-        create("fifo"), ClusterState.restore(nodes, old.jobs.values()), replace(site.core.config, limits=Quotas())
+        create("fifo"),
+        ClusterState.restore(nodes, old.jobs.values(), Beliefs()),
+        replace(site.core.config, limits=Quotas()),
     )
     assert [job.id for job in core.step([], 1.0).jobs] == [2]

@@ -11,6 +11,7 @@ from colane.core.events import CancelRequested, Ended, GpusObserved, Launched, N
 from colane.model.hardware import Gpu
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .worlds import make_node
@@ -23,7 +24,7 @@ KILLED = Exit(None, 9)
 
 def core_of(gpus: int, *jobs: tuple[JobId, JobSpec]) -> Core:
     """One node, and jobs that run on it."""
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
     for job, spec in jobs:
         core.step([Submitted(job, spec)], 1.0)

@@ -16,6 +16,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import NAMES, preset
 from tests.core.audit import audit
 from tests.core.worlds import GIB
@@ -41,7 +42,7 @@ class World:
     """Nodes, and jobs that run once they are started."""
 
     def __init__(self, policy: str, *nodes: Node) -> None:
-        self.core = Core(preset(policy), ClusterState())
+        self.core = Core(preset(policy), ClusterState(Beliefs()))
         self.at(0.0, *map(NodeRegistered, nodes))
 
     def at(self, now_s: float, *events: object) -> None:

@@ -13,6 +13,7 @@ from colane.core.reducers.failing import MPS_FAULT, MPS_FAULT_OF_OTHER, MPS_FAUL
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from tests.core.audit import audit
 from tests.core.worlds import GIB, make_node, make_profile
@@ -25,7 +26,7 @@ class World:
     """Two jobs that run on one GPU of two."""
 
     def __init__(self, spec: JobSpec = PLAIN) -> None:
-        self.core = Core(preset("fair"), ClusterState(), CoreConfig(protection_factor=0.0))
+        self.core = Core(preset("fair"), ClusterState(Beliefs()), CoreConfig(protection_factor=0.0))
         self.ended: dict[JobId, Job] = {}
         self.at(0.0, NodeRegistered(make_node("n0", 1)), ProfileDeclared(make_profile("a", "V100", 1e8, 4 * GIB)))
         self.at(1.0, Submitted(ONE, spec), Submitted(TWO, replace(spec, retries=0)))
@@ -90,7 +91,7 @@ def test_where_it_cannot_be_told_each_runs_alone_and_the_one_whose_error_it_was_
 @pytest.mark.parametrize("outcome", [MPS_FAULT, MPS_FAULT_OF_OTHER, MPS_FAULT_UNKNOWN])
 def test_a_node_is_not_blamed_for_it(outcome: str) -> None:
     """Many jobs of several users that end so within their first seconds make no node a bad one."""
-    core = Core(preset("fair"), ClusterState())
+    core = Core(preset("fair"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node(f"n{number}", 1)) for number in range(3)], 0.0)
     for number in range(1, 31):
         job = JobId(number)

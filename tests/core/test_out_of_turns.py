@@ -12,6 +12,7 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.profile import Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 from .audit import audit
@@ -26,7 +27,7 @@ class Lane:
     """Jobs 1 and 2 take turns on the only GPU, of 16 GiB: each 2 GiB between steps and 5 GiB more within one."""
 
     def __init__(self) -> None:
-        self.core = Core(preset("fair"), ClusterState(), CoreConfig(protection_factor=0.0))
+        self.core = Core(preset("fair"), ClusterState(Beliefs()), CoreConfig(protection_factor=0.0))
         profile = make_profile("a", "V100", 1e8, 4 * GIB)
         large = Value(5.0 * GIB, ValueSource.MEASURED)
         self.at(0.0, NodeRegistered(make_node("n0", 1)), ProfileDeclared(replace(profile, ephemeral_bytes=large)))

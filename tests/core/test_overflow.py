@@ -23,6 +23,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.scheduling.registry import preset
 
@@ -41,7 +42,7 @@ class Cluster:
     """One GPU of 16 GiB, a core, and reports of jobs that run on it."""
 
     def __init__(self, policy: Policy | None = None, **needs: tuple[int, int]) -> None:
-        self.core = Core(policy or preset("pack"), ClusterState())
+        self.core = Core(policy or preset("pack"), ClusterState(Beliefs()))
         self.now_s = 0.0
         self.step(NodeRegistered(make_node("n0", 1)))
         self.step(*(ProfileDeclared(profile(name, p * GIB, e * GIB)) for name, (p, e) in needs.items()))

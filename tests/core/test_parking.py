@@ -37,6 +37,7 @@ from colane.model.plan import Move, Park, Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
+from colane.perf.beliefs import Beliefs
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile
@@ -92,7 +93,7 @@ class Site:
 
     def __init__(self, gpus: int = 1, gpu_type: str = "V100", protection_factor: float = 0.0) -> None:
         config = CoreConfig(protection_factor=protection_factor)
-        self.core = Core(ParkForUrgent(), ClusterState(), config)
+        self.core = Core(ParkForUrgent(), ClusterState(Beliefs()), config)
         self.now_s = 0.0
         self.node = make_node("n0", gpus, gpu_type)
         self.do(NodeRegistered(self.node), ProfileDeclared(make_profile("vgg11", gpu_type, 1e6, 4 * GIB)))

@@ -17,6 +17,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 
 from .worlds import GIB, make_node
@@ -57,7 +58,7 @@ class Impatient:
 
 def make_core(policy: Impatient, spec: JobSpec = SPEC) -> Core:
     """One GPU, job 1 launched on it at 10, job 2 waits."""
-    core = Core(policy, ClusterState(), CoreConfig(opaque_after_s=30.0))
+    core = Core(policy, ClusterState(Beliefs()), CoreConfig(opaque_after_s=30.0))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(ONE, spec), Submitted(TWO, spec)], 1.0)
     core.step([Launched(ONE, 1, 7, 10.0)], 10.0)
@@ -118,7 +119,7 @@ def test_a_job_that_reports_steps_may_be_moved_after_its_protection() -> None:
 @pytest.fixture
 def draft() -> Draft:
     """Two GPUs, 16 cores and 64 GiB, all free; job 1 asks for two GPUs, ten cores and 50 GiB on another type."""
-    core = Core(Impatient(inf), ClusterState(), CoreConfig(opaque_after_s=30.0))
+    core = Core(Impatient(inf), ClusterState(Beliefs()), CoreConfig(opaque_after_s=30.0))
     core.step([NodeRegistered(make_node("n0", 2))], 0.0)
     spec = replace(SPEC, gpus=2, cores=10, host_memory_bytes=50 * GIB, gpu_type="A100")
     core.step([Submitted(ONE, spec)], 1.0)

@@ -10,6 +10,7 @@ from colane.core.reducers.reforming import ranks_wanted
 from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.server.store.documents import JOB
 
 from .audit import audit
@@ -127,7 +128,7 @@ def test_a_scheduler_that_starts_anew_in_the_middle_knows_what_it_asked_for() ->
     scene = asked()
     known = JOB.read(JOB.write(scene.job))
     assert ranks_wanted(known) == 2
-    state = ClusterState()
+    state = ClusterState(Beliefs())
     for node in scene.core.state.nodes.values():
         state.put_node(node.node)
     state.put_job(known)

@@ -9,6 +9,7 @@ from colane.model.job import JobId, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 from .test_guard import LANES, NO_HOST, ONE, TWO, Shared, moves_of, spec
@@ -75,11 +76,13 @@ def test_of_twins_that_were_measured_together_one_stays_away_until_the_other_is_
     world = Telling(spec("a"), spec("a"))
     world.core.policy = preset("colane")
     world.go_on(60, 0.1, 0.1, busy=0.3)
-    assert len(world.core.state.beliefs.points("V100", "mps")) == 1
+    beliefs = world.core.state.beliefs
+    assert isinstance(beliefs, Beliefs)
+    assert len(beliefs.points("V100", "mps")) == 1
     changed(world)
     world.give_up(TWO)
     assert (world.job(TWO).state, world.job(TWO).gpus_held) == (JobState.PAUSED, ())
-    assert world.core.state.beliefs.curve(spec("a"), "V100").steps == {}
+    assert beliefs.curve(spec("a"), "V100").steps == {}
     world.go_on(60, 0.02, busy=1.0)
     assert world.step_s() == pytest.approx(0.02, rel=0.1)
 

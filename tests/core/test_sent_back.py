@@ -24,6 +24,7 @@ from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
 from .audit import audit
@@ -37,7 +38,7 @@ class World:
     """One GPU of 16 GiB, on which jobs take turns; job 1 runs, of 4 GiB between steps and 4 more within."""
 
     def __init__(self, node: Node | None = None, factors: tuple[float, float] = (1.1, 1.05)) -> None:
-        state = ClusterState()
+        state = ClusterState(Beliefs())
         config = replace(state.beliefs.config, persistent_factor=factors[0], total_factor=factors[1])
         state.beliefs.config = config
         self.core = Core(preset("fair"), state, CoreConfig(protection_factor=0.0))

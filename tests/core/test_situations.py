@@ -197,7 +197,7 @@ def test_a_job_without_gpus_is_slowed_by_cores_and_bandwidth_alone() -> None:
 
 
 def test_waiting_jobs_have_no_situation_and_a_gang_that_ends_keeps_those_of_the_rest() -> None:
-    core = Core(preset("fifo"), ClusterState())
+    core = Core(preset("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(node()), NodeRegistered(node("n1"))], 0.0)
     core.step([ProfileDeclared(make_profile("a", "V100", 1e6, GIB))], 0.0)
     spec = JobSpec(name="a", family="a", batch_size=64, gpus=6, multi_node=True)

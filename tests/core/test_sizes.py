@@ -18,6 +18,7 @@ from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.model.resources import Inventory, host_needs
 from colane.model.sizes import GPUS_MAX, check_sizes, describe_sizes, parse_sizes
+from colane.perf.beliefs import Beliefs
 
 from .audit import audit
 from .worlds import make_node
@@ -47,7 +48,7 @@ class OfSize:
 
 @pytest.mark.parametrize(("gpus", "cores", "host_bytes"), [(1, 1, 2), (2, 2, 4), (4, 4, 8)])
 def test_it_books_by_what_it_has(gpus: int, cores: int, host_bytes: int) -> None:
-    core = Core(OfSize(gpus), ClusterState())
+    core = Core(OfSize(gpus), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n", 4)), Submitted(ONE, SIZED)], 0.0)
     job = core.state.jobs[ONE]
     assert job.gpu_count == gpus
@@ -58,7 +59,7 @@ def test_it_books_by_what_it_has(gpus: int, cores: int, host_bytes: int) -> None
 
 
 def test_a_size_it_cannot_run_on_is_a_flaw() -> None:
-    core = Core(OfSize(3), ClusterState())
+    core = Core(OfSize(3), ClusterState(Beliefs()))
     outcome = core.step([NodeRegistered(make_node("n", 4)), Submitted(ONE, SIZED)], 0.0)
     assert outcome.rejected is not None
     (flaw,) = outcome.rejected.flaws

@@ -12,6 +12,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.traces.topologies import PRESETS
 
@@ -24,7 +25,7 @@ class Bench:
     """A Minsky on which jobs run that make steps when told to."""
 
     def __init__(self) -> None:
-        self.core = Core(create("topo-aware"), ClusterState(), CoreConfig(opaque_after_s=0.0))
+        self.core = Core(create("topo-aware"), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
         gpus = tuple(Gpu(index=i, uuid=f"g{i}", type="P100", memory_bytes=16 * GIB, socket=i // 2) for i in range(4))
         self.core.step([NodeRegistered(Node(name="n0", gpus=gpus, topology=PRESETS["minsky"]()))], 0.0)
         self.now_s = 0.0

@@ -22,6 +22,7 @@ from colane.core.reducers.suspension import refusal
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .audit import audit
@@ -35,7 +36,9 @@ class OneGpu:
     """A core with one GPU and a clock."""
 
     def __init__(self, spec: JobSpec = SPEC, gpus: int = 1, policy: str = "fifo") -> None:
-        self.core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=30.0, protection_factor=0.0))
+        self.core = Core(
+            create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=30.0, protection_factor=0.0)
+        )
         self.at(0.0, NodeRegistered(make_node("n0", gpus)))
         self.at(1.0, Submitted(ONE, spec))
 
@@ -157,7 +160,7 @@ def test_after_a_restart_a_paused_job_is_paused_and_its_limit_counts_on() -> Non
     world.running()
     world.at(50.0, suspend())
     nodes = [(node.node, node.generation) for node in world.core.state.nodes.values()]
-    state = ClusterState.restore(nodes, world.core.state.jobs.values())
+    state = ClusterState.restore(nodes, world.core.state.jobs.values(), Beliefs())
     world.core = Core(create("fifo"), state, CoreConfig())
     world.at(200.0)
     assert world.job().state is JobState.PAUSED

@@ -35,6 +35,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
 from .audit import audit
@@ -49,7 +50,7 @@ class Node:
     """A core with one GPU, whose jobs do as a test says."""
 
     def __init__(self, policy: str = "fifo") -> None:
-        self.core = Core(create(policy), ClusterState(), CoreConfig(protection_factor=0.0))
+        self.core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(protection_factor=0.0))
         self.now_s = 0.0
         self.do(NodeRegistered(make_node("n0", 1)), ProfileDeclared(make_profile("vgg11", "V100", 1e6, 4 * GIB)))
 

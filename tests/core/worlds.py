@@ -32,6 +32,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState, Suspe
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import ASKS, MAY_REST, Progress
 from colane.model.story import STEPPING
+from colane.perf.beliefs import Beliefs
 
 GIB = 2**30
 FAMILIES = ("vgg11", "vgg19", "resnet18", "resnet50", "unknown")
@@ -104,7 +105,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.core = Core(self.policy, ClusterState(), self.config)
+        self.core = Core(self.policy, ClusterState(Beliefs()), self.config)
         self.steps: dict[JobId, int] = {}
         one, two = (make_node(f"n{i}", 4 if self.sized else 2, TYPES[i == 1]) for i in range(2))
         self.step(NodeRegistered(replace(one, host_bandwidth_bytes_per_s=50 * GIB)), NodeRegistered(two))

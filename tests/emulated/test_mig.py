@@ -12,6 +12,7 @@ from colane.core.events import Ended, NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from tests.agent.agents import running
 from tests.agent.lane import Lane
@@ -56,7 +57,7 @@ async def test_beside_whole_gpus_a_job_of_two_waits_for_these(
     """What the agent tells of its devices keeps the scheduler from giving it an instance."""
     monkeypatch.setitem(sys.modules, "pynvml", WithInstances(whole=2, name=name))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    core = Core(preset("fifo"), ClusterState())
+    core = Core(preset("fifo"), ClusterState(Beliefs()))
     first, second = JobId(1), JobId(2)
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
         gpus = [Gpu(**gpu) for gpu in lane.fake.nodes["node-1"]["gpus"]]

@@ -33,6 +33,7 @@ from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
 
 from .log import FrozenLog, is_running
 from .workloads import TRAINING, USERS, make_node
@@ -113,7 +114,7 @@ class Live:
     _saved: dict[JobId, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.core = Core(self.policy, ClusterState(), CoreConfig(families_agree=False))
+        self.core = Core(self.policy, ClusterState(Beliefs()), CoreConfig(families_agree=False))
         self.log = FrozenLog(self.core)
         self._step([NodeRegistered(node) for node in nodes().values()])
         self._step([ProfileDeclared(_profile(family)) for family in ("resnet", "lstm", "recommender")])

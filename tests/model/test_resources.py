@@ -15,6 +15,7 @@ from colane.core.events import NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.resources import Inventory, Lack, Resources, Shortfall, host_capacity, needs, ranks_held
+from colane.perf.beliefs import Beliefs
 from colane.scheduling import registry
 
 GB = 10**9
@@ -124,6 +125,6 @@ def test_just_what_is_held_starts_on_empty_nodes(
     """The answer is neither hopeful nor timid: a policy finds a place at once where there is one."""
     job = spec(gpus, cores=cores, multi_node=multi_node, anti_collocation=multi_node and apart)
     nodes = [node(f"n{i}", has, cores=has_cores) for i, (has, has_cores) in enumerate(sizes)]
-    core = Core(registry.create("fifo"), ClusterState())
+    core = Core(registry.create("fifo"), ClusterState(Beliefs()))
     outcome = core.step([*map(NodeRegistered, nodes), Submitted(JobId(1), job)], 0.0)
     assert bool(outcome.decisions) == (lack(job, *nodes) is None)

@@ -30,7 +30,7 @@ from colane.papers.topology_world import (
     minskys,
     neighbour_beliefs,
 )
-from colane.perf.beliefs import profile_key
+from colane.perf.estimates import profile_key
 from colane.perf.neighbours import Measure
 from colane.scheduling.engine.options import with_options
 from colane.scheduling.registry import create

@@ -7,8 +7,9 @@ from dataclasses import replace
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, Load, declared
+from colane.perf.beliefs import Beliefs, declared
 from colane.perf.config import PerfConfig
+from colane.perf.estimates import Load
 from colane.perf.observe import memory_seen
 
 GPU = "H200"

@@ -17,6 +17,7 @@ from colane.model.lane import Turns
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Park, Plan, Replan, SetCores, SetThrottle, Start, Stop
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import GuardedPolicy, StrictPolicy
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -72,7 +73,7 @@ class Nonsense:
 def test_nonsense_decides_nothing_and_is_said(case: str) -> None:
     policy = Nonsense()
     guarded = GuardedPolicy(StrictPolicy(policy, Path("mine.py")), 0.0)
-    core = Core(guarded, ClusterState())
+    core = Core(guarded, ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("a", 2)), Submitted(RUNNING, JobSpec(name="1", family="f"))], 0.0)
     core.step([Launched(RUNNING, 1, 7, 1.0)], 1.0)
     policy.made = NONSENSE[case]

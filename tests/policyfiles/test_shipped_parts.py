@@ -11,6 +11,7 @@ from colane.cli import app
 from colane.core import ClusterState, Core
 from colane.core.events import Launched, NodeRegistered, Submitted, Tick
 from colane.model.job import JobId, JobSpec
+from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import GuardedPolicy, guarded
 from colane.scheduling.registry import NAMES
 from tests.core.worlds import make_node
@@ -83,7 +84,7 @@ def test_it_is_simulated_as_the_shipped_one(name: str, file: Path, capsys: pytes
 def test_it_serves_jobs(name: str, way: str, file: Path) -> None:
     policy = guarded(f"{file}:{way}{list(NAMES).index(name)}", budget_s=60.0)
     assert isinstance(policy, GuardedPolicy)
-    core = Core(policy, ClusterState())
+    core = Core(policy, ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     jobs = [JobId(number) for number in (1, 2, 3)]
     for job in jobs:

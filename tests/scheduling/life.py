@@ -17,6 +17,7 @@ from colane.core.policy import Policy
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Life:
 
     def __post_init__(self) -> None:
         """Register nodes and profiles at time 0."""
-        self.core = Core(self.policy, ClusterState(), CoreConfig(opaque_after_s=0.0))
+        self.core = Core(self.policy, ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
         self._left_s = {k: coming.run_s for k, coming in enumerate(self.jobs, 1)}
         self._running: dict[JobId, tuple[Job, float, float]] = {}
         self._waiting = sorted((coming.at_s, k) for k, coming in enumerate(self.jobs, 1))

@@ -12,6 +12,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered, ProfileDeclared, Tick
 from colane.model.job import JobSpec
 from colane.model.profile import PlacePace, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 from tests.scheduling.test_elastic_nodes import core, on_nodes, over
@@ -33,7 +34,7 @@ def world(seed: int) -> tuple[Core, float]:
     known = [profile(family, n, n**slope) for family, slope in slopes.items() for n in range(1, 9)]
     known += [profile("rigid", n, 1.0) for n in (1, 2, 4)]
     nodes = [make_node(f"n{place}", draw.choice((2, 4, 4, 8))) for place in range(draw.randint(2, 5))]
-    made, now_s = Core(create(POLICY), ClusterState(), CoreConfig(opaque_after_s=0.0)), 10.0
+    made, now_s = Core(create(POLICY), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0)), 10.0
     made.step([*map(NodeRegistered, nodes), *map(ProfileDeclared, known)], 0.0)
     for _ in range(draw.randint(2, 7)):
         submit(made, now_s, _job(draw, tuple(slopes)))

@@ -11,6 +11,7 @@ from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progre
 from colane.model.job import JobId, JobKind, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import GIB, make_node, make_profile
@@ -23,7 +24,7 @@ keeping_objectives = pytest.mark.parametrize("policy", ["colane", "colocate"])
 
 def held(policy: str, servers: int, **of_them: object) -> Core:
     """One GPU of 16 GiB, held by servers of 3 GiB each that have answered, and idle since."""
-    core = Core(create(policy), ClusterState())
+    core = Core(create(policy), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1)), ProfileDeclared(make_profile("net", "V100", 1e5, 3 * GIB))], 0.0)
     for number in range(1, servers + 1):
         core.step([Submitted(JobId(number), replace(SERVER, **of_them))], float(number))  # type: ignore[arg-type]
@@ -102,7 +103,7 @@ def test_a_free_gpu_goes_before(policy: str) -> None:
 
 def test_a_device_holds_as_many_servers_as_its_memory_does_in_lanes() -> None:
     """Paper B puts 42 models on one GPU."""
-    core = Core(create("pack"), ClusterState())
+    core = Core(create("pack"), ClusterState(Beliefs()))
     small = make_profile("net", "V100", 1e4, GIB // 4, 0.002)
     core.step([NodeRegistered(make_node("n0", 1)), ProfileDeclared(small)], 0.0)
     for number in range(1, 43):

@@ -13,6 +13,7 @@ from colane.model.job import JobId, JobSpec
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import GIB, make_node, make_profile
@@ -124,7 +125,7 @@ def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_
 
 @pytest.mark.parametrize(("objective", "together"), [("jct", (1, 2)), ("makespan", (1,))])
 def test_under_makespan_no_job_joins_the_one_that_takes_longest(objective: str, together: tuple[int, ...]) -> None:
-    core = Core(create(f"colane:objective={objective}"), ClusterState())
+    core = Core(create(f"colane:objective={objective}"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([ProfileDeclared(make_profile("light", "V100", 1.3e8, 2 * GIB, step_s=1.0))], 0.0)
     specs = [JobSpec(name="j", family="light", batch_size=64, steps_total=steps) for steps in (100, 60)]
@@ -150,7 +151,7 @@ def crowd(
         sharing: How the GPU is shared.
         stops: Whether they save their state when they are stopped.
     """
-    core, node = Core(create(policy), ClusterState()), make_node("n0", 1)
+    core, node = Core(create(policy), ClusterState(Beliefs())), make_node("n0", 1)
     core.step([NodeRegistered(replace(node, gpus=(replace(node.gpus[0], sharing=sharing),)))], 0.0)
     gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(gpu_group)], 0.0)
@@ -203,7 +204,7 @@ def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_mak
 
 def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, policy: str = "colane", **needs: object) -> Core:
     """Jobs, alike but for their length, that come one after another; pairs are slowed so much, larger sets far more."""
-    core = Core(create(policy), ClusterState())
+    core = Core(create(policy), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
     gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(gpu_group)], 0.0)

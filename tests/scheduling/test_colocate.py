@@ -12,6 +12,7 @@ from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create, preset
 from tests.core.worlds import GIB, make_node, make_profile
 
@@ -23,7 +24,7 @@ def job(family: str, **more: object) -> JobSpec:
 
 
 def make_core(gpus: int = 1, policy: Policy | None = None, **occupancies: float) -> Core:
-    core = Core(policy or preset("colocate"), ClusterState())
+    core = Core(policy or preset("colocate"), ClusterState(Beliefs()))
     node = make_node("n0", gpus, V100)
     core.step([NodeRegistered(node)], 0.0)
     profiles = (make_profile(name, V100, occupancy, 2 * GIB) for name, occupancy in occupancies.items())

@@ -11,6 +11,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered
 from colane.model.job import Job, JobId, Totals
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.cpu.arrays import AtCap
 from colane.scheduling.registry import preset
 from tests.scheduling.test_arrays import cpu_job, first_starts, machines, run, training
@@ -100,7 +101,7 @@ def test_a_job_that_borrows_nothing_is_told_why(
         Job(JobId(number), training(number, 0.0, 1.0, cores=cores).spec, 0.0) for number, cores in ((1, 1), (2, 6))
     ]
     node = replace(machines(1).nodes[0], cores=tuple(range(8)))
-    core = Core(preset("coda", at_cap=at_cap), ClusterState.restore([], [*training_, waiting]))
+    core = Core(preset("coda", at_cap=at_cap), ClusterState.restore([], [*training_, waiting], Beliefs()))
     core.step([NodeRegistered(node)], 1.0)
     assert core.state.jobs[JobId(1)].placement is not None
     assert (core.state.jobs[JobId(3)].placement is None) is (because is not None)

@@ -11,6 +11,7 @@ from colane.core.events import Ended, NodeRegistered, Submitted
 from colane.model.hardware import Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from tests.core.worlds import GIB, make_node
 
@@ -21,7 +22,7 @@ def spec(user: str, **needs: object) -> JobSpec:
 
 def fill(node: Node, *specs: JobSpec) -> Core:
     """All jobs are there when the node comes."""
-    core = Core(preset("drf"), ClusterState())
+    core = Core(preset("drf"), ClusterState(Beliefs()))
     core.step([Submitted(JobId(k), each) for k, each in enumerate(specs, 1)], 0.0)
     core.step([NodeRegistered(node)], 1.0)
     return core

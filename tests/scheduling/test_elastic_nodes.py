@@ -12,6 +12,7 @@ from colane.core.events import Ended, NodeDrained, NodeRegistered, ProfileDeclar
 from colane.model.hardware import Drain
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 from tests.scheduling.test_elastic_value import elastic, go_on, profile, rigid, sizes, submit
@@ -25,7 +26,7 @@ def wide(steps: int = 1_000_000, cores: int = 0) -> JobSpec:
 
 
 def core(policy: str, *gpus: int) -> Core:
-    made = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    made = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
     known = [profile("wide", n, n**0.9) for n in range(1, 9)] + [profile("rigid", n, 1.0) for n in (1, 2, 4)]
     nodes = [NodeRegistered(make_node(f"n{place}", many)) for place, many in enumerate(gpus)]
     made.step([*nodes, *map(ProfileDeclared, known)], 0.0)

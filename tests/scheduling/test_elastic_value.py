@@ -11,6 +11,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
@@ -34,7 +35,7 @@ def rigid(gpus: int = 1) -> JobSpec:
 
 
 def core(policy: str = "colane:jobs_per_gpu_max=1", gpus: int = 4) -> Core:
-    made = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    made = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
     curves = {"steep": STEEP, "flat": FLAT, "rigid": {1: 1.0, 2: 2.0}}
     known = [profile(family, n, speed) for family, curve in curves.items() for n, speed in curve.items()]
     made.step([NodeRegistered(make_node("n", gpus)), *map(ProfileDeclared, known)], 0.0)

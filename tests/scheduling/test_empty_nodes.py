@@ -7,6 +7,7 @@ from dataclasses import replace
 from colane.core import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.ageing import EmptyNodes
 from tests.core.worlds import make_node
 
@@ -18,7 +19,7 @@ def able(state: ClusterState, gpus: int) -> dict[int, int]:
 
 
 def test_follows_nodes_that_come_change_and_go() -> None:
-    state = ClusterState()
+    state = ClusterState(Beliefs())
     state.put_node(make_node("n0", 2))
     state.put_node(make_node("n1", 4))
     assert able(state, 1) == {0: 1, 1: 1}

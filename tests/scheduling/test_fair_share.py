@@ -10,6 +10,7 @@ from colane.core.usage import UsageBook, UsedGpus, counted_gpu_s
 from colane.model.hardware import GpuId
 from colane.model.job import Attempt, Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.placement import Placement, Slot
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import POLICIES, create
 from tests.core.worlds import GIB, make_node
 from tests.scheduling.life import Life, job, known, step_time
@@ -91,7 +92,7 @@ def test_no_running_job_is_stopped_for_a_share() -> None:
 
 def test_what_was_used_before_a_restart_counts_after_it() -> None:
     policy = create("fifo:usage_half_life_s=600000")
-    state = ClusterState.restore([], [], used=[UsedGpus("ann", 5000.0, 0.0)])
+    state = ClusterState.restore([], [], Beliefs(), used=[UsedGpus("ann", 5000.0, 0.0)])
     core = Core(policy, state)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f", user="ann"))], 10.0)
     core.step([Submitted(JobId(2), JobSpec(name="j", family="f", user="bob"))], 11.0)

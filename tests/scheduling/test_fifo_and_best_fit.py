@@ -8,12 +8,13 @@ from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import UnknownPolicyError, create
 from tests.core.worlds import GIB, make_node
 
 
 def run(policy: str, *gpus: int) -> Core:
-    core = Core(create(policy), ClusterState())
+    core = Core(create(policy), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 4)), NodeRegistered(make_node("n1", 2))], 0.0)
     core.step([Submitted(JobId(k), JobSpec(name="j", family="f", gpus=n)) for k, n in enumerate(gpus, 1)], 1.0)
     return core
@@ -30,7 +31,7 @@ def test_fifo_blocks_behind_a_job_that_does_not_fit() -> None:
 
 
 def test_fifo_follows_priority() -> None:
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     specs = [JobSpec(name="j", family="f", priority=p) for p in (0, 5)]
     core.step([Submitted(JobId(k), spec) for k, spec in enumerate(specs, 1)], 0.0)
     core.step([NodeRegistered(make_node("n0", 1))], 1.0)
@@ -38,7 +39,7 @@ def test_fifo_follows_priority() -> None:
 
 
 def test_fifo_tries_gpu_types_in_the_order_given() -> None:
-    core = Core(create("fifo:gpu_types=V100/P100"), ClusterState())
+    core = Core(create("fifo:gpu_types=V100/P100"), ClusterState(Beliefs()))
     nodes = [make_node(name, 1, gpu_type=kind) for name, kind in (("k", "K80"), ("p", "P100"), ("v", "V100"))]
     core.step([NodeRegistered(node) for node in nodes], 0.0)
     core.step([Submitted(JobId(k), JobSpec(name="j", family="f")) for k in (1, 2, 3)], 1.0)
@@ -53,7 +54,7 @@ def test_best_fit_passes_and_takes_the_node_with_the_fewest_free() -> None:
 
 
 def test_cores_near_the_gpu_are_taken_first_then_the_lowest() -> None:
-    core = Core(create("fifo"), ClusterState())
+    core = Core(create("fifo"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 2))], 0.0)
     core.step([Submitted(JobId(k), JobSpec(name="j", family="f", cores=3)) for k in (1, 2)], 1.0)
     cores = {j.id: j.placement.cores for j in core.state.jobs.values() if j.placement}

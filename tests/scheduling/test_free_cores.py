@@ -14,6 +14,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.cpu.free_cores import FreeCores
 
 POOLS = ("default", "other")
@@ -59,7 +60,7 @@ def decide(random: Random, draft: Draft, pool: str, job: JobId) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nodes_come_from_the_fewest_free_cores_as_if_all_were_looked_at(seed: int) -> None:
-    random, state = Random(seed), ClusterState()
+    random, state = Random(seed), ClusterState(Beliefs())
     for number in range(6):
         state.put_node(node(random, f"first{number}", random.choice(POOLS)))
     for number in range(1, 120):

@@ -15,6 +15,7 @@ from colane.model.plan import Start, Stop
 from colane.model.profile import Memory, ProfileKey, SetMeasurement
 from colane.papers.sharing_scenes import job_of
 from colane.papers.sharing_world import Gain, GainWorld
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.simulate.run import Inputs, simulate
 from colane.traces import clusters
@@ -35,7 +36,7 @@ def test_a_job_never_seen_alone_runs_alone_first_whatever_co_runners_promise() -
 
 
 def test_a_job_that_was_never_timed_alone_runs_alone_first_though_its_kernels_were_traced() -> None:
-    core, kind = Core(create("colane"), ClusterState()), "Tesla V100-SXM2-16GB"
+    core, kind = Core(create("colane"), ClusterState(Beliefs())), "Tesla V100-SXM2-16GB"
     core.step([NodeRegistered(make_node("n0", 1, kind))], 0.0)
     light = make_profile("light", kind, 1e6, GIB // 2)
     core.step([ProfileDeclared(light)], 0.0)
@@ -63,7 +64,7 @@ def bad_pair(others: str) -> int:
 
     Eight more wait that make the bad pair's sum 1.25 where it is 1.05; who shares well has 1.8, and 1 with a third.
     """
-    core = Core(create("colane"), ClusterState())
+    core = Core(create("colane"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1 + len(others)))], 0.0)
     gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     for name in ("b", "x", *others):

@@ -15,6 +15,7 @@ from colane.model.job import Exit, JobId, JobSpec
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 
@@ -25,7 +26,7 @@ POLICIES = ("fifo", "fifo-skip", "best-fit", "fcfs", "colocate", "easy-backfill"
 
 def start(policy: str, *bandwidths: int) -> Core:
     """Nodes of four GPUs and so much bandwidth, 0 unknown."""
-    core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
     nodes = [replace(make_node(f"n{i}", 4), host_bandwidth_bytes_per_s=has) for i, has in enumerate(bandwidths)]
     core.step([NodeRegistered(node) for node in nodes], 0.0)
     return core

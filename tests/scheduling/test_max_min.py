@@ -12,6 +12,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.times import RunTimes
 from colane.scheduling.mechanisms.fairness.shares import FairShares, fair_level
 from colane.scheduling.registry import preset
@@ -79,7 +80,7 @@ def test_the_level_fills_like_water() -> None:
 
 def two_types() -> Core:
     """One V100 and one K80; family big is 10 times as fast on the V100, small twice."""
-    core = Core(FAST, ClusterState())
+    core = Core(FAST, ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1, "K80")), NodeRegistered(make_node("n1", 1, "V100"))], 0.0)
     steps = {("big", "K80"): 1.0, ("big", "V100"): 0.1, ("small", "K80"): 1.0, ("small", "V100"): 0.5}
     core.step([ProfileDeclared(step_time(s, kind, family)) for (family, kind), s in steps.items()], 0.0)
@@ -116,7 +117,7 @@ def test_time_on_a_slow_gpu_counts_for_less_so_the_other_is_stopped() -> None:
 
 
 def packed(*families: str, packed: bool = True) -> Core:
-    core = Core(preset("max-min", packed=packed), ClusterState())
+    core = Core(preset("max-min", packed=packed), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     light = {"light": 2e6, "heavy": 1.9e7}
     core.step([ProfileDeclared(make_profile(f, "V100", load, 2 * GIB)) for f, load in light.items()], 0.0)
@@ -137,7 +138,7 @@ def test_without_packing_no_job_shares() -> None:
 
 
 def test_the_best_partner_is_taken() -> None:
-    core = Core(preset("max-min", packed=True), ClusterState())
+    core = Core(preset("max-min", packed=True), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 2))], 0.0)
     core.step([ProfileDeclared(make_profile("light", "V100", 2e6, 2 * GIB, step_s=0.1))], 0.0)
     core.step([ProfileDeclared(make_profile("heavy", "V100", 4e7, 2 * GIB, step_s=0.2))], 0.0)

@@ -11,6 +11,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Ended, NodeRegistered, Submitted, Tick
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
@@ -26,7 +27,7 @@ GANG = replace(ONE, name="gang", family="gang", gpus=4, multi_node=True)
 
 
 def cluster(*gpus: int, policy: str = LAS, cores: int = 16) -> Core:
-    made = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    made = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
     made.step([NodeRegistered(make_node(f"n{at}", many, cores=cores)) for at, many in enumerate(gpus)], 0.0)
     return made
 

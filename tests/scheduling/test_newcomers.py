@@ -14,6 +14,7 @@ from colane.core.events import CancelRequested, Ended, NodeRegistered, Submitted
 from colane.core.policy import Planner, Policy
 from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Plan
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.contracts import Candidate, Outlook, SchedulingContext
 from colane.scheduling.engine.loop import Composed
@@ -73,7 +74,7 @@ def test_random_worlds_reach_plans_for_newcomers_alone(name: str) -> None:
 
 
 def test_a_full_cluster_is_asked_only_about_jobs_that_may_take_a_place() -> None:
-    core, asked = Core(create("colocate"), ClusterState()), list[float]()
+    core, asked = Core(create("colocate"), ClusterState(Beliefs())), list[float]()
     inner = core.ask
 
     def ask(planner: Planner, view: ClusterView) -> Plan:
@@ -93,7 +94,7 @@ def test_a_full_cluster_is_asked_only_about_jobs_that_may_take_a_place() -> None
 
 
 def test_what_came_free_while_no_job_waited_is_there_for_one_that_comes() -> None:
-    core = Core(create("best-fit"), ClusterState())
+    core = Core(create("best-fit"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("a", 1))], 0.0)
     core.step([came(1), came(2)], 1.0)
     core.step([CancelRequested(JobId(2), "ann"), CancelRequested(JobId(1), "ann")], 2.0)
@@ -135,7 +136,7 @@ class AskedFinder(BoundSourceDefaults):
 
 def full_cluster(source: Asked) -> Core:
     """One GPU that is taken, and a job of each of five families in the queue."""
-    core = Core(Composed("any", LeastAttained(), (source, Free())), ClusterState())
+    core = Core(Composed("any", LeastAttained(), (source, Free())), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("a", 1))], 0.0)
     core.step([Submitted(JobId(1), JobSpec(name="1", family="first"))], 0.0)
     core.step([Submitted(JobId(k), JobSpec(name=str(k), family=f"f{k}")) for k in range(2, 7)], 1.0)
@@ -196,7 +197,7 @@ def test_a_plan_that_is_refused_settles_nothing() -> None:
             return Plan(plan.based_on, plan.actions * 2, replan=plan.replan) if self.fails else plan
 
     policy = Flawed()
-    core = Core(policy, ClusterState())
+    core = Core(policy, ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("a", 2))], 0.0)
     assert core.step([came(1)], 1.0).rejected is not None
     policy.fails = False

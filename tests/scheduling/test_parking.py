@@ -16,6 +16,7 @@ from colane.model.plan import Move, Park, Start, Stop
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
@@ -29,7 +30,7 @@ class Machine:
     """A core over one node whose agent says what it is told to."""
 
     def __init__(self, policy: str, devices: int = 1, gpu_type: str = CPU_DEVICE_TYPE, **of_node: Any) -> None:
-        self.core = Core(create(policy), ClusterState(), CoreConfig(protection_factor=0.0))
+        self.core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(protection_factor=0.0))
         self.now_s = 0.0
         node = replace(make_node("n0", devices, gpu_type), **of_node)
         self.do(NodeRegistered(node), ProfileDeclared(step_time(1.0, gpu_type)))

@@ -18,6 +18,7 @@ from colane.model.plan import Action, Move, Park, Plan, Resize, Start, Stop
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
 from colane.scheduling.orders.price import ByShadowPrice, shadow_price
 from colane.scheduling.registry import create
@@ -55,7 +56,7 @@ def prices(core: Core, **options: float) -> dict[int, float]:
 
 def with_lengths(*steps: int) -> Core:
     """One GPU and jobs of so many steps of a second each."""
-    core = Core(create(POLICY), ClusterState())
+    core = Core(create(POLICY), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1)), *map(ProfileDeclared, STEP)], 0.0)
     for number, total in enumerate(steps, 1):
         core.step([Submitted(JobId(number), JobSpec(name="j", family="f", steps_total=total))], float(number))
@@ -148,7 +149,7 @@ def test_a_gang_takes_the_places_of_jobs_that_would_keep_it_waiting_longer_than_
 
 def shared(slowdown: float, steps: dict[int, int], gpus: int = 1) -> Core:
     """GPUs and jobs alike but for their length, that save their state; pairs are slowed by so much, as was seen."""
-    core = Core(create(POLICY), ClusterState())
+    core = Core(create(POLICY), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
     kind = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(kind)], 0.0)

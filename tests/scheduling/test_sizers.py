@@ -12,6 +12,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.plan import Start
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.choices import LARGEST
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.registry import UnknownPolicyError, create
@@ -31,7 +32,7 @@ def counts(core: Core) -> dict[int, int]:
 
 
 def started(policy: str, *specs: JobSpec, gpus: int = 4) -> Core:
-    core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0))
     core.step([NodeRegistered(make_node("n", gpus)), ProfileDeclared(make_profile("f", "V100", 1e6, 2**30))], 0.0)
     core.step([Submitted(JobId(n), spec) for n, spec in enumerate(specs, 1)], 0.0)
     audit(core.state)
@@ -121,7 +122,9 @@ def test_a_job_that_starts_gets_one_of_its_sizes(policy: Composed, seed: int) ->
 @pytest.mark.parametrize("known", [1, 2, 4])
 def test_a_job_of_which_one_size_is_known_grows_and_shrinks_as_one_of_which_none_is(known: int) -> None:
     profile = make_profile("f", "V100", 1e6, 2**30, step_s=0.04)
-    core = Core(create("f-sched:rise_ratio_min=0,pays_back=no"), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    core = Core(
+        create("f-sched:rise_ratio_min=0,pays_back=no"), ClusterState(Beliefs()), CoreConfig(opaque_after_s=0.0)
+    )
     declared = ProfileDeclared(replace(profile, key=profile.key._replace(gpus=known)))
     core.step([NodeRegistered(make_node("n", 4)), declared], 0.0)
     spec = replace(WIDE, cores=0, preemptible=True)

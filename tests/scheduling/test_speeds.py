@@ -65,5 +65,5 @@ def test_types_named_by_an_option_go_before_faster_ones() -> None:
 
 
 def test_nothing_is_asked_where_there_is_one_type() -> None:
-    draft = Draft(ClusterView(ClusterState(), 0.0))
+    draft = Draft(ClusterView(ClusterState(Beliefs()), 0.0))
     assert fastest_first(draft, JobSpec(name="j", family="f"), ["V100"]) == ["V100"]

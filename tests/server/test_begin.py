@@ -12,6 +12,7 @@ from colane.core.events import NodeRegistered, ResumeRequested, Submitted
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.server.submitting.begin import begin_time_s
 from tests.core.worlds import make_node
@@ -22,7 +23,7 @@ LATER = Hold(HoldKind.BEGIN, "noon", 100.0)
 
 
 def make_core(state: ClusterState | None = None) -> Core:
-    core = Core(create("fifo"), state or ClusterState(), CoreConfig(runs_at_once=True))
+    core = Core(create("fifo"), state or ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
     core.step([NodeRegistered(make_node("n", 1))], 0.0)
     return core
 
@@ -34,7 +35,7 @@ def test_it_starts_when_its_time_has_come_also_after_a_restart() -> None:
     assert core.why(ONE, 1.0).sentence() == (
         "BeginTime: not before noon, as was asked for; colane release lets it start at once"
     )
-    again = make_core(ClusterState.restore([], core.state.jobs.values()))
+    again = make_core(ClusterState.restore([], core.state.jobs.values(), Beliefs()))
     assert again.step([], 99.0).decisions == ()
     outcome = again.step([], 100.0)
     assert [decision.action.job for decision in outcome.decisions] == [ONE]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import profile_key
 from colane.scheduling.registry import create
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, describe, examples, make_beliefs

@@ -15,7 +15,6 @@ from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.events import Flaw
-from colane.core.lifecycle import MOVABLE
 from colane.core.planners.drain import lets_go
 from colane.core.planners.returning import returned
 from colane.model.bandwidth import Throttle
@@ -25,7 +24,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
-from colane.model.story import STEPPING
+from colane.model.story import MOVABLE, STEPPING
 from colane.model.words import count
 
 Flaws = tuple[Flaw, ...]

@@ -92,10 +92,6 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     }
 )
 
-MOVABLE = frozenset({S.RUNNING, S.PAUSED})
-"""Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
-
-
 PHASES: Mapping[str, frozenset[JobState]] = MappingProxyType(
     {
         "holds": frozenset({S.QUEUED}),

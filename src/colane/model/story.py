@@ -42,6 +42,9 @@ ENDED = frozenset(
 LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})
 """States in which a job is on its way off GPUs that it still holds."""
 
+MOVABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
+"""Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
+
 STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 """States in which a job's processes do what they are for."""
 

@@ -19,7 +19,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
-from colane.perf.beliefs import profile_key
+from colane.perf.estimates import profile_key
 from colane.scheduling.engine.refusals import behind, no_place
 from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 from colane.simulate.world import Running, World

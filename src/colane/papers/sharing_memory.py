@@ -14,6 +14,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobKind, JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, Value, ValueSource
 from colane.papers.claims import Claim, Figure, Sense, Trait, ours
+from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.scheduling.mechanisms.lanes.in_lane import ShareWhen
 from colane.scheduling.registry import preset
@@ -103,7 +104,7 @@ def serving_bytes(needs: Sequence[Memory]) -> float:
 
 def gpus_used(names: Sequence[str], memory: Mapping[str, Memory], policy: Policy) -> int:
     """GPUs a policy puts these resident models on, of as many as there are models."""
-    core, gpu = Core(policy, ClusterState()), _p100()
+    core, gpu = Core(policy, ClusterState(Beliefs())), _p100()
     for number in range(len(names)):
         node = Node(name=f"n{number:02}", gpus=(replace(gpu, uuid=f"gpu-{number}"),), cores=(0,))
         core.step([NodeRegistered(node)], 0.0)

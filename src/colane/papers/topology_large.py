@@ -13,7 +13,8 @@ from colane.core.policy import Policy
 from colane.model.job import JobId
 from colane.papers.claims import Claim, Figure, Origin, Sense, Trait, ours, queue_s, said
 from colane.papers.topology_world import POLICIES, TOPO_AWARE_P, minskys, neighbour_beliefs
-from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import profile_key
 from colane.perf.topology import comm_of, excess, shape_of_node
 from colane.perf.utility import job_utility
 from colane.perf.views import harm_beside

@@ -1,11 +1,10 @@
-"""What we believe about speed and memory. Policies ask only here; observations teach it."""
+"""What is believed about speed and memory, learnt from observations: the answers of `perf.estimates`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
@@ -13,23 +12,13 @@ from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetM
 from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
+from colane.perf.estimates import BelievedLoad, Estimates, Kind, Load, Terms, profile_key
 from colane.perf.learn import memory_alone, merge_profiles, without_speed
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, Prediction, Rate, compose
-from colane.perf.sharing_beliefs import SetBelief, SharingBeliefs, sort_key
+from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
 from colane.perf.situation import LaneMate, Situation
 from colane.perf.speedup import LinearFit, fit_line
-
-__all__ = [
-    "Beliefs",
-    "BelievedLoad",
-    "Load",
-    "Prediction",
-    "SetBelief",
-    "Terms",
-    "declared",
-    "profile_key",
-]  # fmt: skip
 
 RATES_MAX = 1 << 16
 """Rates remembered at most; then all are forgotten."""
@@ -37,70 +26,14 @@ RATES_MAX = 1 << 16
 TAUGHT_MAX = 256
 """Of so many observations it is kept which kinds of job they concern; a reader that missed more takes all."""
 
-Kind = tuple[str, int | None]
-"""A family and a batch size."""
-
 _Asked = tuple[str, int | None, int, str | None, int, float, Situation]
 
 
-class Load(NamedTuple):
-    """C and M of a job; compared in this order (paper A, algorithm 2)."""
-
-    occupancy: float
-    bandwidth: float
-
-
-@final
-class BelievedLoad:
-    """What is believed now of the load of one kind of job; bookings of such jobs refer to it.
-
-    So an update that changes a load reaches all of them at once. Whether it is known never changes here: where
-    that does, there is a new one, and the jobs are booked anew by it.
-
-    Attributes:
-        key: Of the profile.
-        leans: Whether, while it is not known of so many GPUs, the nearest number that is known counts.
-        value: The load.
-    """
-
-    __slots__ = ("key", "leans", "value")
-
-    def __init__(self, key: ProfileKey, value: Load | None, *, leans: bool) -> None:
-        self.key: Final = key
-        self.leans: Final = leans
-        self.value = value
-
-
-class Terms(NamedTuple):
-    """What decides a job's booking on a GPU type. `memory` is None while unknown, and so is `load`."""
-
-    key: ProfileKey
-    memory: Memory | None
-    believed: BelievedLoad
-
-    @property
-    def load(self) -> Load | None:
-        """As it is believed now."""
-        return self.believed.value
-
-
-def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> ProfileKey:
-    """The key a job's profile is kept under on that GPU type, with so many GPUs, else as many as it asked for."""
-    return ProfileKey(spec.family, spec.batch_size, spec.gpus if gpus is None else gpus, gpu_type)
-
-
-class Beliefs:
+class Beliefs(Estimates):
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
-    `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
-    learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory of some job
-    may be believed otherwise by it, or whether its load is known; `loads_learnt` are loads that have become others
-    since they were last taken note of;
-    `updates` with every profile and every measured set, for what was worked out from rates of jobs together;
-    `taught` says which kinds of job they concern.
+    What decisions ask of them, and what their versions mean, is said in `Estimates`.
     """
-
-    learns: bool = True
 
     def __init__(
         self,
@@ -118,7 +51,7 @@ class Beliefs:
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sharing_beliefs = SharingBeliefs(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
-        self.loads_learnt: dict[BelievedLoad, None] = {}
+        self.loads_learnt = {}
         self._loads: dict[tuple[str, int | None, str], dict[tuple[ProfileKey, bool], BelievedLoad]] = {}
         self._overheads: dict[str, float] = {}
         self._devices: dict[str, dict[int, int]] = {}

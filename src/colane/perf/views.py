@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey
-from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import Estimates
 from colane.perf.neighbours import Measure
 from colane.perf.rate import Rate
 from colane.perf.situation import Situation
@@ -43,7 +43,7 @@ def bus_harm(rate: Rate, worst: float, measure: Measure = Measure.EXCESS) -> flo
     return min(1.0, (slowdown - 1.0) / worst)
 
 
-def harm_beside(beliefs: Beliefs, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
+def harm_beside(beliefs: Estimates, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
     """What one kind of job suffers from another on its sockets, 0 nothing .. 1 the worst (see `bus_harm`)."""
     if not beliefs.neighbours.knows(key, other):  # asked for every pair that meets, and hardly any is known
         return 0.0

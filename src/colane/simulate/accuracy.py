@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from colane.core.events import Outcome
 from colane.model.profile import SetMeasurement
-from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.estimates import Estimates, profile_key
 from colane.perf.situation import Situation
 from colane.perf.speedup import delta
 from colane.perf.views import speedup
@@ -37,7 +37,7 @@ class BeliefErrors(NamedTuple):
 class Accuracy:
     """Compares predictions with the world, and gathers the sets that were measured on the way."""
 
-    beliefs: Beliefs
+    beliefs: Estimates
     world: World
     measurements: list[SetMeasurement] = field(default_factory=list)
     _alone: array[float] = field(default_factory=lambda: array("d"))

@@ -15,9 +15,10 @@ import numpy as np
 
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
-from colane.perf.beliefs import Beliefs, Prediction, profile_key
+from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import profile_key
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.perf.rate import RateSource, Slowed
+from colane.perf.rate import Prediction, RateSource, Slowed
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta
 from colane.simulate.accuracy import true_speeds
 from colane.simulate.tables import somewhere

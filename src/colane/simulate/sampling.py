@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.estimates import Estimates, profile_key
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.process import Process
 from colane.simulate.world import Scope, World
@@ -32,7 +32,7 @@ class Sampler:
         beliefs: What samples teach.
     """
 
-    def __init__(self, world: World, beliefs: Beliefs) -> None:
+    def __init__(self, world: World, beliefs: Estimates) -> None:
         self._world = world
         self._beliefs = beliefs
         self._learns = beliefs.learns

@@ -11,7 +11,7 @@ from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
-from colane.perf.beliefs import Beliefs, BelievedLoad, Load, Terms
+from colane.perf.estimates import BelievedLoad, Estimates, Load, Terms
 
 
 @final
@@ -239,7 +239,7 @@ class GpuLoad:
         return replace(self, returning=tuple(sorted({*self.returning} ^ {job})))
 
 
-def booked_on(job: Job, beliefs: Beliefs, loads: Sequence[GpuLoad], lanes: Sequence[int], gpus: int) -> list[GpuLoad]:
+def booked_on(job: Job, beliefs: Estimates, loads: Sequence[GpuLoad], lanes: Sequence[int], gpus: int) -> list[GpuLoad]:
     """GPUs with one job more on each, which has so many in all, in a lane of each; equal ones share one result."""
     found: list[GpuLoad] = []
     booking: Booking | None = None

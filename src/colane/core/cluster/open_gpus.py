@@ -12,7 +12,7 @@ from typing import Final, final
 
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.model.hardware import GpuId
-from colane.perf.beliefs import BelievedLoad
+from colane.perf.estimates import BelievedLoad
 
 SortKey = tuple[float, float, int, GpuId]
 """Sum of C, sum of M, number of jobs, id."""

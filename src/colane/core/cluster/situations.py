@@ -14,7 +14,7 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.lane import TurnRule
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
-from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import Estimates
 from colane.perf.rate import Rate
 from colane.perf.situation import LaneMate, Situation
 from colane.perf.topology import ACROSS_MACHINES, cost, shape_of_node
@@ -103,7 +103,7 @@ def _busy(booking: Booking) -> tuple[float, JobId]:
 
 
 def speed_lost(
-    beliefs: Beliefs, load: GpuLoad, newcomer: Booking, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()
+    beliefs: Estimates, load: GpuLoad, newcomer: Booking, jobs: Jobs, rule: TurnRule = TurnRule.FAIR, near: Near = ()
 ) -> float:
     """What those on a GPU lose together by a newcomer, as a sum of `Rate.ratio`; see `situations_joined`."""
     lost = 0.0

@@ -25,7 +25,7 @@ from colane.model.job import Job, JobId
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, BelievedLoad, Terms
+from colane.perf.estimates import BelievedLoad, Estimates, Terms
 
 Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
@@ -74,9 +74,9 @@ class ClusterState:
     host.
     """
 
-    def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
+    def __init__(self, beliefs: Estimates, version: int = 0) -> None:
         self.version = version
-        self.beliefs = beliefs or Beliefs()
+        self.beliefs = beliefs
         self.jobs: dict[JobId, Job] = {}
         self.nodes: dict[str, NodeState] = {}
         self.gpus: dict[GpuId, GpuLoad] = {}
@@ -110,7 +110,7 @@ class ClusterState:
         cls,
         nodes: Iterable[tuple[Node, int]],
         jobs: Iterable[Job],
-        beliefs: Beliefs | None = None,
+        beliefs: Estimates,
         version: int = 0,
         used: Iterable[UsedGpus] = (),
     ) -> ClusterState:

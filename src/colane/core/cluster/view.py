@@ -17,7 +17,7 @@ from colane.model.hardware import GpuId, is_instance_type
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.progress import Progress
 from colane.model.resources import may_be_instances
-from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import Estimates
 
 EMPTY = PoolQueue()
 NONE_CAME: Mapping[str, Newcomers | None] = MappingProxyType({})
@@ -61,7 +61,7 @@ class ClusterView:
         return self._state.version
 
     @property
-    def beliefs(self) -> Beliefs:
+    def beliefs(self) -> Estimates:
         """What is believed about speed and memory."""
         return self._state.beliefs
 

@@ -13,10 +13,10 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
-from colane.core.lifecycle import MOVABLE
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
+from colane.model.story import MOVABLE
 
 REFORM_S: Final = 0.1
 """What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""

@@ -15,7 +15,7 @@ from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import MOVABLE, QUEUED, ending_as, move, moves
+from colane.core.lifecycle import QUEUED, ending_as, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
@@ -25,7 +25,7 @@ from colane.model.job import Exit, Job, JobId, JobState, Leaving, Served
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
-from colane.model.story import LEAVING
+from colane.model.story import LEAVING, MOVABLE
 from colane.perf.nearby import Stay, Surroundings, learn_from_stay
 from colane.perf.observe import NOTHING, EpochMember, Learnt, Observer, Outdated
 from colane.perf.pace import Paces

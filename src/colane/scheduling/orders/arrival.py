@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.model.job import JobKind, JobSpec, NeedClass
-from colane.perf.beliefs import Load
+from colane.perf.estimates import Load
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import Keys, in_line

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
-from colane.core.lifecycle import MOVABLE
 from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
-from colane.model.story import LEAVING
+from colane.model.story import LEAVING, MOVABLE
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource

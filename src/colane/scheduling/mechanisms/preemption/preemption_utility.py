@@ -12,7 +12,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
-from colane.perf.beliefs import profile_key
+from colane.perf.estimates import profile_key
 from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import job_utility
 from colane.perf.views import harm_beside

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, final
 from colane.core.cluster.load import Booking
 from colane.model.job import JobSpec, NeedClass
 from colane.model.profile import Memory, ProfileKey
-from colane.perf.beliefs import BelievedLoad
-from colane.perf.beliefs import Kind as KindOfJob
+from colane.perf.estimates import BelievedLoad
+from colane.perf.estimates import Kind as KindOfJob
 
 COMPANIONS_MAX: Final = 1 << 16
 """Kinds of jobs that are told apart; then all begins anew."""

@@ -19,7 +19,7 @@ from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
-from colane.perf.beliefs import Beliefs
+from colane.perf.estimates import Estimates
 from colane.scheduling.engine.contracts import Classes, ClassKey
 from colane.scheduling.mechanisms.sharing.co_runner_index import COMPANIONS_MAX, CoRunnerIndex, Members
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim, sharing_domain_of
@@ -243,7 +243,7 @@ class GpuGroupIndex:
             self._read(view, view.gpu(gpu))
         self._tidy()
 
-    def _learn(self, beliefs: Beliefs) -> None:
+    def _learn(self, beliefs: Estimates) -> None:
         """Something was learnt: no value holds any more of the jobs it concerns, nor of any co-runner of theirs."""
         taught, self.updates = beliefs.taught(self.updates), beliefs.updates
         if taught is None:

@@ -17,7 +17,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey
-from colane.perf.beliefs import profile_key
+from colane.perf.estimates import profile_key
 from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
