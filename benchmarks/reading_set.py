@@ -1,7 +1,8 @@
 """What must be read to understand one decision of a policy: the import closure of its parts, in files and lines.
 
 What stands behind a contract is not counted: how beliefs about speed and memory are learnt (`perf.beliefs`), as
-decisions ask `perf.estimates`. Of a part that its options switch off, only the file that says so is counted: it binds to nothing.
+decisions ask `perf.estimates`. Of a part that its options switch off, only the file that says so is counted: it binds
+to nothing.
 
 usage: python benchmarks/reading_set.py [--files] [POLICY ...]
 """
