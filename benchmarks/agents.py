@@ -6,7 +6,8 @@ every two seconds, and tell of ends. Every GPU runs a job, and as many are submi
 silent for longer than their lease and return at once (`--lose`). Printed with it: the same reports by a bare
 loop that reads and writes JSON, so that what the machine is does not matter.
 
-    python -m benchmarks.agents [--agents 1000] [--gpus 8] [--rate 20] [--seconds 60] [--lose] [--profile FILE]
+    python -m benchmarks.agents [--agents 1000] [--gpus 8] [--rate 20] [--seconds 60] [--lose] [--first]
+        [--profile FILE]
 """
 
 from __future__ import annotations
@@ -308,6 +309,10 @@ class Fleet:
         for pipe in self._pipes:
             pipe.recv()
 
+    def cpu_s(self) -> float:
+        """CPU time of all so far."""
+        return sum(cpu_s(psutil.Process(process.pid)) for process in self._processes)
+
     def order(self, word: str) -> None:
         """Have all do something."""
         for pipe in self._pipes:
@@ -365,14 +370,16 @@ def job(life_s: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def scheduler(folder: Path, policy: str, profile: str) -> Iterator[tuple[psutil.Process, str, str]]:
+def scheduler(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[psutil.Process, str, str]]:
     """A scheduler as people start it; its process, URL and token."""
+    policy, profile, is_first = asked.policy, asked.profile, asked.first
     before = ["-m", "cProfile", "-o", profile] if profile else []
+    first = ["chrt", "--fifo", "1"] if is_first else []
     words = ["server", "--port", "0", "--state", str(folder / "s"), "--policy", policy, "--lease", f"{LEASE_S:g}s"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("COLANE_")}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, *before, "-m", "colane.cli", *words],
+            [*first, sys.executable, *before, "-m", "colane.cli", *words],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -460,7 +467,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
     """Print what was measured."""
     jobs = asked.jobs or asked.agents * asked.gpus
     life_s = jobs / asked.rate if asked.rate else 1e6
-    with scheduler(folder, asked.policy, asked.profile) as (process, url, token), Client(url, token) as client:
+    with scheduler(folder, asked) as (process, url, token), Client(url, token) as client:
         began_s, spent_s = time.monotonic(), cpu_s(process)
         fleet = Fleet(asked.agents, asked.gpus, url, token)
         print(f"{asked.agents} agents registered after {time.monotonic() - began_s:.1f} s, "
@@ -478,9 +485,10 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
         time.sleep(10.0)
         spans += fleet.count().spans
         users.took_s.clear()
-        began_s, spent_s = time.monotonic(), cpu_s(process)
+        began_s, spent_s, theirs_s = time.monotonic(), cpu_s(process), fleet.cpu_s()
         time.sleep(asked.seconds)
         cost_s, passed_s, load = cpu_s(process) - spent_s, time.monotonic() - began_s, os.getloadavg()[0]
+        theirs_s = fleet.cpu_s() - theirs_s
         seen = fleet.count()
         users.end()
         spans += seen.spans
@@ -494,7 +502,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
             f"({each_ms / bare:.1f} times a bare loop's {bare:.2f} ms), answered in {at(0.5, seen.reports_s)}, "
             f"p99 {at(0.99, seen.reports_s)}; {len(users.took_s) / passed_s:.1f} submissions/s in "
             f"{at(0.5, users.took_s)}, p99 {at(0.99, users.took_s)}; {process.memory_full_info().pss / 1e6:.0f} MB; "
-            f"load {load:.1f}; refused: {len(refused)} {refused[:2]}",
+            f"load {load:.1f}; the agents' own {theirs_s / max(1, reports) * 1e3:.2f} ms a report; "
+            f"refused: {len(refused)} {refused[:2]}",
             flush=True,
         )
         if asked.lose:
@@ -527,6 +536,7 @@ def main() -> None:
     parser.add_argument("--policy", default="colane")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds waited at most until all jobs run")
     parser.add_argument("--lose", action="store_true", help="then have all agents fall silent and return at once")
+    parser.add_argument("--first", action="store_true", help="the scheduler before all else here (chrt, as root)")
     parser.add_argument("--profile", default="", metavar="FILE", help="of the scheduler, by cProfile")
     asked = parser.parse_args()
     raise_descriptor_limit()

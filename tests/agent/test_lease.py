@@ -50,6 +50,15 @@ class TestFile:
         assert known[0] > 2.5 * float(str(table.HEARTBEAT.default))
         lease.close()
 
+    def test_reports_are_due_three_times_in_it(self, tmp_path: Path) -> None:
+        lease = Lease(tmp_path, grace_s=10.0)
+        due_s = [lease.report_within_s]
+        for lease_s in (30.0, 15.0, None):
+            lease.renew(0.0, lease_s)
+            due_s.append(lease.report_within_s)
+        assert due_s == [math.inf, 10.0, 5.0, math.inf]
+        lease.close()
+
     @pytest.mark.parametrize("text", ["", "1 2", "1 2 1 3", "a b a b c"])
     def test_one_that_is_not_whole_is_none(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "lease").write_text(text)

@@ -17,7 +17,7 @@ from colane.engines.local import LocalConfig, LocalEngine
 from colane.settings.setting import Given, SettingError
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENTS, GRACE, HEARTBEAT, MPS, Mps
-from tests.cli.conftest import marked, until_gone
+from tests.cli.conftest import marked, run_colane, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -54,14 +54,22 @@ def test_agents_are_told_what_they_have_in_common(tmp_path: Path, caplog: pytest
     common = gather(AGENTS, {}, environment={"COLANE_AGENTS_GRACE": "7s", "COLANE_AGENTS_MPS": "off"})
     with LocalEngine(replace(config, agents=common, has_agent=False)) as engine:
         url, token, folder = engine.url, engine.token, tmp_path / "agent"
-        told = told_by_scheduler(url, token, folder)
+        told, lease_s = told_by_scheduler(url, token, folder)
+        asked = ["agent", "--name", "there", "--heartbeat", "20.5", "--state", str(tmp_path / "there")]
+        refused = run_colane(asked, COLANE_URL=url, COLANE_TOKEN=token or "")
+    assert refused.code == 2
+    assert refused.err == (
+        "colane: --heartbeat: must be at most 20 s, a third of the scheduler's lease of 60 s, got 20.5: report more "
+        "often, or start the scheduler with a longer --lease\n"
+    )
+    assert lease_s == 60.0
     assert not caplog.records
     values = gather(AGENT, {"grace": "3s"}, environment={}, told=told)
     assert (values[GRACE], values[MPS], values.is_given(HEARTBEAT)) == (3.0, Mps.OFF, False)
     assert gather(AGENT, {}, environment={}, told=told)[GRACE] == 7.0
     with caplog.at_level(logging.WARNING):
-        assert told_by_scheduler(url, token, folder) == told
-        assert told_by_scheduler(url, token, tmp_path / "another") == {}
+        assert told_by_scheduler(url, token, folder) == (told, lease_s)
+        assert told_by_scheduler(url, token, tmp_path / "another") == ({}, None)
     what_it_said, defaults = (record.getMessage() for record in caplog.records)
     assert what_it_said.endswith("is set to what it said last")
     assert defaults.endswith("is set to defaults")

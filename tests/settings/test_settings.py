@@ -169,6 +169,25 @@ def test_the_commands_show_and_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "did you mean policy?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("section", ["agent", "agents"])
+@pytest.mark.parametrize("words", [["config", "check"], ["server", "--config"], ["up", "--config"]])
+def test_reports_too_seldom_for_the_lease_are_refused_wherever_both_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], section: str
+) -> None:
+    """A scheduler does not read `[agent]`, which is of the agent beside it."""
+    if (section, words[0]) == ("agent", "server"):
+        return
+    path = written(tmp_path, f"[{section}]\nheartbeat = 10.1\n\n[server]\nlease = '30s'\n")
+    assert run([*words, str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        f"colane: {path}:2: {section}.heartbeat: must be at most 10 s, a third of the scheduler's lease of 30 s, got "
+        "10.1: report more often, or start the scheduler with a longer --lease\n"
+    )
+    path.write_text(f"[{section}]\nheartbeat = 10\n\n[server]\nlease = '30s'\n")
+    assert run(["config", "check", str(path)]) == 0
+
+
 def test_the_file_of_all_users_tells_clients_where_the_scheduler_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,7 @@ class Agent:
                 self.woken.clear()
                 with self._bounds.around("this agent's round"):
                     await self._place.unless_gone(self.reconcile_all)
-                await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
+                await self._answers.rest(self._pause_s(), self.woken, stop)
             if abandoned is None or not abandoned.is_set():
                 hurry = hurry or asyncio.Event()
                 if self._config.drain_on_stop_s:
@@ -476,7 +476,10 @@ class Agent:
             self.woken.clear()
             await self.reconcile_all()
             if self._is_wanted or self.state.live():
-                await self._answers.rest(self._config.heartbeat_s, self.woken, hurry)
+                await self._answers.rest(self._pause_s(), self.woken, hurry)
+
+    def _pause_s(self) -> float:
+        return min(self._config.heartbeat_s, self.state.lease.report_within_s)
 
     async def _end_jobs(self, hurry: asyncio.Event) -> None:
         """Stop every job and tell the scheduler, as far as it listens within the time.

@@ -267,6 +267,7 @@ class LaunchObject(LaunchSpecObject, LaunchArrayObject, JobTokenObject):
 
 
 class AgentSettingsAnswer(TypedDict):
-    """The answer of `/agent_settings`: what agents are set to where nothing else is said to them."""
+    """The answer of `/agent_settings`: what agents are set to where nothing else is said to them, and their lease."""
 
     settings: dict[str, str | int | float | bool]
+    lease_s: float

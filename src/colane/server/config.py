@@ -22,6 +22,7 @@ from colane.settings import table
 from colane.settings.readers import Retention
 from colane.settings.setting import Raw, SettingError, Values
 from colane.settings.store_address import StoreAddress
+from colane.settings.together import judge_heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,8 @@ class ServerConfig(ServiceConfig):
         Raises:
             SettingError: They do not go together, or a file that they name says what cannot be.
         """
+        if agents is not None:
+            judge_heartbeat(agents, values[table.LEASE])
         return cls(
             state_dir=state_dir,
             store=values[table.STORE],

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from colane.agent.supervisor import shim_files
+from colane.settings.together import REPORTS_PER_LEASE_MIN
 
 KILL_MARGIN_S = 1.0
 """Killing takes a moment, and so does noticing that it is time."""
@@ -25,7 +26,13 @@ def since_boot_s() -> float:
 
 
 class Lease:
-    """The lease of one node's jobs."""
+    """The lease of one node's jobs.
+
+    Attributes:
+        is_bound: Whether it ends at all.
+        report_within_s: How long after a report the next one is due: a scheduler that was started anew may have a
+            shorter lease than the one that the agent's heartbeat was judged by.
+    """
 
     def __init__(self, root: Path, grace_s: float) -> None:
         """Take over the one on disk.
@@ -43,6 +50,7 @@ class Lease:
         known = shim_files.read_lease(str(root / shim_files.LEASE))
         self._stop_s = math.inf if known is None else known[0]
         self.is_bound = math.isfinite(self._stop_s)
+        self.report_within_s = math.inf
         if known is None:
             self._write(math.inf, math.inf)
 
@@ -66,6 +74,7 @@ class Lease:
             kill_s = sent_s + max(lease_s - KILL_MARGIN_S, lease_s / 2)
             self._write(kill_s - min(self._grace_s, lease_s * ENDING_MAX_RATIO), kill_s)
         self.is_bound = lease_s is not None
+        self.report_within_s = math.inf if lease_s is None else lease_s / REPORTS_PER_LEASE_MIN
 
     def close(self) -> None:
         """Leave the file as it is."""

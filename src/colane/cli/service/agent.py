@@ -15,6 +15,7 @@ from colane.client.errors import BadUrl
 from colane.client.locate import TOKEN_VARIABLE, URL_VARIABLE, default_state_dir, find_token, find_url
 from colane.settings.setting import Values
 from colane.settings.table import AGENT, AGENT_DIR, AGENT_STATE, NAME, TOPOLOGY, URL
+from colane.settings.together import judge_heartbeat
 
 EXAMPLE = "Example: [bold]COLANE_URL=http://head:8642 COLANE_TOKEN=... colane agent --host 0.0.0.0[/bold]"
 
@@ -39,7 +40,10 @@ def agent(start: ServiceStart) -> None:
     values = start.values(AGENT)
     url, found_token = _scheduler(start, values)
     token, state_dir = token_of(start, values) or found_token, _state_dir(values)
-    values = start.values(AGENT, told=told_by_scheduler(url, token, state_dir))
+    told = told_by_scheduler(url, token, state_dir)
+    values = start.values(AGENT, told=told.settings)
+    if told.lease_s is not None:
+        judge_heartbeat(values, told.lease_s)
     topology = values[TOPOLOGY]
     config = AgentConfig.of(
         values,

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.settings.setting import Given
@@ -14,11 +14,24 @@ from colane.settings.table import AGENTS
 
 ANSWER_MAX_S: Final = 5.0
 FILE: Final = "agent_settings.json"
+LEASE: Final = "lease_s"
 log = logging.getLogger(__name__)
 
 
-def told_by_scheduler(url: str, token: str | None, state_dir: Path) -> dict[str, Given]:
-    """Return what `[agents]` of the scheduler's file says; while it does not answer, what it said last.
+class Told(NamedTuple):
+    """What a scheduler tells an agent that starts.
+
+    Attributes:
+        settings: `[agents]` of its file.
+        lease_s: How long a node may be silent; None where it does not say.
+    """
+
+    settings: dict[str, Given]
+    lease_s: float | None
+
+
+def told_by_scheduler(url: str, token: str | None, state_dir: Path) -> Told:
+    """Return what `[agents]` of the scheduler's file says, and its lease; while it does not answer, what it said last.
 
     A scheduler of an older version says nothing; what this version does not know of a newer one's is left out.
     """
@@ -27,11 +40,12 @@ def told_by_scheduler(url: str, token: str | None, state_dir: Path) -> dict[str,
     kept = state_dir / FILE
     try:
         with Client(url, token, timeout_s=ANSWER_MAX_S) as scheduler:
-            found: Mapping[str, Any] = scheduler.agent_settings()["settings"]
+            answer: Mapping[str, Any] = scheduler.agent_settings()
+        found: Mapping[str, Any] = {**answer["settings"], LEASE: answer.get(LEASE)}
     except Refused as error:
         if error.status != 404:
             log.warning("the scheduler does not say what agents are set to: %s", error)
-        return {}
+        return Told({}, None)
     except SchedulerUnreachable as error:
         found = _read(kept)
         what = "what it said last" if found else "defaults"
@@ -40,7 +54,11 @@ def told_by_scheduler(url: str, token: str | None, state_dir: Path) -> dict[str,
         _keep(kept, found)
     known = {setting.name for setting in AGENTS.settings}
     origin = f"[agents] of the scheduler at {url}"
-    return {name: Given(raw, f"{origin}: {name}") for name, raw in found.items() if name in known}
+    lease_s = found.get(LEASE)
+    return Told(
+        {name: Given(raw, f"{origin}: {name}") for name, raw in found.items() if name in known},
+        lease_s if isinstance(lease_s, (int, float)) else None,
+    )
 
 
 def _read(kept: Path) -> Mapping[str, Any]:

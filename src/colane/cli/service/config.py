@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,8 @@ from colane.cli.service.command import ConfigOption
 from colane.model.words import count
 from colane.settings.setting import SettingError, Values
 from colane.settings.sources import SettingsFile, find_file, gather
-from colane.settings.table import SECTIONS
+from colane.settings.table import AGENT, AGENTS, LEASE, SECTIONS, SERVER
+from colane.settings.together import judge_heartbeat
 
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", show_default=False, help="A file; without it, the one that counts.")
@@ -65,11 +67,23 @@ def check(file: FileArgument = None) -> None:
                 Values(section, {name: given})
             except SettingError as error:
                 problems.append(str(error))
+    if not problems:
+        problems += _misfits(found)
     for problem in problems[:-1]:
         output.note(problem)
     if problems:
         raise MisuseError(problems[-1])
     output.say(f"{found.path}: {count(sum(map(len, found.given.values())), 'setting')}, all right")
+
+
+def _misfits(found: SettingsFile) -> Iterator[str]:
+    """Return what does not fit together; of another machine's scheduler the lease is not known here."""
+    server = gather(SERVER, {}, file=found, environment={})
+    for section in (AGENTS, AGENT) if server.is_given(LEASE) else (AGENTS,):
+        try:
+            judge_heartbeat(gather(section, {}, file=found, environment={}), server[LEASE])
+        except SettingError as error:
+            yield str(error)
 
 
 def _found(named: Path | None) -> SettingsFile:

@@ -17,6 +17,7 @@ from colane.cli.service.command import ServiceStart, node_name, service_command,
 from colane.model.words import about_lease
 from colane.settings import table
 from colane.settings.table import AGENT, AGENTS, SERVER, UP, EngineName
+from colane.settings.together import judge_heartbeat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +86,8 @@ def up(start: ServiceStart) -> None:
     elif devices is not None and is_local:
         _judge_devices(devices)
     _judge_limits(server)
+    for each in (agent, agents):
+        judge_heartbeat(each, server[table.LEASE])
     if server[table.STANDBY]:
         from colane.cli.errors import MisuseError  # noqa: PLC0415 - imported late
 

@@ -64,8 +64,9 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
 
 @router.get("/agent_settings", responses=answered(AgentSettingsAnswer))
 async def agent_settings(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa: ARG001 - it needs a token
-    """Return what agents are set to where nothing else is said to them, by names of settings."""
-    answer: AgentSettingsAnswer = {"settings": dict(service.config.agents)}
+    """Return what agents are set to where nothing else is said to them, by names of settings, and their lease."""
+    config = service.config
+    answer: AgentSettingsAnswer = {"settings": dict(config.agents), "lease_s": config.node_timeout_s}
     return JSONResponse(answer)
 
 
