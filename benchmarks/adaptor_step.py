@@ -1,4 +1,4 @@
-"""What the adaptor costs: a step that nobody waits for, and the start of a process.
+"""What the adaptor costs: a step that no other waits for, and the start of a process.
 
     python benchmarks/adaptor_step.py [--steps 4000] [--starts 40]
 

@@ -13,7 +13,7 @@
   `contention_cost.py` has more.
 
 Each run has a scheduler and an agent of its own, so that nothing is known of the jobs. A hog that only copies slows
-nobody on another core of a machine with few; here it slows who trains by taking its core, which the eliminator sees and
+no job on another core of a machine with few; here it slows training by taking its core, which the eliminator sees and
 ends in the same way. That it helps where memory alone is short needs a machine where that can happen.
 Exits with 1 when a bound is broken. A machine that does other work breaks them.
 """
@@ -210,7 +210,7 @@ def hog(repeats: int) -> list[Verdict]:
     left, kept = (statistics.median(ratios) for ratios in zip(*found, strict=True))
     what = f"steps/s beside the hog from {RECOVERED_MAX_S:g} s after its start over those alone"
     if left >= BESIDE_MIN:
-        what += " (it slows nobody here: shows nothing)"
+        what += " (it slows no job here: shows nothing)"
     return [(what, f"{kept:.0%}", kept >= BESIDE_MIN)]
 
 

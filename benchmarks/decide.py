@@ -9,7 +9,7 @@ Prints, for each policy, in CPU time: the pass that fills the empty cluster, a p
 end of a job (with its replacement), each as the median of repeated runs, and the ratio to sorting the same queue once,
 which any policy that looks at every job must at least do. `ripe_pass_ms` is a pass in which all running jobs are
 preemptible, alike and have run for 100 s, as long as all that wait would: those that may be stopped are compared, and
-nobody gains.
+no job gains.
 
 `all-sources` is no named policy but a composition of every source there is: free GPUs, beside others, in their lanes,
 connected ones, and room made by the order. `all-sources-best` looks at every offer of each, and takes the best.

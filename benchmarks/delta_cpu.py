@@ -4,7 +4,7 @@
 
 delta = sum of step times alone / longest step time together (paper A, eq. 4.1). For each set it is given twice:
 against the same jobs alone with the same threads, and against each job alone with the threads that suit it best
-(the fair comparison: nobody would run a job alone with a worse setting). Steps count only while all jobs of the
+(the fair comparison: no one runs a job alone with a worse setting). Steps count only while all jobs of the
 set run. Alone and together are interleaved; the median over the repetitions is reported. A window in which other
 processes used the cores is measured again, a few times.
 """

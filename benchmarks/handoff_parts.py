@@ -80,7 +80,7 @@ def traced(notes: Path) -> Sequence[str]:
 
 
 def marks(path: Path, sign: str) -> list[float]:
-    """Times of one kind that somebody noted."""
+    """Times of one kind that were noted."""
     lines = (line.split() for line in path.read_text().splitlines())
     return [float(words[1]) for words in lines if len(words) == 2 and words[0] == sign]
 

@@ -265,7 +265,7 @@ def _options() -> Options:
     parser.add_argument("--jobs", type=int, default=0, help="Of each row, in place of its own number.")
     parser.add_argument("--policy", action="append", help="One of Colane's, or greedy:shadow-price. Default: all.")
     parser.add_argument("--belief", type=Belief, default=Belief.ORACLE, choices=tuple(Belief))
-    parser.add_argument("--no-checkpoints", dest="checkpoints", action="store_false", help="Nobody can be stopped.")
+    parser.add_argument("--no-checkpoints", dest="checkpoints", action="store_false", help="No job can be stopped.")
     parser.add_argument("--out", type=Path, default=Path("policies"), help="Folder of the results.")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="CPU seconds a run may take.")

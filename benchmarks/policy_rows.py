@@ -112,7 +112,7 @@ OWNERS = ("half", "b", "c", "d", "e", "f")
 
 
 def of_owners(load: float, ask: Ask) -> Setting:
-    """The same of six owners, one of whom submits half of all jobs."""
+    """The same of six owners, one of which submits half of all jobs."""
     setting, rng = at_load(load, ask), np.random.default_rng(ask.seed)
     owners = rng.choice(OWNERS, size=len(setting.workload.jobs), p=[0.5] + [0.1] * 5).tolist()
     owned = zip(setting.workload.jobs, owners, strict=True)

@@ -59,7 +59,7 @@ class Pair(NamedTuple):
     slowdowns: tuple[float, float]
 
     def sides(self) -> Iterator[tuple[int, int, float]]:
-        """Who is slowed, by whom, how much."""
+        """Which job is slowed, by which, how much."""
         yield *self.jobs, self.slowdowns[0]
         yield self.jobs[1], self.jobs[0], self.slowdowns[1]
 

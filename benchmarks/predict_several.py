@@ -115,7 +115,7 @@ def measure(kinds: str, window_s: float, repeats: int) -> dict[str, object]:
 
 
 def window(members: Sequence[Member], window_s: float) -> tuple[list[float], float]:
-    """Mean step times of these while nobody else runs, and the cores they used."""
+    """Mean step times of these while no other runs, and the cores they used."""
     processes = [process for _, process in members]
     _signal(members, signal.SIGCONT)
     time.sleep(SETTLE_S)

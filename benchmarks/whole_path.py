@@ -3,7 +3,7 @@
 Real processes on loopback, each job `true` on a device of its own; submitted in batches of 100, timed until the
 scheduler has the last one's end. CPU time is that of the scheduler, of the four agents, and of all that they start
 for jobs (fork servers, supervisors and the jobs themselves), the last where a group of the kernel's cpuacct can be
-made (cgroup v1, as root): most of these processes are nobody's children to be waited for. `parallel` (GNU) and bare
+made (cgroup v1, as root): most of these processes have no parent that waits for them. `parallel` (GNU) and bare
 `fork` and `exec` of the same command with as many at once are the bounds, and Slurm's slurmctld and slurmd a peer,
 where they are installed (Debian: apt-get install parallel slurmctld slurmd slurm-client munge), in the same run;
 `--no-peers` leaves Slurm and parallel out. Slurm is given 60 jobs at most, it takes some 0.2 s for each. Exits with 1

@@ -60,7 +60,7 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def waiting_anew(submit_ms: int, since_ms: int) -> Core:
-    """Under a policy that lets nobody wait for more than a week, a job that lost its node and waits anew."""
+    """Under a policy that lets no job wait for more than a week, a job that lost its node and waits anew."""
     core = Core(create("colane"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f"))], submit_ms / 1000)

@@ -149,7 +149,7 @@ def test_a_spawned_process_knows_its_rank_once_the_ranks_have_met(
 ) -> None:
     for name in recorder.RANK_NAMES:
         monkeypatch.delenv(name, raising=False)
-    assert recorder.knows_rank(), "this process was spawned by nobody"
+    assert recorder.knows_rank(), "this process was not spawned by another"
     monkeypatch.setattr("multiprocessing.process.parent_process", object)
     assert not recorder.knows_rank()
     group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1)

@@ -165,7 +165,7 @@ def test_a_rank_that_stays_leaves_with_its_state_saved_where_another_is_gone(gan
     gang.steps_on()
     (gang.root / "trap").touch()
     gang.ask(2)
-    until(lambda: None not in gang.codes(), "nobody is left", LONG_S)
+    until(lambda: None not in gang.codes(), "no rank is left", LONG_S)
     codes = gang.codes()
     assert (codes[0], codes[1]) == (75, -signal.SIGKILL), gang.said()
     assert int((gang.root / "state").read_text()) > 5

@@ -1,4 +1,4 @@
-"""The agent's API: whom it lets in, and what it makes of odd numbers."""
+"""The agent's API: which callers it lets in, and what it makes of odd numbers."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_a_killed_holder_leaves_the_lane_to_the_next(lane: Lane, tmp_path:
 
 
 async def test_a_child_that_a_job_forks_takes_no_turns_and_holds_none(lane: Lane, tmp_path: Path) -> None:
-    """It has the parent's connection open; its steps count for nobody."""
+    """It has the parent's connection open; its steps count for no job."""
     lane.fake.want(1, sys.executable, FORKING, str(lane.notes(1)), str(STEP_S), "20", env=lane.env)
     lane.want(2)
     async with running(tmp_path / "state", lane.fake) as agent:

@@ -78,7 +78,7 @@ def test_what_is_set_holds(rule: TurnRule) -> None:
 def test_only_what_passes_from_job_to_job_in_a_lane_is_counted() -> None:
     known = Handoffs()
     known.yielded(1, (LANE,), TurnTimes(10.0, 0.0))
-    known.granted(1, (LANE,))  # nobody else was ready
+    known.granted(1, (LANE,))  # no other was ready
     known.granted(3, (OTHER,))
     known.settled()
     known.granted(2, (LANE,))  # it came to an idle lane

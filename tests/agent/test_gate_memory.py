@@ -98,7 +98,7 @@ def test_lane_mates_without_room_wait_until_the_other_is_back() -> None:
     note = floor.seen(6.0)[3].note
     assert note == "waits at its step boundary: beside job 1, which runs without turns, its memory does not fit"
     floor.parked(2, 9, 7.0)
-    assert floor.settle(7.0).go == [2], "nobody else can have the turn"
+    assert floor.settle(7.0).go == [2], "no other can have the turn"
     assert f"job 3 {note}" in floor.messages()
     floor.parked(1, 2, 8.0)
     floor.parked(2, 10, 8.1)

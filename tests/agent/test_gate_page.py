@@ -1,4 +1,4 @@
-"""The agent's side of control pages: what a job may put in their place harms nobody."""
+"""The agent's side of control pages: what a job may put in their place harms no other."""
 
 from __future__ import annotations
 

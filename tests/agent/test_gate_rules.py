@@ -1,4 +1,4 @@
-"""The gate's state machine: lanes are held once, nobody is forgotten, whoever hangs is left out."""
+"""The gate's state machine: lanes are held once, no job is forgotten, one that hangs is left out."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ class FloorMachine(RuleBasedStateMachine):
         self.settle()
 
     @invariant()
-    def nobody_waits_for_a_free_lane(self) -> None:
+    def no_job_waits_for_a_free_lane(self) -> None:
         if not hasattr(self, "floor"):
             return
         held = {lane for lanes in self.floor.holders().values() for lane in lanes}

@@ -1,4 +1,4 @@
-"""Who goes on next is known while the holder still runs, and is whom the rules let go."""
+"""Who goes on next is known while the holder still runs, and is the one that the rules let go."""
 
 from __future__ import annotations
 

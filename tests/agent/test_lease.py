@@ -112,7 +112,7 @@ class TestJobs:
             fake.want(8, "true", env=mark)
             await agent.until(lambda: len(fake.reports) > reports + 2)
             assert _stop_s(lease) == run_out_s
-            assert not fake.ends, "nobody else is started under it"
+            assert not fake.ends, "no other is started under it"
             os.kill(supervisor.pid, signal.SIGCONT)
             await agent.until(lambda: (8, 1) in fake.ends)
             assert _stop_s(lease) > since_boot_s()

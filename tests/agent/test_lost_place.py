@@ -1,4 +1,4 @@
-"""Directories that are deleted under a running agent cost what ran in them, and nobody runs twice."""
+"""Directories that are deleted under a running agent cost what ran in them, and no job runs twice."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_a_server_that_comes_with_its_first_client_or_anew_is_known_in_tha
     assert manager.server_pids == frozenset()
     asked = fake.calls().count("get_server_list")
     await manager.watch(busy=())
-    assert fake.calls().count("get_server_list") == asked, "nobody is there that it could serve"
+    assert fake.calls().count("get_server_list") == asked, "there is no job that it could serve"
     server = await asyncio.create_subprocess_exec("sleep", "1000")
     fake.set("servers", f"{server.pid}\n")
     await manager.watch(busy={1})

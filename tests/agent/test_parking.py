@@ -161,10 +161,10 @@ def kill_in_turn(bench: Bench, state: Path, url: str, rng: random.Random) -> int
     with agent_process(url, state) as agent:
         until(lambda: len(bench.fake.reports) > reports + 1 and bench.is_parked(job), "it is parked by the next agent")
         assert not was_parked or bench.steps(job) == done, "it has stepped on a device that it had given up"
-        victim = rng.choice(("agent", "job", "supervisor", "nobody"))
+        victim = rng.choice(("agent", "job", "supervisor", "none"))
         pid, claimed_by = bench.pid(job), JobDir(state / "jobs" / f"{job}-1").claimed_by()
         assert claimed_by is not None
-        if victim != "nobody":
+        if victim != "none":
             kills += 1
             os.kill({"agent": agent.pid, "job": pid, "supervisor": claimed_by.pid}[victim], signal.SIGKILL)
     bench.fake.pause(job, paused=False)

@@ -58,7 +58,7 @@ async def test_it_continues_with_every_step_and_every_bit(tmp_path: Path, marker
         await until(agent, lambda: is_seen(2, "succeeded"), "job 2 ends")
         await until(agent, lambda: is_seen(1, "succeeded"), "job 1 ends")
         ended = await w.good("GET", "/job/1")
-    assert notes(1) == notes(2), "as one that nobody interrupted"
+    assert notes(1) == notes(2), "as one that was not interrupted"
     assert [int(line.split()[0]) for line in notes(1)] == list(range(1, STEPS + 1))
     assert ended["attempt"] == 1
 

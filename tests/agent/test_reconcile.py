@@ -29,7 +29,7 @@ SHIM = ProcessId(100, 5000, BOOT)
         (Evidence(SHIM, SHIM, has_ended=False, spawned=True), AttemptPhase.RUNNING),
         (Evidence(SHIM, SHIM, has_ended=False, spawned=False), AttemptPhase.RUNNING),
         (Evidence(SHIM, None, has_ended=False, spawned=False), AttemptPhase.LOST),
-        # the pid lives on as somebody else: another start time, or the same pid and ticks in another boot
+        # the pid lives on as another process: another start time, or the same pid and ticks in another boot
         (Evidence(SHIM, SHIM._replace(start_ticks=5001), has_ended=False, spawned=False), AttemptPhase.LOST),
         (Evidence(SHIM, SHIM._replace(boot_id="other"), has_ended=False, spawned=False), AttemptPhase.LOST),
         (Evidence(SHIM, None, has_ended=True, spawned=False), AttemptPhase.ENDED),
@@ -69,7 +69,7 @@ TABLE = {
         [(Act.REAP, 7, 1)],
     ),
     "a job that shall end is stopped": (desired((7, 1, False)), {(7, 1): AttemptPhase.RUNNING}, [(Act.STOP, 7, 1)]),
-    "a job that nobody wants is stopped": (desired(), {(7, 1): AttemptPhase.RUNNING}, [(Act.STOP, 7, 1)]),
+    "a job that is not wanted is stopped": (desired(), {(7, 1): AttemptPhase.RUNNING}, [(Act.STOP, 7, 1)]),
     "also before it has begun": (
         desired((8, 1, False)),
         {(7, 1): AttemptPhase.PREPARED, (8, 1): AttemptPhase.STARTING},

@@ -56,7 +56,7 @@ def test_exit_codes(tmp_path: Path, marker: str, code: int) -> None:
 def test_signals(tmp_path: Path, marker: str, number: int) -> None:
     record = run(tmp_path, "sh", "-c", f"kill -{int(number)} $$", marker=marker).end()
     assert (record["outcome"], record["exit_code"], record["signal"]) == ("signalled", None, number)
-    assert not record["stopped"], "nobody asked it to stop"
+    assert not record["stopped"], "it was not asked to stop"
 
 
 @pytest.mark.parametrize("how", ["alone", "together"])

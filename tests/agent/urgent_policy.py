@@ -10,7 +10,7 @@ from colane.model.reason import Reason, Why
 
 
 class Urgent:
-    """Parks who runs while somebody of a higher priority waits; serves free devices of one GPU jobs in that order."""
+    """Parks what runs while a job of a higher priority waits; serves free devices of one GPU jobs in that order."""
 
     name = "urgent"
 

@@ -27,7 +27,7 @@ with open(sys.argv[1], "a", buffering=1) as notes:
 
 
 def undisturbed(count: int) -> list[str]:
-    """What a job notes that nobody interrupts."""
+    """What a job notes that is not interrupted."""
     draw, total, notes = random.Random(7), 0.0, []
     for number in range(1, count + 1):
         total = total * 0.999 + draw.gauss(0, 1)

@@ -105,7 +105,7 @@ def test_standard_input_that_a_job_will_not_read_is_spoken_of(colane: Colane, tm
             assert ("a job does not read standard input; --input - hands it on" in said.err) is is_said
         read, write = os.pipe()
         os.dup2(read, 0)
-        assert "standard input" not in colane("submit", "--", "cat").err  # an open pipe that nobody has filled
+        assert "standard input" not in colane("submit", "--", "cat").err  # an open pipe that has not been filled
         os.write(write, b"data")
         assert "a job does not read standard input" in colane("submit", "--", "cat").err
         os.close(read)

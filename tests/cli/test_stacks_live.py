@@ -23,7 +23,7 @@ import torch.distributed as dist
 import colane.adaptor as colane
 
 def load_batch():
-    open(sys.argv[1]).read()  # a pipe that nobody has opened yet
+    open(sys.argv[1]).read()  # a pipe that is not open yet
 
 def step(number):
     if number == 20 and dist.get_rank() == 1:

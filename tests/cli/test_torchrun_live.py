@@ -74,7 +74,7 @@ dist.destroy_process_group()
 
 
 def alone(steps: int) -> list[float]:
-    """What the weights add up to after each step of a training that nobody disturbs, on one device."""
+    """What the weights add up to after each step of a training that is not disturbed, on one device."""
     import torch  # noqa: PLC0415 - only where it is installed
 
     torch.manual_seed(1)

@@ -47,7 +47,7 @@ def slips(name: str) -> Iterator[str]:
 
 
 def typed_wrong(command: Any) -> Iterator[tuple[str, str]]:
-    """What somebody typed, and the option he meant."""
+    """What was typed, and the option that was meant."""
     known = {*long_options(command), "--help"}
     for name in sorted(known):
         for slip in sorted({f"--{body}" for body in slips(name[2:])} - known - TAKEN - {"--"}):

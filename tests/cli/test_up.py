@@ -268,7 +268,7 @@ def test_server_and_agent_apart(make_up: MakeUp, tmp_path: Path) -> None:
     said = run_colane(["agent", "--name", "twin", "--devices", "cpu:1", "--state", str(tmp_path / "agent")], **up.env)
     assert said.code == 1
     assert "twin" in said.err.splitlines()[-1]
-    assert len(said.err.splitlines()) <= 2, "as root it says besides whom it serves"
+    assert len(said.err.splitlines()) <= 2, "as root it says besides which users it serves"
 
 
 SPINS = "print('spins', flush=True)\nwhile True: pass"

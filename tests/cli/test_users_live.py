@@ -27,7 +27,7 @@ LOOK = (
 def up() -> Iterator[Up]:
     with open_directory() as directory:
         started = start_up(directory / "state", "--devices", "cpu:1", "--policy", "fifo", "--name", "here")
-        with local(started) as warm:  # what it imports is there before a process becomes somebody who cannot read it
+        with local(started) as warm:  # what it imports is there before a process becomes a user who cannot read it
             warm.nodes()
         yield started
         code, said = started.end(15)

@@ -122,16 +122,16 @@ async def test_an_agent_says_and_hears(running: Scheduler) -> None:
 
 
 @pytest.fixture
-def nobody() -> str:
+def no_server() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
 class TestUnreachable:
-    def test_the_message_names_the_fix(self, nobody: str) -> None:
-        with Client(nobody) as client, pytest.raises(SchedulerUnreachable, match="colane up") as error:
+    def test_the_message_names_the_fix(self, no_server: str) -> None:
+        with Client(no_server) as client, pytest.raises(SchedulerUnreachable, match="colane up") as error:
             client.queued()
-        assert error.value.url == nobody
+        assert error.value.url == no_server
         assert not error.value.was_sent
         assert error.value.status == 0
 
@@ -149,8 +149,8 @@ class TestUnreachable:
                 with pytest.raises(SchedulerUnreachable):
                     await link.report("n1", report())
 
-    async def test_an_agent_hears_it_too(self, nobody: str) -> None:
-        async with AgentLink(nobody) as link:
+    async def test_an_agent_hears_it_too(self, no_server: str) -> None:
+        async with AgentLink(no_server) as link:
             with pytest.raises(SchedulerUnreachable):
                 await link.report("n1", report())
 

@@ -17,7 +17,7 @@ PARKED = Reason(Why.PARKED, {"because": "chance has it"})
 
 
 class Shuffler:
-    """Serves waiting jobs where they find free GPUs, and now and then changes somebody who runs."""
+    """Serves waiting jobs where they find free GPUs, and now and then changes one that runs."""
 
     name = "shuffler"
     turns = Turns()
@@ -27,7 +27,7 @@ class Shuffler:
         self._random = Random(seed)
 
     def plan(self, view: ClusterView) -> Plan:
-        """At most one change of each running job, and starts for whom there is room."""
+        """At most one change of each running job, and starts of jobs for which there is room."""
         draft = Draft(view)
         if view.explain is None:
             changes: tuple[Callable[[Draft, Job], None], ...] = (_park, _park, _stop, _resize, _set_cores, _remark)

@@ -1,4 +1,4 @@
-"""A node on which everybody's jobs fail at their start is taken out; nobody's broken script does that."""
+"""A node on which all users' jobs fail at their start is taken out; one user's broken script does not do that."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def believed_step_s(world: Contended) -> float:
 
 
 def test_what_training_does_beside_a_hog_teaches_nothing_and_goes_on_teaching_when_it_is_short_alone() -> None:
-    # Nobody is held back for it: where it stays short, what is believed stays what it was.
+    # No job is held back for it: where it stays short, what is believed stays what it was.
     watched = replace(CONFIG, contention=ContentionConfig(drop_ratio=0.9))
     world = Contended(hog(), config=watched)
     world.go(5, used=0.4)

@@ -39,9 +39,9 @@ ONE, TWO = JobId(1), JobId(2)
 LANES = CoreConfig(protection_factor=0.0, guard_after_s=30.0)
 NODE = make_node("n0", 1)
 NO_TURNS = replace(LANES, turn_rule=TurnRule.FIFO)
-"""Nobody is promised a share, so nobody is brought to take turns ..."""
+"""No job is promised a share, so none is brought to take turns ..."""
 NO_HOST = replace(NODE, host_refusal="its driver is of version 550, moving takes 570")
-"""... and nobody can be parked: there is nothing left but stopping."""
+"""... and none can be parked: there is nothing left but stopping."""
 
 
 def spec(family: str, *, preemptible: bool = False) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Jobs that ended by one fatal error on a GPU that they shared through MPS: who caused it has failed, nobody else."""
+"""Jobs that ended by one fatal error on a GPU that they shared through MPS: only its cause has failed."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_out_of_memory_with_co_runners_is_tried_once_more_alone() -> None:
     cluster.ends(1, "exited", 0)
     assert cluster.job(2).state is JobState.ASSIGNED
     cluster.run("a")
-    assert cluster.job(3).state is JobState.QUEUED, "nobody joins it"
+    assert cluster.job(3).state is JobState.QUEUED, "no job joins it"
     outcome = cluster.ends(2, "out-of-memory")
     assert [job.state for job in outcome.jobs if job.id == 2] == [JobState.OUT_OF_MEMORY]
 

@@ -29,7 +29,7 @@ STOPPED = Exit(None, 15)
 
 @dataclass
 class Impatient:
-    """Starts what fits; stops whoever may be moved while somebody waits; notes when it is asked."""
+    """Starts what fits; stops what may be moved while a job waits; notes when it is asked."""
 
     again_s: float
     name: str = "impatient"
@@ -163,4 +163,4 @@ def test_a_policy_that_wants_to_be_asked_again_is_asked_until_it_changes_nothing
     core = make_core(policy)
     asked = len(policy.asked_s)
     core.step([], 40.0)
-    assert policy.asked_s[asked:] == [40.0, 40.0], "it stopped job 1, then nobody"
+    assert policy.asked_s[asked:] == [40.0, 40.0], "it stopped job 1, then none"

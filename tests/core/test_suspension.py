@@ -1,4 +1,4 @@
-"""Suspending jobs on somebody's word: held in the queue, paused at a boundary, and what counts meanwhile."""
+"""Suspending jobs on a user's word: held in the queue, paused at a boundary, and what counts meanwhile."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_kernels_of_strangers_are_told_from_ours(monkeypatch: pytest.MonkeyPatch
     assert looks(1)[0] == pytest.approx(0.8 * 2 / 7, abs=0.01), "a burst is no load"
     assert looks(15) == [pytest.approx(0.8, abs=0.1), 0.0]
     fake.gpus[0].sm_percents.clear()
-    assert looks(20) == [0.0, 0.0], "no samples since then: nobody used it"
+    assert looks(20) == [0.0, 0.0], "no samples since then: it was not used"
 
 
 def test_a_driver_that_does_not_tell_whose_kernels_run_says_nothing_of_others() -> None:
@@ -110,7 +110,7 @@ def test_in_a_container_a_driver_that_translates_is_known_by_a_process_that_comp
     fake, devices = devices_of(FakeGpu("GPU-a", processes={17: GB, 0: GB}))
     assert devices.memory(0) == MemoryUse(137 * GB, None), "who computes nothing may have that number by chance"
     fake.gpus[0].processes |= {OURS: 2 * GB, FOREIGN: GB}
-    assert devices.memory(0) == MemoryUse(134 * GB, None), "somebody unknown: the numbers are another namespace's"
+    assert devices.memory(0) == MemoryUse(134 * GB, None), "an unknown process: the numbers are another namespace's"
     del fake.gpus[0].processes[FOREIGN]
     assert devices.memory(0) == MemoryUse(135 * GB, {17: GB, 0: GB, OURS: 2 * GB})
     (seen,) = devices.observe(OwnProcesses(frozenset({OURS}), frozenset({0})))
@@ -158,7 +158,7 @@ def test_a_fatal_xid_makes_a_gpu_unhealthy_for_good_and_a_programs_own_does_not(
     assert all(seen.healthy for seen in devices.observe())
     fake.gpus[0].xids += [45, 79]
     assert [seen.healthy for seen in devices.observe()] == [False, True]
-    assert [seen.healthy for seen in devices.observe()] == [False, True], "until somebody resets it"
+    assert [seen.healthy for seen in devices.observe()] == [False, True], "until it is reset"
 
 
 def test_several_fields_are_read_in_one_call() -> None:

@@ -79,7 +79,7 @@ class FaultBench:
                 self.cluster.start(name)
 
     def all_is_free(self) -> None:
-        """Nobody holds a device any more."""
+        """No job holds a device any more."""
         node = self.cluster.client().node("node-1")
         assert (node["jobs"], node["messages"]) == ([], [])
 

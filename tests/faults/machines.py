@@ -57,7 +57,7 @@ def run(*words: str) -> None:
 
 
 def needs_namespaces() -> None:
-    """Skip where this machine lets nobody make namespaces."""
+    """Skip where this machine does not let us make namespaces."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     probe = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"]
@@ -192,7 +192,7 @@ class Wired:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """Somebody on the scheduler's machine, once it answers."""
+        """A client on the scheduler's machine, once it answers."""
         place = self.disk(self.scheduler) / "socket"
         self.until(lambda: _is_open(place), "the scheduler listens")
         with Client(f"unix://{place}", TOKEN) as client:

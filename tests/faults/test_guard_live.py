@@ -14,7 +14,7 @@ from .cluster import Cluster
 from .test_lanes import JOB, live, show, until
 
 FAMILY, BELIEVED_S, STEP_S = "slow", 0.02, 0.03
-"""A step is said to take 20 ms alone and takes 30: in company that is a slowdown of 1.5 that nobody has foreseen."""
+"""A step is said to take 20 ms alone and takes 30: with co-runners, a slowdown of 1.5 that was not foreseen."""
 PROFILE = {
     "key": {"family": FAMILY, "batch_size": None, "gpus": 1, "gpu_type": "cpu"},
     "step_s": BELIEVED_S,

@@ -1,7 +1,7 @@
 """kill -9 of scheduler, two agents, supervisors and jobs under policies of every sort, with gangs and stepping jobs.
 
 Every job ends once, none is lost, no rank of one runs twice at once, no step of an attempt is made twice, jobs that
-nobody killed make all their steps, and devices are free at the end. Policies are drawn in turn from all that are
+were not killed make all their steps, and devices are free at the end. Policies are drawn in turn from all that are
 registered: `COLANE_KILLS=500 pytest tests/faults/test_kill_policies.py` comes to each three times.
 """
 
@@ -40,7 +40,7 @@ flock -n 9 || { echo "$COLANE_JOB_ID" >>"$3/twice"; exit 1; }
 exec "$1" "$2" "$3/steps-$COLANE_JOB_ID-$COLANE_ATTEMPT-$rank" "$4" "$5"
 """
 NEVER_STOP = frozenset({"fifo", "fifo-skip", "best-fit", "easy-backfill", "slurm-fifo", "sjf", "fcfs"})
-"""Policies that stop nobody: whom nobody killed has one attempt."""
+"""Policies that stop no job: one that was not killed has one attempt."""
 
 
 def drawn() -> list[str]:
@@ -89,7 +89,7 @@ class PolicyBench(FaultBench):
     def kill_round(self) -> int:
         """Kill some of all that lives, then start again what serves; how many were killed."""
         self.fill()
-        self.until(lambda: self.alive() or not self.live(), "somebody runs")
+        self.until(lambda: self.alive() or not self.live(), "a job runs")
         services = [name for name in SERVICES if self.random.random() < 0.3]
         jobs = [one for one in self.alive() if self.random.random() < 0.4]
         for name in services:
@@ -99,7 +99,7 @@ class PolicyBench(FaultBench):
         return killed + len(services)
 
     def strike(self, job: int, place: JobDir) -> bool:
-        """Kill a job's process or its supervisor; false where there is nobody any more."""
+        """Kill a job's process or its supervisor; false where there is none any more."""
         started, claimed_by = place.started(), place.claimed_by()
         who = processes.identify(int(started["pid"])) if started and self.random.random() < 0.5 else claimed_by
         has_died = who is not None and kill(who)

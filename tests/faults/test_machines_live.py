@@ -1,6 +1,6 @@
 """Real processes on machines with networks of their own: cut off, frozen, switched off, disks full.
 
-Never two attempts of a job at once, none is lost, and nobody waits longer than he must.
+Never two attempts of a job at once, none is lost, and none waits longer than it must.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def submit(client: Client, *words: object, **fields: Any) -> int:
 
 
 def until_refused(client: Client, accepted: list[int]) -> Refused:
-    """Submit until somebody says no."""
+    """Submit until one is refused."""
     while True:
         try:
             accepted.append(submit(client, "short", "true"))

@@ -1,6 +1,6 @@
 """Jobs are parked for more urgent ones and come back while jobs, their supervisors, agent and scheduler are killed.
 
-Nobody is lost, nobody runs twice at once, no step of an attempt is made twice, no device has two jobs, and all devices
+No job is lost, none runs twice at once, no step of an attempt is made twice, no device has two jobs, and all devices
 are free at the end.
 `COLANE_KILLS=500 pytest tests/faults/test_parking.py` kills more often than the tests of every day.
 """
@@ -27,7 +27,7 @@ DEVICES = min(2, len(os.sched_getaffinity(0)))
 KILLS = int(os.environ.get("COLANE_KILLS", "16"))
 STEP_S, CALM_STEPS, URGENT_STEPS = 0.002, 250, 25
 CALM, URGENT = 2 * DEVICES, DEVICES
-"""Jobs that run and wait at the begin of every round, and those for whom they are parked."""
+"""Jobs that run and wait at the begin of every round, and those for which they are parked."""
 JOB_KILLS_MAX = 4
 SERVICE_KILL_RATIO = 0.4
 """In so many rounds the agent is killed, and in as many, chosen apart, the scheduler."""
@@ -83,14 +83,14 @@ class ParkingBench(FaultBench):
         live = self.live()
         calm = sum(job["priority"] == 0 for job in live.values())
         self.bring(max(0, CALM - calm), 0, CALM_STEPS)
-        self.until(self.somebody_runs, "somebody runs")
+        self.until(self.one_runs, "a job runs")
         urgent = self.bring(URGENT, 1, URGENT_STEPS)
         moment = self.random.choice(("at once", "leaving", "parked", "replaced", "over"))
         self.until(lambda: self.is_at(moment, urgent), moment)
         return list(self.live())
 
-    def somebody_runs(self) -> bool:
-        """Whether one runs, or all have ended while nobody looked."""
+    def one_runs(self) -> bool:
+        """Whether one runs, or all have ended unseen."""
         live = self.live()
         return not live or any(job["state"] == "running" for job in live.values())
 
@@ -117,7 +117,7 @@ class ParkingBench(FaultBench):
         return killed
 
     def strike(self, victim: str) -> bool:
-        """Kill a service by its name, a job or its supervisor by number; false where there is nobody."""
+        """Kill a service by its name, a job or its supervisor by number; false where there is none."""
         if not victim.isdigit():
             self.cluster.kill(victim)
             return True

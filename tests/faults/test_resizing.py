@@ -60,10 +60,10 @@ class ResizingBench(FaultBench):
         self.jobs += self.submit(max(0, self.wanted - live), *words, env=dict(os.environ), **elastic)
 
     def strike(self) -> None:
-        """Wait until a job is on its way to another size, and a moment that chance chooses; then kill somebody."""
+        """Wait until a job is on its way to another size, and a moment of chance; then kill a process."""
         self.wanted = self.random.choice((1, 1, 1, 2, 3))
         resized = lambda: [job for job in self.look() if self.is_resized(job)]  # noqa: E731
-        passing = self.until(resized, "somebody is resized", every_s=0.005)
+        passing = self.until(resized, "a job is resized", every_s=0.005)
         select.select([], [], [], self.random.choice((0.0, self.random.uniform(0.0, MOMENT_MAX_S))))
         victim, job = self.random.choice(VICTIMS), self.random.choice(passing)
         self.moments[job["state"]] += 1
@@ -99,8 +99,8 @@ class ResizingBench(FaultBench):
         claimed_by = JobDir(latest).claimed_by() if latest else None
         if claimed_by is None:
             return False
-        whom = [claimed_by] if is_supervisor else processes.read_tree(claimed_by.pid).processes[1:]
-        return sum(kill(one) for one in whom) > 0
+        killed = [claimed_by] if is_supervisor else processes.read_tree(claimed_by.pid).processes[1:]
+        return sum(kill(one) for one in killed) > 0
 
 
 def check(attempts: list[list[list[str]]]) -> None:

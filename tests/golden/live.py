@@ -52,7 +52,7 @@ def nodes() -> Mapping[str, Node]:
 
 
 def spec(random: Random, number: int) -> JobSpec:
-    """What somebody submits; lengths from minutes to hours, declared steps or none."""
+    """What is submitted; lengths from minutes to hours, declared steps or none."""
     family, gpus = random.choice(TRAINING), random.choice((1, 1, 1, 1, 2, 2, 4, 5))
     steps = round(random.choice((300, 1200, 3600, 7200)) / FAMILIES[family].step_s)
     return JobSpec(

@@ -16,7 +16,7 @@ from colane.simulate.process import Process
 from colane.simulate.world import Running
 
 ROUTINE = frozenset({Why.SUBMITTED, Why.LAUNCHED, Why.STEPPING, Why.PROTECTION_OVER, Why.TAKEN_TO_RUN, Why.EXITED})
-"""Moves of every job's life, which nobody decides."""
+"""Moves of every job's life, which no plan decides."""
 
 ASKED_EVERY = 7
 """Jobs at the head of a queue are asked why they wait at every such moment, if that has another code than before."""
@@ -67,7 +67,7 @@ class FrozenLog:
         return "".join(f"{line}\n" for line in [*self.lines, *ends, *left])
 
     def _follow(self, job: Job, now_s: float, *, is_decided: bool) -> None:
-        """What happens to a job by nobody's plan: a guard, a fault, its owner."""
+        """What happens to a job by no plan: a guard, a fault, its owner."""
         if job.has_ended:
             self._ends[job.id] = job
         why = job.reason.why if job.reason is not None else Why.SUBMITTED

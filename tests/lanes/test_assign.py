@@ -135,7 +135,7 @@ def test_the_released_code_lets_a_job_into_a_lane_it_fits_and_never_grows_one() 
 
 
 def test_a_lane_of_the_released_code_holds_what_came_to_it_from_another_lane() -> None:
-    """Three jobs of P 3 and E 1 whom `squeeze` put together need 10 of 12, though the first alone needs 4."""
+    """Three jobs of P 3 and E 1 that `squeeze` put together need 10 of 12, though the first alone needs 4."""
     crowded = Layout(
         12, (LaneMember(1, 0, Memory(3, 1)), LaneMember(2, 0, Memory(3, 1)), LaneMember(3, 0, Memory(3, 1)))
     )
@@ -197,7 +197,7 @@ def test_the_condition_never_breaks_and_no_job_waits_that_could_run(seed: int) -
         assert layout.left_bytes >= 0
         for job, lane, memory in layout.members:
             assert layout.sizes_bytes[lane] >= memory.ephemeral_bytes
-            assert gpu.lanes[job] == lane, "nobody is moved to another lane"
+            assert gpu.lanes[job] == lane, "none is moved to another lane"
         assert all(could_not_run(layout, memory) for memory in gpu.queue.values())
 
 

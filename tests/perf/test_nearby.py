@@ -43,7 +43,7 @@ def test_a_stay_ends_with_its_co_runners() -> None:
     seen = Surroundings()
     job = JobId(1)
     assert seen.sample(job, 1, lambda: ALONE, at(1, 1.0), 20) is None
-    assert seen.sample(job, 1, pytest.fail, at(5, 5.0), 20) is None, "nothing has changed: nobody is asked"
+    assert seen.sample(job, 1, pytest.fail, at(5, 5.0), 20) is None, "nothing has changed: no job is asked"
     assert seen.sample(job, 2, lambda: ALONE, at(11, 11.0), 20) is None, "a change elsewhere on the node"
     assert seen.sample(job, 3, lambda: beside(B), at(12, 13.0), 20) == Stay(ALONE, 10, 1.0)
     assert seen.sample(job, 3, pytest.fail, at(22, 33.0), 20) is None

@@ -49,7 +49,7 @@ NONSENSE: dict[str, Callable[[], dict[str, Any]]] = {
     "cores of a list": lambda: {"actions": (SetCores(RUNNING, anything(([],)), (), WHY),)},
     "other cores elsewhere": lambda: {"actions": (SetCores(RUNNING, (0,), anything(5), WHY),)},
     "a throttle": lambda: {"actions": (SetThrottle(RUNNING, anything(5), WHY),)},
-    "a stop for nobody": lambda: {"actions": (Stop(RUNNING, WHY, anything([])),)},
+    "a stop for no job": lambda: {"actions": (Stop(RUNNING, WHY, anything([])),)},
     "a parking for a word": lambda: {"actions": (Park(RUNNING, WHY, anything("him")),)},
     "a stop that perhaps saves": lambda: {"actions": (Stop(RUNNING, WHY, save=anything("perhaps")),)},
     "waits that raise": lambda: {"waits": type("Waits", (dict,), {"items": lambda _: 1 // 0})()},

@@ -94,4 +94,4 @@ def test_it_serves_jobs(name: str, way: str, file: Path) -> None:
         outcome = core.step([Tick()], 5000.0 * priority)
         policy.settle(outcome.rejected)
         assert policy.problem == ""
-    assert core.state.running, "somebody runs"
+    assert core.state.running, "a job runs"

@@ -77,7 +77,7 @@ class Life:
             if now_s == inf:
                 break
             wake_s = self._step([*self._ended(now_s), *self._submitted(now_s)], now_s)
-        assert not self.core.state.jobs, "somebody waits for ever"
+        assert not self.core.state.jobs, "a job waits for ever"
         return self
 
     def starts(self, number: int) -> list[float]:

@@ -96,7 +96,7 @@ def test_a_job_that_may_not_begin_anew_is_never_stopped_and_borrows_nothing() ->
     jobs = [cpu_job(5, 1.0, 100.0, 12, abortable=False), cpu_job(6, 2.0, 100.0, 4, abortable=False)]
     seen, found = run(machines(4), *training_, training(4, 0.0, 50.0), *jobs)
     assert first_starts(found)[5] == 1.0
-    assert first_starts(found)[6] == 50.0  # once a GPU fewer is asked for, its cores are nobody's
+    assert first_starts(found)[6] == 50.0  # once a GPU fewer is asked for, its cores are free
     assert not seen.stops
 
 

@@ -1,4 +1,4 @@
-"""Where nobody comes or ends, jobs that may span nodes come to rest: nobody grows, shrinks and is gathered for ever."""
+"""Where no job comes or ends, jobs that may span nodes come to rest: none grows, shrinks and is moved for ever."""
 
 from __future__ import annotations
 

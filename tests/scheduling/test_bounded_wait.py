@@ -1,4 +1,4 @@
-"""Nobody waits for ever: under a stream of newcomers, of higher priority too, a large job starts within its bound."""
+"""No job waits for ever: under a stream of newcomers, of higher priority too, a large job starts within its bound."""
 
 from __future__ import annotations
 

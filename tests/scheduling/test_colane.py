@@ -1,4 +1,4 @@
-"""The policy `colane`: whom it puts together, whose place it gives away, and whom it moves."""
+"""The policy `colane`: which jobs it puts together, whose place it gives away, and which it moves."""
 
 from __future__ import annotations
 

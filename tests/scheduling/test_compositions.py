@@ -127,14 +127,14 @@ def test_a_policy_that_remembers_decides_as_one_just_started(policy: Composed, s
     assert remembers == forgets
 
 
-def passes_nobody(policy: Composed) -> bool:
+def passes_no_job(policy: Composed) -> bool:
     """Whether by its own rules GPUs may stay idle for a job that waits."""
     strict = any(isinstance(rule, HeadOfLine | Backfill | DepthMax) for rule in policy.admits)
     return strict or not any(isinstance(source, Free) for source in policy.sources)
 
 
 @laws
-@given(policy=compositions().filter(lambda policy: not passes_nobody(policy)), seed=SEEDS)
+@given(policy=compositions().filter(lambda policy: not passes_no_job(policy)), seed=SEEDS)
 def test_nothing_is_idle_that_a_job_may_use(policy: Composed, seed: int) -> None:
     for world in lived(World(policy, seed)):
         state = world.core.state

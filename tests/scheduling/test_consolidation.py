@@ -68,7 +68,7 @@ def test_once_it_is_there_it_stays() -> None:
         {"policy": f"{POLICY},moves=no"},
         {"together": 1.0, "apart": 1.05},
     ],
-    ids=["cannot be stopped", "is nearly through", "is not asked for", "nobody is moved", "was seen to gain little"],
+    ids=["cannot be stopped", "is nearly through", "is not asked for", "no job is moved", "was seen to gain little"],
 )
 def test_it_stays_where_it_may_not_or_need_not_go(stays: dict[str, object]) -> None:
     made = scattered(**stays)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Companies under `colane` grow by what was seen: alone first, then one by one; and nobody leaves for nothing."""
+"""Groups of co-runners under `colane` grow by what was seen: alone first, then one by one; none leaves for nothing."""
 
 from __future__ import annotations
 

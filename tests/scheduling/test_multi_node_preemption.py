@@ -41,7 +41,7 @@ def leaving(made: Core) -> list[int]:
 
 
 def comes(made: Core, at_s: float, spec: JobSpec) -> JobId:
-    """Somebody comes, and nobody has left yet."""
+    """A job comes, and none has left yet."""
     number = JobId(max(made.state.jobs, default=0) + 1)
     assert made.step([Submitted(number, spec)], at_s).rejected is None
     audit(made.state)

@@ -181,7 +181,7 @@ def test_every_job_is_looked_at_where_one_has_left_as_well() -> None:
 
 
 def test_a_plan_that_is_refused_settles_nothing() -> None:
-    """After a plan with a flaw nobody has been served: the next one is for everybody."""
+    """After a plan with a flaw no job has been served: the next one is for all."""
 
     class Flawed:
         """Now and then starts a job twice."""

@@ -1,4 +1,4 @@
-"""Under `colane` nobody is stopped for a job that has a place before it could be through, if all who wait have one."""
+"""Under `colane` no job is stopped for a job that has a place before it could be through, if all who wait have one."""
 
 from __future__ import annotations
 

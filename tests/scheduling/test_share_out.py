@@ -47,7 +47,7 @@ def test_gpus_that_make_a_job_no_faster_stay_free() -> None:
 
 
 def test_a_job_that_may_not_be_changed_counts_in_the_variance() -> None:
-    """Beside a slow protected job, nobody grows further from it than needed: the least variance is taken."""
+    """Beside a slow protected job, no job grows further from it than needed: the least variance is taken."""
     one, other = Throughput((1, 2), (1.0, 4.0)), Throughput((1, 2), (1.0, 2.0))
     assert share_out({0: one, 1: other}, 3, 1.0) == {0: 2, 1: 1}
     assert share_out({0: one, 1: other}, 3, 0.0, (0.25,) * 9) == {0: 1, 1: 2}

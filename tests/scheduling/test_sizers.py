@@ -20,7 +20,7 @@ from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions
 from tests.core.brute import any_free_place
 from tests.core.worlds import World, make_node, make_profile
-from tests.scheduling.test_compositions import SEEDS, compositions, laws, lived, passes_nobody, plan
+from tests.scheduling.test_compositions import SEEDS, compositions, laws, lived, passes_no_job, plan
 from tests.simulate.scenes import cluster, job, run
 
 WIDE = JobSpec(name="wide", family="f", gpus=4, sizes=(1, 2, 4), cores=4, batch_size=64)
@@ -98,7 +98,7 @@ def test_every_plan_is_legal_at_any_size_and_planning_again_changes_nothing(poli
 
 
 @laws
-@given(policy=compositions().filter(lambda policy: not passes_nobody(policy)), seed=SEEDS)
+@given(policy=compositions().filter(lambda policy: not passes_no_job(policy)), seed=SEEDS)
 def test_no_job_waits_while_there_is_room_for_one_of_its_sizes(policy: Composed, seed: int) -> None:
     for world in lived(World(replace(policy, sizes=LARGEST), seed, sized=True)):
         state = world.core.state
@@ -131,7 +131,7 @@ def test_a_job_of_which_one_size_is_known_grows_and_shrinks_as_one_of_which_none
     core.step([Submitted(JobId(1), spec), Submitted(JobId(2), spec)], 0.0)
     assert counts(core) == {1: 2, 2: 2}
     core.step([Launched(JobId(n), 1, n, 1.0, "n") for n in (1, 2)], 1.0)
-    core.step([Tick()], 700.0)  # none of them shows steps, by now for so long that nobody waits for the first
+    core.step([Tick()], 700.0)  # none of them shows steps, by now for so long that the first is waited for no more
     core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 1.0, 703.0, None, "n")], 703.0)
     resized = core.state.jobs[JobId(1)].resizes_to
     assert resized is not None

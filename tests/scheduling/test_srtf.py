@@ -1,4 +1,4 @@
-"""Shortest remaining time first: whom it stops, whom it spares, and why."""
+"""Shortest remaining time first: which jobs it stops, which it spares, and why."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_job_keeps_away_from_one_that_disturbs_it() -> None:
 
 
 def test_answers_that_are_better_for_the_job_follow() -> None:
-    """Beside one whom it would disturb alone, or beside one who disturbs it."""
+    """Beside one that it would disturb alone, or beside one who disturbs it."""
     question = Question(MINSKY, 0b1010, (Neighbour(0b01, 0.3, 0.0), Neighbour(0b10, 0.0, 0.9)), 1)
     first, second = exact(question)
     assert (first.gpus, second.gpus) == ((1,), (3,))

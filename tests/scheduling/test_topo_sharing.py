@@ -1,4 +1,4 @@
-"""topo-aware policies where GPUs may be shared: who joins whom, and what a neighbour makes felt."""
+"""topo-aware policies where GPUs may be shared: which job joins which, and what a neighbour makes felt."""
 
 from __future__ import annotations
 

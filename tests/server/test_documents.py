@@ -213,7 +213,7 @@ def test_records_of_before_are_read_from_their_stories(seed: int) -> None:
     for _ in range(150):
         for job in world.step(world.random_event()).jobs:
             if Why.PARKED in {told.reason.why for told in job.story}:
-                continue  # nobody was parked before there were fields for it
+                continue  # no job was parked before there were fields for it
             if job.spec.checkpoint is not None:
                 continue  # nor asked to save its state
             before = as_before(job)

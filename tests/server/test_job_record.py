@@ -35,10 +35,10 @@ async def come_to(w: World, state: str, **fields: Any) -> None:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("caller", CALLERS)
 async def test_command_and_directory_are_told_to_its_owner_and_operators(caller: str, state: str) -> None:
-    whom, is_told = CALLERS[caller]
+    holder, is_told = CALLERS[caller]
     async with world() as w:
         await come_to(w, state, command=COMMAND)
-        asking = await guest(w, "t", **whom)
+        asking = await guest(w, "t", **holder)
         status, shown = await asking.ask("GET", "/job/1")
         assert status == 200
         assert (shown.get("command"), shown.get("workdir")) == ((SHOWN, "/home/ann") if is_told else (None, None))
@@ -95,10 +95,10 @@ REQUEST: dict[str, Any] = {
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("caller", CALLERS)
 async def test_its_request_is_given_to_its_owner_alone(caller: str, state: str) -> None:
-    whom, _ = CALLERS[caller]
+    holder, _ = CALLERS[caller]
     async with world() as w:
         await come_to(w, state, **REQUEST)
-        status, said = await (await guest(w, "t", **whom)).ask("GET", "/job/1/request")
+        status, said = await (await guest(w, "t", **holder)).ask("GET", "/job/1/request")
         if caller == "its owner":
             assert (status, said) == (200, {**REQUEST, "workdir": "/home/ann", "gpus": [1, 2], "time_limit": 7200.0})
         else:

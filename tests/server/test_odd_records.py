@@ -1,4 +1,4 @@
-"""One record that nobody can read keeps no other from its work."""
+"""One record that cannot be read keeps no other from its work."""
 
 from __future__ import annotations
 

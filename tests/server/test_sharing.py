@@ -1,4 +1,4 @@
-"""What the API says of jobs that share a device, and who may share with whom."""
+"""What the API says of jobs that share a device, and which jobs may share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_jobs_on_one_device_say_how_they_share_it() -> None:
         assert shown["rate"]["source"] == "given"
         turns = {"slowdown": 1 / 0.75, "source": "given", "samples": 0, "spread_ratio": None}
         assert shown["rate"]["factors"]["turns"] == turns
-        assert shown["rate"]["steps_per_s"] is None, "nobody knows its step time"
+        assert shown["rate"]["steps_per_s"] is None, "its step time is not known"
         alone = await w.submit(share=False)
         assert (await w.good("GET", f"/job/{alone}"))["sharing"] is None
 

@@ -1,4 +1,4 @@
-"""Which ranks of a job are where: what is made of stacks, and whom it is told."""
+"""Which ranks of a job are where: what is made of stacks, and who is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `why` says of jobs that run: company, share, and who goes before whom and why."""
+"""What `why` says of jobs that run: co-runners, share, and which job goes before which and why."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class TestSqliteFile:
         assert store.count(JOBS) == 1
         store.close()
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody who may not write")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user who may not write")
     def test_a_read_only_file_is_refused(self) -> None:
         folder = Path(tempfile.mkdtemp())
         try:

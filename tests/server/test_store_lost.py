@@ -1,4 +1,4 @@
-"""The store is lost, replaced or full: said at once, nothing acknowledged that is not kept, nobody's job mistaken."""
+"""The store is lost, replaced or full: said at once, nothing acknowledged that is not kept, none taken for another."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_health_tells_of_writes_that_fail_and_of_their_end() -> None:
         await w.refused("POST", "/job", SLEEP)
         assert (await health_is(w, 503))["detail"] == "the disk is full"
         store.failure = None
-        await health_is(w, 200)  # nobody has asked for anything
+        await health_is(w, 200)  # nothing was asked for
 
 
 @pytest.mark.live

@@ -17,7 +17,7 @@ PROFILE = {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5}
 
 
 class Guest:
-    """Somebody who brings a token of his own."""
+    """A user who brings a token of their own."""
 
     def __init__(self, w: World, token: str) -> None:
         self._http = httpx.AsyncClient(
@@ -35,8 +35,8 @@ class Guest:
         return (await self._http.get(path)).text
 
 
-async def guest(w: World, token: str, **whom: str) -> Guest:
-    await w.good("POST", "/tokens", {"digest": digest_of(token), **whom})
+async def guest(w: World, token: str, **holder: str) -> Guest:
+    await w.good("POST", "/tokens", {"digest": digest_of(token), **holder})
     return Guest(w, token)
 
 
@@ -209,8 +209,8 @@ class TestTokens:
             bob = await guest(w, "b", user="bob")
             await guest(w, "a", user="ann")
             digest = digest_of("new")
-            for whom in ({"user": "ann"}, {"role": "operator"}, {"node": "n1"}):
-                assert (await bob.ask("POST", "/tokens", {"digest": digest, **whom}))[0] == 403
+            for holder in ({"user": "ann"}, {"role": "operator"}, {"node": "n1"}):
+                assert (await bob.ask("POST", "/tokens", {"digest": digest, **holder}))[0] == 403
             assert (await bob.ask("POST", "/tokens", {"digest": digest_of("a")}))[0] == 409
             anns = next(one["id"] for one in await w.good("GET", "/tokens") if one["name"] == "ann")
             assert (await bob.ask("DELETE", f"/token/{anns}"))[0] == 404

@@ -106,7 +106,7 @@ def run(
 
 @dataclass(frozen=True)
 class Restless:
-    """Starts who fits; whenever somebody finds no place, stops one running job, another one each time."""
+    """Starts jobs that fit; whenever one finds no place, stops one running job, another one each time."""
 
     name: str = "restless"
     turns: Turns = field(default_factory=Turns)

@@ -269,7 +269,7 @@ def test_a_job_that_no_policy_starts_is_reported_waiting() -> None:
 
 
 class _Lazy(Restless):
-    """Starts nobody."""
+    """Starts no job."""
 
     def plan(self, view: ClusterView) -> Plan:
         return Plan(view.version)

@@ -59,7 +59,7 @@ class Onlooker:
     """Looks at what could be used when the core has decided.
 
     Attributes:
-        idle: Where a job stood still in size, though free GPUs of its node would have made it faster and nobody waited.
+        idle: Where a job stood still in size, though free GPUs of its node would have made it faster and no job waited.
     """
 
     def __init__(self, core: Core) -> None:

@@ -84,7 +84,7 @@ def test_a_gang_goes_at_the_pace_of_its_slowest_rank() -> None:
 
 
 def test_neighbours_feel_only_the_ranks_on_their_own_node(data: Path) -> None:
-    """Sockets have the same numbers on every node; a rank on socket 0 of another node disturbs nobody here."""
+    """Sockets have the same numbers on every node; a rank on socket 0 of another node disturbs no job here."""
     noisy = job(1, 0, None, gpus=2, steps=10, family="bvlc_alexnet", batch_size=4, multi_node=True)
     world = TableWorld(read_sources(data), [noisy])
     me = Running(job(2, 0, None, steps=10, family="bvlc_alexnet", batch_size=1), "P100", (GpuId("a", 1),), (0,))

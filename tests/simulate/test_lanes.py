@@ -251,7 +251,7 @@ class Large(Halving):
 
 
 def test_jobs_that_do_not_fit_side_by_side_take_turns_once_that_is_seen() -> None:
-    """Job 2 comes at 5 s into a lane of its own; at its first sample it is moved, and nobody disturbs the other."""
+    """Job 2 comes at 5 s into a lane of its own; at its first sample it is moved, and neither disturbs the other."""
     world = Large()
     done = run([laned(1, 0, 100, 0), laned(2, 5, 100, 1, family="g")], cluster(1), Laned(), world)
     assert done.ledger.flaws == []

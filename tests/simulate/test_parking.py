@@ -43,7 +43,7 @@ WORLDS = st.sampled_from([NeutralWorld(), FactorsWorld(), FactorsWorld(0.9)])
 
 @dataclass(frozen=True)
 class Parker:
-    """Starts who fits and brings back who may come home; when somebody finds no place, parks or stops another."""
+    """Starts what fits and brings back what may come home; where a job finds no place, parks or stops another."""
 
     name: str = "parker"
     turns: Turns = field(default_factory=Turns)

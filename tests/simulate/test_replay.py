@@ -122,7 +122,7 @@ def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
         ([(4.0, 1.0), (3.0, 3.0)], 3.5, 0),  # company never makes it quicker
         ([(4.0, 1.0), (10.0, 2.0)], 14 / 3, 1),  # nor slower than steps
         ([(6.0, 2.0), (10.0, 2.0)], 4, 1),  # all had like company
-        ([(6.0, 2.0), (8.0, 3.0)], 4, 0.5),  # nobody was alone
+        ([(6.0, 2.0), (8.0, 3.0)], 4, 0.5),  # neither was alone
     ],
 )
 def test_part_of_the_overhead_grows_with_co_runners(
@@ -158,7 +158,7 @@ def test_co_runners_that_were_not_measured_are_estimated_from_sets_of_their_size
     # Both keep 0.6 of the device busy: work alone would slow two by 1.2. Measured were 1.6 and 1.2 beside each other.
     assert table.estimate(A, [A]) == pytest.approx(1.2 * (1.6 / 1.2 + 1.2 / 1.2) / 2)
     assert table.estimate(A, [A, B]) is None, "no three were measured together"
-    assert table.estimate(A, [ProfileKey("c", 8, 1, "cpu")]) is None, "nobody knows c"
+    assert table.estimate(A, [ProfileKey("c", 8, 1, "cpu")]) is None, "c is not known"
 
 
 def test_jobs_that_never_started_are_left_out_and_counted(made: Exported) -> None:

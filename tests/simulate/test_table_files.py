@@ -58,7 +58,7 @@ def test_a_file_of_any_name_and_gpu_type_is_a_table(tmp_path: Path, name: str) -
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     assert world_of(path).steps_per_s(running("a100"), ()) == 10
     assert {model.family: model.steps_per_s for model in gavel_models(path)} == {"Big": 10.0, "Small": 4.0}
-    assert all(model.gpu_memory_bytes is None for model in gavel_models(path))  # nobody says what an a100 holds
+    assert all(model.gpu_memory_bytes is None for model in gavel_models(path))  # what an a100 holds is not said
 
 
 def test_in_a_directory_a_table_is_known_by_what_it_holds(tmp_path: Path) -> None:

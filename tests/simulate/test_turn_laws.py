@@ -82,7 +82,7 @@ class GateLane:
     Attributes:
         end_s: When each job has ended.
         held_s: How long each has held the lane.
-        turns: How often somebody was let go; where the first keeps the lane, or went on after a step.
+        turns: How often a job was let go; where the first keeps the lane, or went on after a step.
     """
 
     def __init__(self, jobs: Iterable[TraceJob], turns: Turns) -> None:

@@ -1,4 +1,4 @@
-"""A training loop as a tutorial has it. Like all scripts here it was written for nobody: it knows nothing of Colane."""
+"""A training loop as a tutorial has it. Like all scripts here it knows nothing of Colane."""
 
 import hashlib
 import sys

@@ -131,7 +131,7 @@ class Laws:
         self.owners: dict[int, Caller] = {}
 
     def touched(self, job: int, by: Caller) -> None:
-        """Somebody has changed a job and was told so."""
+        """A job was changed, and its caller was told so."""
         self._demand(self.owners[job] == by, f"{by} has changed job {job} of {self.owners[job]}")
 
     def started(self, machine: Machine, key: Key) -> None:
@@ -163,7 +163,7 @@ class Laws:
             self._demand(len(alive) <= 1, f"job {job} runs in attempts {sorted(alive)} at once")
 
     def known(self) -> None:
-        """Nobody who was told an id is forgotten, and the records give back what the core has."""
+        """No job whose id was told is forgotten, and the records give back what the core has."""
         store = self._cluster.store
         read_model, ended = read_board(store), {key for key, _ in store.read_all(FINISHED_JOBS)}
         for job in sorted(self.acknowledged):

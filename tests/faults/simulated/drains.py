@@ -81,7 +81,7 @@ class DrainFaults:
         self._cluster.clock.after(left_s, lambda: self._go(machine))
 
     def heal(self) -> None:
-        """Nobody drains any more, but for one last drain, by whose deadline the node is empty."""
+        """No node drains any more, but for one last drain, by whose deadline the node is empty."""
         clock, machine = self._cluster.clock, self._cluster.machines[0]
         clock.after(LAST_AFTER_S - LAST_JOBS_S, self._cluster.submit)
         clock.after(LAST_AFTER_S - 1, self._undrain_all)

@@ -39,7 +39,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in `select`."""
+        """No process sleeps in `select`."""
 
     def run_in_executor(  # type: ignore[override]
         self,
@@ -144,7 +144,7 @@ class VirtualProcess:
 
 
 class VirtualClock:
-    """Seconds that pass when nobody has anything left to do in this one."""
+    """Seconds that pass when nothing is left to do in this one."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

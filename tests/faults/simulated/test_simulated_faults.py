@@ -1,4 +1,4 @@
-"""Seeds of faults over every policy: nobody lost, nobody twice at once, no device booked twice, everybody ends."""
+"""Seeds of faults over every policy: no job lost, none twice at once, no device booked twice, all end."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
 
 
 def _where(scheduler: Client, job: JobObject) -> StacksAnswer | None:
-    """Return where the processes of a job are that makes no steps; None of others, and where nobody can tell."""
+    """Return where the processes of a job are that makes no steps; None of others, and where it cannot be told."""
     sample, start_s = job.get("progress"), job["start_s"]
     is_first_late = (
         sample is not None

@@ -101,7 +101,7 @@ def gpu_group(_job: Job) -> float:
     return 1.0
 
 
-def nobody_knows(_job: Job) -> float | None:
+def is_unknown(_job: Job) -> float | None:
     """Nothing is said of what jobs have left."""
     return None
 
@@ -172,7 +172,7 @@ class BoundOrder:
         aim: Aim | None = None,
         is_arrival: bool = False,
         weigh: Callable[[Job], float] = gpu_group,
-        left_s: Callable[[Job], float | None] = nobody_knows,
+        left_s: Callable[[Job], float | None] = is_unknown,
         soonest_end_s: Callable[[], float] | None = None,
         drains_s: Callable[[], float] | None = None,
         awaits: bool = False,

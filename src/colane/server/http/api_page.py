@@ -26,7 +26,7 @@ def api_page(openapi: Mapping[str, Any]) -> str:
 @cache
 def _template() -> Template:
     """Everything that is put in is escaped; what a document may leave out is empty."""
-    from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415 - a scheduler whose page nobody reads needs none
+    from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415 - a scheduler whose page is not read needs none
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,

@@ -117,9 +117,9 @@ def told(
         {"node": node, "rank": one["rank"], "pid": one["pid"], "sentence": str(where), "text": one["text"]}
         for node, one, where in known
     ]
-    nobody = [f"no process of it on {node} can be asked: none {_NOT_HERE}" for node in silent]
+    silent_ones = [f"no process of it on {node} can be asked: none {_NOT_HERE}" for node in silent]
     said = grouped([(one["rank"], where) for _, one, where in known])
-    return {"id": job, "sentences": [*([said] if said else []), *nobody, *problems], "processes": processes}
+    return {"id": job, "sentences": [*([said] if said else []), *silent_ones, *problems], "processes": processes}
 
 
 _NOT_HERE: Final = "has made a step or joined a group with Colane's adaptor"

@@ -85,7 +85,7 @@ def in_rounds(draft: Draft, pool: str, quantum_s: float, requests: TypeRequests)
     return BoundOrder(
         walk=ranked(draft, each_ranked(draft, rank)),
         rank=rank,
-        displaces=_nobody,
+        displaces=_no_job,
         quantum_s=quantum_s,
         preferred=preferred,
         aim=found,
@@ -96,7 +96,7 @@ def _stops(action: Action) -> bool:
     return isinstance(action, Stop)
 
 
-def _nobody(_waiting: Rank, _running: Rank) -> bool:
+def _no_job(_waiting: Rank, _running: Rank) -> bool:
     """Which jobs are to leave is part of the aim."""
     return False
 

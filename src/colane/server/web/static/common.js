@@ -4,7 +4,7 @@ import htm from "/page/htm.js";
 
 export const html = htm.bind(h);
 export const WHOLE_MS = 30000;  // what changes without an event, as an age, is never older
-export const EVERY_MS = 5000;  // so rarely what costs a request of its own is asked for anew while nobody acts
+export const EVERY_MS = 5000;  // so rarely what costs a request of its own is asked for anew between acts
 export const SILENT_MS = 8000;  // a scheduler that is heard less is not heard
 export const known = { overview: null, nodes: [], names: new Map(), user: "", isOperator: false, at: 0, signedOut: false, error: "" };
 
