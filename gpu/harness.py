@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
@@ -33,6 +34,7 @@ from colane.cli.service.terminal import interruptible
 from colane.client.errors import SchedulerError
 from colane.client.profiling import ProfileError
 from colane.devices import DeviceSpecError, discover
+from colane.devices.types import Devices, MemoryUse
 from colane.engines.local import LocalConfig, LocalEngine
 from colane.model.hardware import Gpu
 
@@ -48,8 +50,10 @@ STOP_S: Final = 45.0
 
 TRACE_LINES: Final = 6
 
+SIZES: Final = ("--tiny", "--small")
+"""Options that scale a script down: on a cpu device, and on a GPU."""
 TINY_DEVICES: Final = "cpu:1:16GB"
-TINY_ENV: Final = {"COLANE_OTHERS": "ignore"}
+SMALL_ENV: Final = {"COLANE_OTHERS": "ignore"}
 """In small, numbers prove nothing, and other work on the machine must not keep a part from its end."""
 NODE: Final = "measured"
 HEARTBEAT_S: Final = 0.5
@@ -75,8 +79,9 @@ class Run:
 
     Attributes:
         part: Its name.
-        gpus: The GPUs; in tiny mode, cpu devices.
-        tiny: Whether everything is scaled down for a CPU.
+        gpus: The GPUs; cpu devices with `on_cpu`.
+        small: Whether everything is scaled down and no figure is judged: a rehearsal.
+        on_cpu: Whether a cpu device stands in for a GPU.
         deadline_s: Unix time at which it must have written what it has.
         out_dir: For figures.
         state_dir: The scheduler's, kept between parts: profiles and measured sets live in it.
@@ -88,7 +93,8 @@ class Run:
 
     part: str
     gpus: Sequence[Gpu]
-    tiny: bool
+    small: bool
+    on_cpu: bool
     deadline_s: float
     out_dir: Path
     state_dir: Path
@@ -116,6 +122,28 @@ class Run:
         """Time left."""
         return max(self.deadline_s - time.time(), 0.0)
 
+    @property
+    def memory_use(self) -> MemoryUse:
+        """What is free of the first GPU, and what each process holds of it, as the agent reads it.
+
+        Raises:
+            OSError: The GPU does not tell.
+        """
+        use = _gpus_here().memory(self.gpus[0].index)
+        if use is None:
+            raise OSError(f"{self.gpus[0].uuid} does not tell how its memory is used")
+        return use
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory in use on the first GPU."""
+        return self.gpus[0].memory_bytes - self.memory_use.free_bytes
+
+    @property
+    def devices(self) -> str:
+        """What an agent manages here."""
+        return TINY_DEVICES if self.on_cpu else "gpu"
+
     @contextmanager
     def stack(self, policy: str = "fifo", *, mps: str = "auto", gpus_max: int | None = None) -> Iterator[LocalEngine]:
         """Have a scheduler and an agent on these devices."""
@@ -124,10 +152,10 @@ class Run:
             self.state_dir,
             NODE,
             policy=policy,
-            devices=TINY_DEVICES if self.tiny else "gpu",
-            mps="off" if self.tiny else mps,
+            devices=self.devices,
+            mps="off" if self.on_cpu else mps,
             heartbeat=HEARTBEAT_S,
-            env=TINY_ENV if self.tiny else {"CUDA_VISIBLE_DEVICES": visible},
+            env=(SMALL_ENV if self.small else {}) | ({} if self.on_cpu else {"CUDA_VISIBLE_DEVICES": visible}),
         )
         with LocalEngine(config) as stack:
             yield stack
@@ -185,7 +213,9 @@ def _parse(script: Script, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"gpu/{script.name}.py", description=script.about)
     parser.add_argument("--part", default="all", choices=["all", *script.parts], metavar="PART", help=_names(script))
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each part (default {MINUTES:g})")
-    parser.add_argument("--tiny", action="store_true", help="the whole logic on the CPU, in a minute")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--tiny", action="store_true", help="the whole logic on the CPU, in a minute")
+    sizes.add_argument("--small", action="store_true", help="a rehearsal on a GPU: small sizes, no figure is judged")
     parser.add_argument("--summarise", action="store_true", help="measure nothing, sum up the results there are")
     parser.add_argument("--again", action="store_true", help="also parts that are complete")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
@@ -210,6 +240,11 @@ def _find_devices(*, tiny: bool) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in found if gpu.healthy)
 
 
+@cache
+def _gpus_here() -> Devices:
+    return discover("gpu")
+
+
 def _result_path(script: Script, options: argparse.Namespace, part: str) -> Path:
     return Path(options.out) / script.name / f"{part}.json"
 
@@ -218,7 +253,7 @@ def _run_apart(script: Script, options: argparse.Namespace, part: str) -> None:
     """Run one part in a process of its own; one that crashes or hangs costs only itself."""
     words = [sys.executable, "-m", f"gpu.{script.name}", "--part", part, "--minutes", str(options.minutes)]
     words += ["--out", str(Path(options.out).absolute()), "--state", str(options.state.absolute())]
-    words += ["--tiny"] if options.tiny else []
+    words += [size for size in SIZES if getattr(options, size.removeprefix("--"))]
     words += ["--data", str(options.data.absolute())] if options.data else []
     path = _result_path(script, options, part)
     before = path.stat().st_mtime_ns if path.exists() else None
@@ -250,7 +285,8 @@ def _run_here(script: Script, options: argparse.Namespace, gpus: Sequence[Gpu]) 
     run = Run(
         part=options.part,
         gpus=gpus,
-        tiny=options.tiny,
+        small=options.tiny or options.small,
+        on_cpu=options.tiny,
         deadline_s=start_s + options.minutes * 60,
         out_dir=Path(options.out) / script.name / options.part,
         state_dir=options.state / ("tiny" if options.tiny else gpus[0].uuid),
@@ -287,7 +323,7 @@ def _result(run: Run, found: Object) -> Object:
         **found,
         "device": run.gpus[0].type,
         "gpus": len(run.gpus),
-        "tiny": run.tiny,
+        "small": run.small,
         "notes": run.notes,
         "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in run.checks],
     }

@@ -30,7 +30,6 @@ if str(ROOT) not in sys.path:  # so that the script can be run by its path as we
 from gpu.harness import Object, Run, Script, job_env, main  # noqa: E402
 
 from colane.cli.errors import FailureError  # noqa: E402
-from colane.devices import discover  # noqa: E402
 
 JOB: Final = ROOT / "gpu" / "lane_region_job.py"
 SOURCE: Final = ROOT / "gpu" / "lane_region.c"
@@ -52,10 +51,10 @@ ESCAPED_MAX_BYTES: Final = GIB
 
 
 def build(run: Run) -> Path:
-    """Compile the allocator, and the double of the driver in tiny mode."""
+    """Compile the allocator, and the double of the driver on a CPU."""
     run.out_dir.mkdir(parents=True, exist_ok=True)
     library = _compile(SOURCE, run.out_dir / "lane_region.so")
-    if run.tiny:
+    if run.on_cpu:
         _compile(DOUBLE, run.out_dir / "fake_cuda.so")
     return library
 
@@ -69,7 +68,7 @@ def _compile(source: Path, to: Path) -> Path:
 
 
 def _env(run: Run) -> dict[str, str]:
-    if run.tiny:
+    if run.on_cpu:
         return {**job_env(), "LANE_REGION_LIBCUDA": str(run.out_dir / "fake_cuda.so")}
     return {**job_env(), "CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
 
@@ -126,15 +125,14 @@ def _give(link: socket.socket, fds: Sequence[int]) -> float:
 
 
 def _free_bytes(run: Run) -> int:
-    """Free memory of the first GPU; of none in tiny mode."""
-    use = None if run.tiny else discover("gpu").memory(run.gpus[0].index)
-    return 0 if use is None else use.free_bytes
+    """Free memory of the first GPU; of none on a CPU."""
+    return 0 if run.on_cpu else run.memory_use.free_bytes
 
 
 def share(run: Run) -> Object:
     """The maker dies, a process without CUDA keeps the memory, two others see each other's writes."""
     library = build(run)
-    size, chunk = (TINY_REGION_BYTES, TINY_CHUNK_BYTES) if run.tiny else (REGION_BYTES, CHUNK_BYTES)
+    size, chunk = (TINY_REGION_BYTES, TINY_CHUNK_BYTES) if run.on_cpu else (REGION_BYTES, CHUNK_BYTES)
     before_bytes = _free_bytes(run)
     with ExitStack() as stack:
         fds = stack.enter_context(_kept(run, library, size, chunk))
@@ -147,7 +145,7 @@ def share(run: Run) -> Object:
             seen.append(_ask(reader, "last") == str(turn + 1))
         run.check("each reads what the other wrote", all(seen), seen.count(False))
         held_bytes = before_bytes - _free_bytes(run)
-        run.check("the memory is there once", run.tiny or size <= held_bytes < 2 * size, held_bytes)
+        run.check("the memory is there once", run.on_cpu or size <= held_bytes < 2 * size, held_bytes)
     left_bytes = before_bytes - _free_bytes(run)
     run.check("the memory is back when nobody has it any more", left_bytes < SLACK_BYTES, left_bytes)
     return {"bytes": size, "chunks": len(fds), "map_s": map_s, "turns": len(seen)}
@@ -156,8 +154,8 @@ def share(run: Run) -> Object:
 def costs(run: Run) -> Object:
     """What mapping and mapping anew cost, by size of the chunks."""
     library, found = build(run), {}
-    for chunk in (TINY_CHUNK_BYTES,) if run.tiny else CHUNKS:
-        size = TINY_REGION_BYTES if run.tiny else REGION_BYTES
+    for chunk in (TINY_CHUNK_BYTES,) if run.on_cpu else CHUNKS:
+        size = TINY_REGION_BYTES if run.on_cpu else REGION_BYTES
         with _kept(run, library, size, chunk) as fds, _peer(run, "import", library, chunk) as (_, link):
             map_s = _give(link, fds)
             found[str(chunk)] = {"map_s": map_s, "remap_s": min(float(_ask(link, "remap")) for _ in range(5))}

@@ -1,7 +1,7 @@
 """Jobs for `lanes.py`, to be run as a script.
 
-Arguments: `train NOTES MODEL BATCH WIDTH`, `serve NOTES MODEL BATCH WIDTH REQUESTS_PER_S`, `solo STEPS tiny|large` or
-`cache GIB`.
+Arguments: `train NOTES MODEL BATCH WIDTH`, `serve NOTES MODEL BATCH WIDTH REQUESTS_PER_S`, `solo STEPS small|large` or
+`cache GIB WIDTH`.
 
 `train` notes when each step began and had ended on the device, `serve` when each request came and was answered; `solo`
 and `cache` print one JSON object. Of these only `train` knows Colane; steps of the others are found.
@@ -22,7 +22,7 @@ import torch
 from colane.workloads.models import build
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SOLO_SIZES = {"large": (4096, 4096, 6), "tiny": (64, 16, 2)}
+SOLO_SIZES = {"large": (4096, 4096, 6), "small": (64, 16, 2)}
 """Width, batch and layers: a step of some milliseconds on a large GPU."""
 WARM_UP_STEPS = 20
 CACHE_ROUNDS = 5
@@ -98,13 +98,13 @@ def solo(count: int, size: str) -> None:
     print(json.dumps({"step_s": statistics.median(took_s[WARM_UP_STEPS:]), "losses": digest}))
 
 
-def cache(size_gib: float) -> None:
+def cache(size_gib: float, width: int) -> None:
     """Give cached memory back at a boundary: how long that takes, how much comes back, what the next step takes."""
-    rows = int(size_gib * 2**30) // (4096 * 2) // 3
+    rows = int(size_gib * 2**30) // (width * 2) // 3
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(3))).to("cuda", torch.bfloat16)
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(3))).to("cuda", torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters())
-    data = torch.randn(rows // 4, 4096, device="cuda", dtype=torch.bfloat16)
+    data = torch.randn(rows // 4, width, device="cuda", dtype=torch.bfloat16)
 
     def step() -> float:
         began_s = time.perf_counter()
@@ -141,7 +141,7 @@ def main(role: str, *words: str) -> None:
     elif role == "solo":
         solo(int(words[0]), words[1])
     else:
-        cache(float(words[0]))
+        cache(float(words[0]), int(words[1]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What processes truly hold of a GPU's memory: what NVML says of them, against what PyTorch's allocator says.
 
-    python gpu/memory.py [--part PART] [--minutes 8] [--out DIR]
+    python gpu/memory.py [--part PART] [--minutes 8] [--out DIR] [--small]
 
 The gap is contexts, workspaces of libraries and what is reserved by nobody's count. Without a GPU it says so and ends
 with 0.
@@ -25,8 +25,12 @@ from gpu.harness import Object, Run, Script, job_env, main  # noqa: E402
 TRUTH_SLACK_BYTES: Final = 64 * 2**20
 """What the driver holds for a process beside what it counts as its own."""
 
+WIDTH, SMALL_WIDTH = 8192, 256
+BATCH, SMALL_BATCH = 64, 1
+
 STAGES: Final = """
 import json, sys, torch
+width, batch = map(int, sys.argv[1:])
 def tell(name):
     torch.cuda.synchronize()
     found = {"allocated_bytes": torch.cuda.memory_allocated(), "reserved_bytes": torch.cuda.memory_reserved()}
@@ -35,11 +39,11 @@ def tell(name):
 torch.cuda.init()
 torch.zeros(1, device="cuda")
 tell("context")
-a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+a = torch.randn(width, width, device="cuda", dtype=torch.bfloat16)
 b = a @ a
 tell("matrix product")
 conv = torch.nn.Conv2d(64, 64, 3, padding=1, device="cuda")
-conv(torch.randn(64, 64, 64, 64, device="cuda")).sum().backward()
+conv(torch.randn(batch, 64, 64, 64, device="cuda")).sum().backward()
 tell("convolution")
 del a, b, conv
 tell("freed, yet reserved")
@@ -51,7 +55,7 @@ tell("given back")
 
 def truth(run: Run) -> Object:
     """What NVML says that processes hold, against what PyTorch's allocator says: the gap is contexts and workspaces."""
-    baseline_bytes = _used_bytes(run)
+    baseline_bytes = run.used_bytes
     with _staged(run) as one, _staged(run) as two:
         stages = [_stage(run, (one, two), baseline_bytes) for _ in range(5)]
     for stage in stages:
@@ -76,7 +80,8 @@ def judge_stage(run: Run, stage: Object) -> None:
 @contextmanager
 def _staged(run: Run) -> Iterator[subprocess.Popen[str]]:
     env = {**job_env(), "CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
-    words = [sys.executable, "-c", STAGES]
+    sizes = (SMALL_WIDTH, SMALL_BATCH) if run.small else (WIDTH, BATCH)
+    words = [sys.executable, "-c", STAGES, *map(str, sizes)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
     try:
         yield process
@@ -94,32 +99,14 @@ def _stage(run: Run, processes: Sequence[subprocess.Popen[str]], baseline_bytes:
         if not line:
             raise OSError("the process that was to hold GPU memory ended; is PyTorch with CUDA installed?")
         told.append(json.loads(line))
-    held = _held_bytes(run)
-    seen = [{**one, "device_bytes": held.get(p.pid, 0)} for one, p in zip(told, processes, strict=True)]
-    used_bytes = _used_bytes(run) - baseline_bytes
+    held = run.memory_use.by_pid or {}
+    seen = [{**one, "device_bytes": held.get(p.pid) or 0} for one, p in zip(told, processes, strict=True)]
+    used_bytes = run.used_bytes - baseline_bytes
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
     return {"stage": told[0]["stage"], "used_bytes": used_bytes, "processes": seen}
-
-
-def _used_bytes(run: Run) -> int:
-    """Memory in use on the first GPU, as NVML counts it."""
-    import pynvml  # noqa: PLC0415 - there is a driver here
-
-    pynvml.nvmlInit()
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(run.gpus[0].uuid)).used)
-
-
-def _held_bytes(run: Run) -> dict[int, int]:
-    """Bytes each process has on the first GPU, as NVML counts them."""
-    import pynvml  # noqa: PLC0415 - there is a driver here
-
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByUUID(run.gpus[0].uuid)
-    found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return {process.pid: int(process.usedGpuMemory or 0) for process in found}
 
 
 SCRIPT: Final = Script(

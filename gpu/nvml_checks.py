@@ -1,6 +1,6 @@
 """What only a real GPU can prove of the agent: discovery, admission, out of memory, MPS, GPM, memory given back.
 
-    python gpu/nvml_checks.py [--part PART] [--minutes 8] [--out DIR] [--tiny]
+    python gpu/nvml_checks.py [--part PART] [--minutes 8] [--out DIR] [--tiny | --small]
 
 Each part starts a scheduler and an agent as `colane up` does, and checks what they make of the GPU. `--tiny` runs
 what makes sense on a cpu device. Without a GPU it says so and ends with 0.
@@ -78,12 +78,15 @@ import torch
 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 """
 
+LOAD_SIZES, SMALL_LOAD_SIZES = (8192, 1 << 29), (64, 1 << 12)
+"""Width of the matrices that are multiplied, and length of the vector that is copied."""
 LOADS: Final = """
 import sys, torch
 import colane.adaptor as colane
 steps = colane.attach()
-a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-b = torch.randn(1 << 29, device="cuda")
+width, length = map(int, sys.argv[2:])
+a = torch.randn(width, width, device="cuda", dtype=torch.bfloat16)
+b = torch.randn(length, device="cuda")
 work = {"gemm": lambda: a @ a, "stream": lambda: b.mul_(1.0001)}[sys.argv[1]]
 while True:
     for _ in range(20):
@@ -104,7 +107,7 @@ def discovery(run: Run) -> Object:
     cores = sorted(os.sched_getaffinity(0))
     run.check("cores are ours", all(set(gpu["cores"]) <= set(cores) for gpu in node["gpus"]), cores)
     run.check("every GPU is healthy", all(gpu["healthy"] for gpu in node["gpus"]), node["messages"])
-    if not run.tiny:
+    if not run.on_cpu:
         _compare_with_cuda(run, seen)
         run.check("nvidia-smi agrees", _smi_uuids() in (None, {gpu.uuid for gpu in run.gpus}), _smi_uuids())
     return {"node": node, "job_saw": seen}
@@ -115,9 +118,9 @@ def environment(run: Run) -> Object:
     with run.stack() as stack, stack.client() as scheduler:
         gpu = scheduler.node(NODE)["gpus"][0]
         seen = _job_says(run, scheduler, SEES)
-    run.check("CUDA_VISIBLE_DEVICES", seen["CUDA_VISIBLE_DEVICES"] == ("" if run.tiny else gpu["uuid"]), seen)
+    run.check("CUDA_VISIBLE_DEVICES", seen["CUDA_VISIBLE_DEVICES"] == ("" if run.on_cpu else gpu["uuid"]), seen)
     run.check("CUDA counts devices in PCI order", seen["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", seen["CUDA_DEVICE_ORDER"])
-    run.check("PyTorch sees one device", seen["devices"] == (0 if run.tiny else 1), seen["devices"])
+    run.check("PyTorch sees one device", seen["devices"] == (0 if run.on_cpu else 1), seen["devices"])
     run.check("cores", seen["cores"] == gpu["cores"], seen["cores"])
     run.check("threads", seen["OMP_NUM_THREADS"] == str(len(gpu["cores"])), seen["OMP_NUM_THREADS"])
     run.check("no MPS unless asked for", seen["CUDA_MPS_PIPE_DIRECTORY"] is None, seen["CUDA_MPS_PIPE_DIRECTORY"])
@@ -129,7 +132,7 @@ def admission(run: Run) -> Object:
     memory_bytes = run.gpus[0].memory_bytes
     with run.stack() as stack, stack.client() as scheduler:
         _refuses_what_never_fits(run, scheduler, memory_bytes)
-        if run.tiny:
+        if run.on_cpu:
             return {"memory_bytes": memory_bytes}
         taken = int(memory_bytes * FOREIGN_RATIO)
         with _stranger(taken):
@@ -147,13 +150,13 @@ def admission(run: Run) -> Object:
 def out_of_memory(run: Run) -> Object:
     """A job that takes too much ends as out-of-memory, and leaves its GPU free."""
     with run.stack() as stack, stack.client() as scheduler:
-        code = RUNS_OUT_ON_CPU if run.tiny else RUNS_OUT
+        code = RUNS_OUT_ON_CPU if run.on_cpu else RUNS_OUT
         job = _ended(scheduler, _submit(run, scheduler, [sys.executable, "-c", code]))
         run.check("it ends as out-of-memory", job["state"] == "out-of-memory", f"{job['state']}: {job['reason']}")
         run.check("the reason quotes CUDA", "CUDA out of memory" in (job["reason"] or ""), job["reason"])
         after = _ended(scheduler, _submit(run, scheduler, ["true"]))
         run.check("the device takes the next job", after["state"] == "succeeded", after["reason"])
-        if not run.tiny:
+        if not run.on_cpu:
             free = _until(lambda: _foreign_bytes(scheduler) < run.gpus[0].memory_bytes * 0.02 or None)
             run.check("its memory came back", free, _foreign_bytes(scheduler))
     return {"reason": job["reason"]}
@@ -165,16 +168,16 @@ def memory_back(run: Run) -> Object:
     times = {}
     with run.stack() as stack, stack.client() as scheduler:
         for how in ("cancelled", "killed"):
-            used = _used_bytes(run)
+            used = run.used_bytes
             job = _submit(run, scheduler, [sys.executable, "-c", HOLDS, str(size), "600"])
-            held = _until(lambda used=used: _used_bytes(run) >= used + size * SEEN_RATIO or None)  # type: ignore[misc]
-            run.check(f"{how}: the job holds its memory", held, _used_bytes(run) - used)
+            held = _until(lambda used=used: run.used_bytes >= used + size * SEEN_RATIO or None)  # type: ignore[misc]
+            run.check(f"{how}: the job holds its memory", held, run.used_bytes - used)
             start_s = time.monotonic()
             if how == "cancelled":
                 scheduler.cancel(job)
             else:
                 _kill_holders(size)
-            back = _until(lambda used=used: _used_bytes(run) < used + size * (1 - SEEN_RATIO) or None)  # type: ignore[misc]
+            back = _until(lambda used=used: run.used_bytes < used + size * (1 - SEEN_RATIO) or None)  # type: ignore[misc]
             times[how] = round(time.monotonic() - start_s, 3)
             run.check(f"{how}: its memory came back", back, f"{times[how]} s")
             ended = _ended(scheduler, job)
@@ -222,6 +225,8 @@ def gpm(run: Run) -> Object:
     ratios = {name: _ratios(p.step_s, p.occupancy, p.bandwidth) for name, p in found.items()}
     run.check("both are measured", all(None not in pair for pair in ratios.values()), ratios)
     gemm, stream = ratios["gemm"][1] or 0.0, ratios["stream"][1] or 0.0
+    if run.small:
+        return {"gpm": True, "occupancy_and_bandwidth_ratio": ratios}
     run.check("copying uses more bandwidth than multiplying", stream > gemm, ratios)
     run.check("copying uses most of the bandwidth", stream > 0.4, ratios)
     return {"gpm": True, "occupancy_and_bandwidth_ratio": ratios}
@@ -277,14 +282,6 @@ def _foreign_bytes(scheduler: Client) -> int:
     return int(scheduler.node(NODE)["gpus"][0]["foreign_bytes"])
 
 
-def _used_bytes(run: Run) -> int:
-    """Memory in use on the first GPU, as NVML counts it."""
-    import pynvml  # noqa: PLC0415 - there is a driver here
-
-    pynvml.nvmlInit()
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(run.gpus[0].uuid)).used)
-
-
 def _waits_for_memory(scheduler: Client, job: int) -> bool | None:
     why = scheduler.why(job)
     return True if scheduler.job(job)["state"] == "queued" and why["why"] == "no-memory" else None
@@ -326,7 +323,7 @@ def _load(run: Run, name: str) -> Subject:
     kind = run.gpus[0].type
     request = {
         **_common(run),
-        "command": [sys.executable, "-c", LOADS, name],
+        "command": [sys.executable, "-c", LOADS, name, *map(str, SMALL_LOAD_SIZES if run.small else LOAD_SIZES)],
         "family": f"load-{name}",
         "gpu_type": kind,
     }

@@ -64,13 +64,13 @@ COPIES_MAX: Final = 2
 
 STEPS: Final = 150
 """A step takes some 10 ms on a GPU of 2020: a run is reported at least twice before it is stopped."""
-TINY_STEPS: Final = 20
-TINY_MODELS: Final = ("resnet18", "vgg11")
-TINY_BATCH: Final = 16
-TINY_JOB: Final = {"width": 0.125, "workers": 0}
-TINY_ENV: Final = {"OMP_NUM_THREADS": "1"}
+SMALL_STEPS: Final = 20
+SMALL_MODELS: Final = ("resnet18", "vgg11")
+SMALL_BATCH: Final = 16
+SMALL_JOB: Final = {"width": 0.125, "workers": 0}
+SMALL_ENV: Final = {"OMP_NUM_THREADS": "1"}
 """Two jobs of two spinning threads each on two cores would bring one another to a halt."""
-TINY_ITERS: Final = 20
+SMALL_ITERS: Final = 20
 DELTA_MIN: Final = 0.1
 """A lower delta on a GPU means that something else ran, or that a step was not what it was alone."""
 
@@ -101,7 +101,7 @@ def together(run: Run, size: int, batch: int, *, mps: bool, models: Sequence[str
     if mps and not shutil.which(MPS_CONTROL):
         run.notes.append(f"{MPS_CONTROL} is not installed: nothing is measured with MPS")
         return {"measurements": [], "profiles": []}
-    sharing = "cpu" if run.tiny else "mps" if mps else "time-slice"
+    sharing = "cpu" if run.on_cpu else "mps" if mps else "time-slice"
     with run.stack(mps="auto" if mps else "off") as stack, stack.client() as scheduler:
         session, subjects = _session(run, scheduler), _subjects(run, batch, models)
         seen = SeenSets(run, session, subjects, sharing)
@@ -115,7 +115,7 @@ def together(run: Run, size: int, batch: int, *, mps: bool, models: Sequence[str
     run.check("MPS could be started", not mps or run.left_s < LAST_WORDS_S or found, session.notes)
     wrong = [m for m in session.measurements if m.sharing != sharing]
     run.check("the way of sharing is the one asked for", not wrong, [m.sharing for m in wrong])
-    least = 0.0 if run.tiny else DELTA_MIN
+    least = 0.0 if run.small else DELTA_MIN
     run.check("deltas are plausible", all(least < m.delta < len(m.keys) + 0.5 for m in found), [m.delta for m in found])
     return _status(run, session, complete=have == len(sets)) | {"sets": len(sets), "measured": have} | body
 
@@ -128,15 +128,15 @@ def _rounds(sets: Sequence[tuple[Subject, ...]], *, mps: bool) -> list[Sequence[
 def kernels(run: Run) -> Object:
     """Take C and M from kernel profilers: torch.profiler for every model and batch, ncu where it is installed."""
     run.out_dir.mkdir(parents=True, exist_ok=True)
-    subjects = [s for batch in _batches(run) for s in _subjects(run, batch)][: 1 if run.tiny else None]
+    subjects = [s for batch in _batches(run) for s in _subjects(run, batch)][: 1 if run.small else None]
     traces = [_kineto(run, s) for s in subjects if run.left_s > LAST_WORDS_S]
-    if shutil.which("ncu") and not run.tiny:
+    if shutil.which("ncu") and not run.on_cpu:
         traces += [_ncu(run, s) for s in _subjects(run, BATCHES[0]) if run.left_s > LAST_WORDS_S]
-    elif not run.tiny:
+    elif not run.on_cpu:
         run.notes.append("ncu is not installed: M by kernel was not measured")
     found = [trace for trace in traces if "error" not in trace]
     run.notes += [f"{trace['job']}: {trace['error']}" for trace in traces if "error" in trace]
-    if run.tiny:
+    if run.on_cpu:
         none = all("holds no GPU kernel" in str(trace.get("error")) for trace in traces)
         run.check("a trace of the CPU is read and has no kernel", none, run.notes)
     else:
@@ -149,7 +149,7 @@ def scenario(run: Run, case: str, workers: int) -> Object:
     """Run one of the paper's workloads under FIFO, co-location and co-location with MPS."""
     models, batch = CASES[case]
     # In small, the families are those of the parts before, which are known by now.
-    subjects = _subjects(run, batch, models, None if run.tiny else workers)
+    subjects = _subjects(run, batch, models, None if run.small else workers)
     gpus = min(len(run.gpus), COPIES_MAX)
     with run.stack(gpus_max=gpus) as stack, stack.client() as scheduler:
         session = _session(run, scheduler)
@@ -191,7 +191,7 @@ def summary(results: Mapping[str, Object], out_dir: Path) -> Object:
 
 def _session(run: Run, scheduler: Client) -> Session:
     rules = Rules(
-        steps=TINY_STEPS if run.tiny else STEPS,
+        steps=SMALL_STEPS if run.small else STEPS,
         reports_s=2 * HEARTBEAT_S,
         look_every_s=0.1,
         deadline_s=run.deadline_s - LAST_WORDS_S,
@@ -200,16 +200,16 @@ def _session(run: Run, scheduler: Client) -> Session:
 
 
 def _models(run: Run) -> Sequence[str]:
-    return TINY_MODELS if run.tiny else MODELS
+    return SMALL_MODELS if run.small else MODELS
 
 
 def _batches(run: Run) -> Sequence[int]:
-    return (TINY_BATCH,) if run.tiny else BATCHES
+    return (SMALL_BATCH,) if run.small else BATCHES
 
 
 def _subjects(run: Run, batch: int, models: Sequence[str] = (), workers: int | None = None) -> list[Subject]:
     names = [model for model in models or MODELS if model in _models(run)]
-    return [_subject(run, model, TINY_BATCH if run.tiny else batch, workers) for model in names]
+    return [_subject(run, model, SMALL_BATCH if run.small else batch, workers) for model in names]
 
 
 def _subject(run: Run, model: str, batch: int, workers: int | None) -> Subject:
@@ -220,7 +220,7 @@ def _subject(run: Run, model: str, batch: int, workers: int | None) -> Subject:
     request: Object = {
         "model_name": model, "name": family, "family": family, "batch_size": batch, "gpu_type": kind, **data,
         "workers": 2 if workers is None else workers, "workdir": str(ROOT), "python": sys.executable,
-        "env": job_env() | (TINY_ENV if run.tiny else {}), **(TINY_JOB if run.tiny else {}),
+        "env": job_env() | (SMALL_ENV if run.small else {}), **(SMALL_JOB if run.small else {}),
     }  # fmt: skip
     return Subject(key=ProfileKey(family, batch, 1, kind), request=request)
 
@@ -243,7 +243,7 @@ def _learn(session: Session, scheduler: Client, subjects: Sequence[Subject]) -> 
 def _phases(run: Run) -> list[tuple[str, str, str]]:
     """Name, policy and MPS mode of each."""
     phases = [(FIFO, "fifo", "off"), (COLOCATION, "colocate", "off")]
-    if run.tiny or not shutil.which(MPS_CONTROL):
+    if run.on_cpu or not shutil.which(MPS_CONTROL):
         run.notes.append("the phase with MPS is left out: it cannot be started here")
         return phases
     return [*phases, (WITH_MPS, "colocate", "on")]
@@ -251,8 +251,8 @@ def _phases(run: Run) -> list[tuple[str, str, str]]:
 
 def _iters(run: Run, step_s: Sequence[float], phases: int) -> int:
     """The paper's 1000 steps, or as many as all phases have time for even if sharing gains nothing."""
-    if run.tiny:
-        return TINY_ITERS
+    if run.small:
+        return SMALL_ITERS
     for_steps_s = (run.left_s - LAST_WORDS_S) / phases - START_S * len(step_s)
     iters = max(min(ITERS, int(for_steps_s / sum(step_s))), STEPS)
     if iters < ITERS:
@@ -322,7 +322,7 @@ def _ncu(run: Run, subject: Subject) -> Object:
 def _trace_command(run: Run, subject: Subject) -> list[str]:
     words = [sys.executable, "-m", "gpu.kernel_trace", "--model", subject.key.family]
     words += ["--batch-size", str(subject.key.batch_size)]
-    return [*words, "--width", str(TINY_JOB["width"])] if run.tiny else words
+    return [*words, "--width", str(SMALL_JOB["width"])] if run.small else words
 
 
 def _trace(run: Run, subject: Subject, command: Sequence[str], path: Path) -> Object:

@@ -1,6 +1,6 @@
 """Measures what tells most first, within a budget, and packs all results into few files.
 
-    gpu/run [--minutes 8.5] [--budget 25] [--tiny] [--out gpu/results] [--plan NAME,...] [--all]
+    gpu/run [--minutes 8.5] [--budget 25] [--tiny | --small] [--out gpu/results] [--plan NAME,...] [--all]
 
 One call takes less than `--minutes`; call it again until it says that nothing is left. The parts of the budget come
 first, each in a process of its own; what failed is tried again after what was not tried yet. `results.json` in `--out`
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gpu.harness import RESULTS, ROOT, STOP_S, Object, read_result, run_apart, write_result
+from gpu.harness import RESULTS, ROOT, SIZES, STOP_S, Object, read_result, run_apart, write_result
 
 RESULTS_FILE, FIGURES_FILE, LOG_FILE = "results.json", "figures.tar.gz", "log.txt"
 SUMMARY_S: Final = 60.0
@@ -116,7 +116,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="of this call (default 8.5: a call of ten minutes has room for the install)",
     )
     parser.add_argument("--budget", type=float, default=25.0, help="minutes of all calls together (default 25)")
-    parser.add_argument("--tiny", action="store_true", help="the whole logic on a cpu device")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--tiny", action="store_true", help="the whole logic on a cpu device")
+    sizes.add_argument("--small", action="store_true", help="a rehearsal on a GPU: small sizes, no figure is judged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     parser.add_argument("--plan", help="these alone, as turns:pair,suspend:cycle")
     parser.add_argument("--all", action="store_true", help="every part of the plan, whatever the budget")
@@ -177,7 +179,8 @@ def _blame(path: Path, step: Step, kept: Object, how: str, *, wrote: bool) -> No
 
 def _words(words: Sequence[str], options: argparse.Namespace) -> list[str]:
     state = ["--state", str(options.state.absolute())] if options.state else []
-    return [*words, "--out", str(options.out.absolute()), *state, *(["--tiny"] if options.tiny else [])]
+    sizes = [size for size in SIZES if getattr(options, size.removeprefix("--"))]
+    return [*words, "--out", str(options.out.absolute()), *state, *sizes]
 
 
 def _sum_up(scripts: set[str], options: argparse.Namespace) -> None:

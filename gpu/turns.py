@@ -1,6 +1,6 @@
 """What taking turns costs on a GPU: the gap at a handoff, the sum of speeds, what comes after a kill.
 
-    python gpu/turns.py [--part PART] [--minutes 8] [--out DIR] [--tiny]
+    python gpu/turns.py [--part PART] [--minutes 8] [--out DIR] [--tiny | --small]
 
 A real agent and training jobs that note when each step began and, the GPU idle again, ended. The same jobs run alone,
 in turns in one lane, and in two lanes (the driver's time slicing) in the same run. `--tiny` runs all of it on a cpu
@@ -29,14 +29,16 @@ from benchmarks.handoff import (  # noqa: E402
     lost_ratio,
     overlaps,
 )
-from gpu.harness import TINY_DEVICES, Object, Run, Script, main  # noqa: E402
+from gpu.harness import Object, Run, Script, main  # noqa: E402
 
 from colane.cli.errors import FailureError  # noqa: E402
 
 JOB: Final = ROOT / "gpu" / "turns_job.py"
 QUANTUM_S: Final = 0.1
-WATCH_S, TINY_WATCH_S = 20.0, 1.5
-KILLS, TINY_KILLS = 10, 2
+WATCH_S, SMALL_WATCH_S = 20.0, 1.5
+KILLS, SMALL_KILLS = 10, 2
+KILL_QUANTUM_S: Final = 1.0
+"""A job on a GPU waits for its turn before its first step: with a longer one the second would not have started."""
 GAP_P50_MAX_S, GAP_P99_MAX_S = 1e-3, 5e-3
 SPEEDS_MIN: Final = 0.98
 AFTER_KILL_MAX_S: Final = 1.5
@@ -50,20 +52,15 @@ FIGURES: Final = (
 
 def training(run: Run) -> Command:
     """The job of this run."""
-    size = "tiny" if run.tiny else "large"
+    size = "small" if run.small else "large"
     return lambda notes: (sys.executable, str(JOB), str(notes), size)
-
-
-def devices(run: Run) -> str:
-    """What the agent manages."""
-    return TINY_DEVICES if run.tiny else "gpu"
 
 
 def watch(run: Run, quantum_s: float, jobs: int, lanes: int = 1) -> list[Step]:
     """Steps of some jobs side by side."""
-    with lane_of("fair", quantum_s, training(run), devices(run)) as lane:
+    with lane_of("fair", quantum_s, training(run), run.devices) as lane:
         lane.start(jobs, lanes=lanes)
-        steps = lane.watch(TINY_WATCH_S if run.tiny else WATCH_S)
+        steps = lane.watch(SMALL_WATCH_S if run.small else WATCH_S)
         lane.end()
     return steps
 
@@ -99,7 +96,7 @@ def pair(run: Run) -> Object:
         **gaps(turns),
     }
     run.check("no two jobs run at once", found["overlaps"] == 0, found["overlaps"])
-    if not run.tiny:
+    if not run.small:
         run.check("idle gap p50 <= 1 ms", found["gap_p50_s"] <= GAP_P50_MAX_S, found["gap_p50_s"])
         run.check("idle gap p99 <= 5 ms", found["gap_p99_s"] <= GAP_P99_MAX_S, found["gap_p99_s"])
         ratio = found["turns_speeds_ratio"]
@@ -116,24 +113,24 @@ def by_step(run: Run) -> Object:
 
 def thirds(run: Run) -> Object:
     """Three equal jobs."""
-    steps = watch(run, 0.0 if run.tiny else QUANTUM_S, 3)
+    steps = watch(run, 0.0 if run.small else QUANTUM_S, 3)
     busy = dict.fromkeys(sorted({step.job for step in steps}), 0.0)
     for step in steps:
         busy[step.job] += step.ended_s - step.began_s
     shares = [busy_s / sum(busy.values()) for busy_s in busy.values()]
     run.check("three jobs had turns", len(shares) == 3, shares)
-    if not run.tiny:
+    if not run.small:
         run.check("a third each, within 5 points", all(abs(s - 1 / 3) <= SHARE_OFF_MAX for s in shares), shares)
     return {"shares": shares}
 
 
 def kills(run: Run) -> Object:
     """The holder is killed; the next goes on."""
-    with lane_of("fair", 1000.0, training(run), devices(run)) as lane:
+    with lane_of("fair", KILL_QUANTUM_S, training(run), run.devices) as lane:
         lane.start(2)
-        times_s = sorted(_kill(lane) for _ in range(TINY_KILLS if run.tiny else KILLS))
+        times_s = sorted(_kill(lane) for _ in range(SMALL_KILLS if run.small else KILLS))
         lane.end()
-    if not run.tiny:
+    if not run.small:
         run.check("next step within 1.5 s of a killed holder's end", at(times_s, 0.5) <= AFTER_KILL_MAX_S, times_s)
     return {"kills": len(times_s), "next_step_p50_s": at(times_s, 0.5), "next_step_max_s": times_s[-1]}
 

@@ -1,6 +1,6 @@
 """A training job for `turns.py`: notes when each step began and when it had ended on the device. Run as a script.
 
-Arguments: file for the notes, and `large` or `tiny`.
+Arguments: file for the notes, and `large` or `small`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 import colane.adaptor as colane
 
-SIZES = {"large": (4096, 4096, 6), "tiny": (64, 16, 2)}
+SIZES = {"large": (4096, 4096, 6), "small": (64, 16, 2)}
 """Width, batch and layers: a step of some milliseconds on a large GPU."""
 
 

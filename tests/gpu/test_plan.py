@@ -191,7 +191,8 @@ def test_memory_is_judged_by_process_and_in_sum(tmp_path: Path) -> None:
         run = Run(
             part="x",
             gpus=discover("cpu:1:1GB").observe(),
-            tiny=True,
+            small=True,
+            on_cpu=True,
             deadline_s=0,
             out_dir=tmp_path,
             state_dir=tmp_path,

@@ -1,0 +1,41 @@
+"""What `gpu/` measures on a GPU, rehearsed on a machine of emulated ones: small sizes, no figure judged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu.harness import read_result
+
+from tests.emulated.bare_machine import ROOT, install
+from tests.needs import needs
+
+needs("torch", "the scripts train with PyTorch")
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to build the driver's double with"),
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
+]
+
+PARTS = ("memory:truth", "suspend:cycle", "nvml_checks:admission", "nvml_checks:environment", "turns:by-step")
+"""Of each script one that uses what only a GPU has; all of them were rehearsed by hand, which takes minutes."""
+
+
+def test_parts_that_only_a_gpu_can_run_end_well_on_emulated_ones(tmp_path: Path) -> None:
+    env = {**os.environ, **install(tmp_path / "machine")}
+    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(ROOT)])
+    where = ["--out", str(tmp_path / "out"), "--state", str(tmp_path / "s")]
+    words = [sys.executable, "-m", "gpu.plan", "--small", "--all", "--minutes", "30", "--plan", ",".join(PARTS), *where]
+    done = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    parts = read_result(tmp_path / "out" / "results.json")["parts"]
+    found = {f"{script}:{name}": part for script, them in parts.items() for name, part in them.items()}
+    assert {name: part["status"] for name, part in found.items()} == dict.fromkeys(PARTS, "complete"), done.stdout
+    assert all(part["small"] and part["device"] == "NVIDIA H100 80GB HBM3" for part in found.values())
+    assert all(check["passed"] for part in found.values() for check in part["checks"])
+    assert found["turns:by-step"]["handoffs"] > 0
+    assert [size["bytes"] for size in found["suspend:cycle"]["sizes"]] == [2**26, 2**28]
