@@ -13,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from colane.cli.command import StrictCommand
-from colane.cli.errors import FAILURE, from_scheduler, one_line
+from colane.cli.errors import FAILURE, INTERRUPTED, from_scheduler, one_line
 from colane.cli.words.complaints import complaint
 from colane.cli.words.help_words import PlainGroup
 from colane.client.errors import SchedulerError
@@ -69,9 +69,6 @@ NOUNS: Final = {
     "glossary": "words.glossary",
 }
 """Commands, in the order `colane --help` names them, and where each has its `register(app)`."""
-
-INTERRUPTED: Final = 130
-"""What a shell reports of a program that died of SIGINT."""
 
 EPILOG: Final = "Try it: [bold]colane demo[/bold]. Or: [bold]colane up[/bold], and in another terminal \
 [bold]colane submit -- python train.py[/bold]. What the words mean: [bold]colane glossary[/bold]."

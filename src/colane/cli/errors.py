@@ -10,6 +10,8 @@ from colane.client.errors import BadUrl, Refused, SchedulerError
 
 MISUSE: Final = 2
 FAILURE: Final = 1
+INTERRUPTED: Final = 130
+"""What a shell reports of a program that died of SIGINT."""
 
 
 class MisuseError(TyperException):

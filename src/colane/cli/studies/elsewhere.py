@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from colane.cli.errors import FailureError, MisuseError
 from colane.settings.table import ADDRESS
@@ -17,6 +19,16 @@ class RunsOn(StrEnum):
 
     LOCAL = "local"
     RAY = "ray"
+
+
+Engine = Annotated[
+    RunsOn,
+    typer.Option("--engine", help="Where several simulations run: processes of this machine (local), or Ray's nodes."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
+]
 
 
 def judge_engine(engine: RunsOn, address: str | None, seeds: int | None = None) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FailureError, MisuseError
+from colane.cli.errors import INTERRUPTED, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
-from colane.cli.studies.elsewhere import RunsOn, elsewhere, judge_engine
+from colane.cli.studies.elsewhere import Engine, RayAddress, RunsOn, elsewhere, judge_engine
 from colane.model.words import count
 from colane.settings import table as settings
 from colane.settings.setting import Section, Setting, SettingError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from colane.simulate.watchers import Story
 
 DEFAULT_POLICIES = ("fifo", "colane")
-INTERRUPTED = 130
 
 
 def _as_live(setting: Setting[Any]) -> Any:  # noqa: ANN401 - as typer's own
@@ -79,14 +78,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy_budget: Annotated[str | None, option(settings.POLICY_BUDGET)] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of generators and of noise.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run so many seeds in parallel processes.")] = 1,
-    engine: Annotated[
-        RunsOn,
-        typer.Option("--engine", help="Where runs of --seeds go: processes of this machine (local), or Ray's nodes."),
-    ] = RunsOn.LOCAL,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
-    ] = None,
+    engine: Engine = RunsOn.LOCAL,
+    address: RayAddress = None,
     world: Annotated[
         str, typer.Option("--world", help="The truth that moves the jobs: auto, neutral, factors or table.")
     ] = "auto",

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colane.cli import output
-from colane.cli.errors import FAILURE, FailureError, MisuseError
+from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
-from colane.cli.studies.elsewhere import RunsOn, elsewhere, judge_engine
+from colane.cli.studies.elsewhere import Engine, RayAddress, RunsOn, elsewhere, judge_engine
 from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.study.file import CellKey, StudyPlan
     from colane.study.run import KeptCells, Results
     from colane.study.work import CellEnd, Worked
-
-INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -40,14 +38,8 @@ def study(
     again: Annotated[
         bool, typer.Option("--again", help="Simulate anew what was kept of other inputs than the study's.")
     ] = False,
-    engine: Annotated[
-        RunsOn,
-        typer.Option("--engine", help="Where simulations run: processes of this machine (local), or Ray's nodes."),
-    ] = RunsOn.LOCAL,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="HOST:PORT", show_default="none", help="Where Ray's head listens."),
-    ] = None,
+    engine: Engine = RunsOn.LOCAL,
+    address: RayAddress = None,
     as_json: output.Json = False,
 ) -> None:
     """Simulate policies x loads x seeds of a study file and compare them seed by seed.
