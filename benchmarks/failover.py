@@ -36,6 +36,7 @@ TOKEN = "benchmark"  # noqa: S105
 HEARTBEAT_S = 10.0
 """Longer than an agent's own: all of them share the two cores with what is measured."""
 BATCH = 2_000
+HOWS = ("kill -9", "frozen", "handing over")
 ACCEPTED = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 18\r\n\r\n{"accepted": true}'
 JOB = {"command": ["true"], "gpus": 1, "user": "ann"}
 PROGRAM = """
@@ -50,6 +51,11 @@ state, store, lease_s, standby = sys.argv[1:]
 run_server(ServerConfig(state_dir=Path(state), port=0, policy="fifo", token="benchmark", store=store_address(store),
                         leader_lease_s=float(lease_s), standby=standby == "yes", quotas=Quotas(Limits())))
 """
+
+
+def gpus_of(node: str) -> list[dict[str, Any]]:
+    """The one device of a node."""
+    return [{"index": 0, "uuid": f"u-{node}", "type": "cpu", "memory_bytes": 10**9}]
 
 
 class Scheduler:
@@ -100,8 +106,8 @@ class Nodes:
         writer.close()
 
     async def _agent(self, name: str, number: int) -> None:
-        gpu = {"index": 0, "uuid": f"u{number}", "type": "cpu", "memory_bytes": 10**9}
-        described: Any = {"name": name, "agent_id": name, "gpus": [gpu], "cores": [0, 1], "host_memory_bytes": 10**10}
+        described: Any = {"name": name, "agent_id": name, "gpus": gpus_of(name), "host_memory_bytes": 10**10}
+        described["cores"] = [0, 1]
         described["address"] = f"http://127.0.0.1:{self._port}/{name}"
         async with AgentLink(self.urls, TOKEN) as link:
             await asyncio.sleep(number / self.count * 2)
@@ -124,7 +130,7 @@ class Nodes:
         job = self.told.get(name)
         jobs = [] if job is None else [{"id": job, "attempt": 1, "phase": "launched", "pid": 1}]
         heard = {"cluster_id": known["cluster_id"], "epoch": known["epoch"], "events_seen": known["events"]}
-        report: Any = {"agent_id": name, "at_s": time.time(), "jobs": jobs, **heard}
+        report: Any = {"agent_id": name, "at_s": time.time(), "gpus": gpus_of(name), "jobs": jobs, **heard}
         node = await link.report(name, report)
         self._known[name] = dict(node)
         new = [each["id"] for each in node["jobs"]]
@@ -216,7 +222,6 @@ def measured(store: str, asked: argparse.Namespace, how: str) -> tuple[float, fl
         else:
             with Client(first.url, TOKEN) as client:
                 client.hand_over()
-            first.process.wait()
         nodes.end_one()
         while second.role() != "leader":
             time.sleep(0.02)
@@ -236,6 +241,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--lease", type=float, default=5.0, help="seconds")
+    parser.add_argument("--how", choices=HOWS, action="append", help="only so (default: each)")
     asked = parser.parse_args()
     raise_descriptor_limit()
     load = os.getloadavg()[0]
@@ -244,7 +250,7 @@ def main() -> None:
     print("| store | the leader is | standby leads | first start | longest request | refused |\n" + "| --- " * 6 + "|")
     for store in asked.stores:
         kind = {"unix": "redis"}.get(urllib.parse.urlsplit(store).scheme, urllib.parse.urlsplit(store).scheme)
-        for how in ("kill -9", "frozen", "handing over"):
+        for how in asked.how or HOWS:
             leads_s, start_s, longest_s, errors = measured(store, asked, how)
             row = f"{leads_s:.1f} s | {start_s:.1f} s | {longest_s:.1f} s | {errors}"
             print(f"| {kind} | {how} | {row} |", flush=True)

@@ -66,3 +66,10 @@ class TestSparing:
         assert "gpus" in told.sparing(whole())
         told.reported(whole(), answer(2))
         assert "gpus" not in told.sparing(whole())
+
+    def test_a_report_may_say_nothing_of_devices(self) -> None:
+        silent = report()
+        del silent["gpus"]
+        told = ToldDevices()
+        told.reported(silent, answer())
+        assert "gpus" not in told.sparing(silent)

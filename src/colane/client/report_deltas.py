@@ -31,7 +31,7 @@ class ToldDevices:
         if "devices" in report:
             lean["devices"] = [_said(use) for use in report["devices"]]
         if self._epoch is not None and report.get("gpus") == self._gpus:
-            del lean["gpus"]
+            lean.pop("gpus", None)
         return lean
 
     def registered(self, node: RegistrationObject, answer: NodeObject) -> None:
