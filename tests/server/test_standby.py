@@ -23,18 +23,30 @@ from colane.client.errors import SchedulerError
 from colane.server.assembly import make_service, make_standby
 from colane.server.config import ServerConfig, ServiceConfig
 from colane.server.main import ServerError, serve
+from colane.server.service import Service
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader, begin_epoch
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import META, ConflictError, Put, StoreWriter, SupersededError, Transaction
+from colane.server.store.store import (
+    META,
+    AuditLine,
+    ConflictError,
+    Document,
+    Put,
+    StoreWriter,
+    SupersededError,
+    Transaction,
+)
 from colane.server.writer.clock import Clocks
 from colane.server.writer.lead import HANGS_S, Lead
+from colane.server.writer.standby import HANDED_MAX_S, Standby
 from colane.settings.store_address import store_address
 from tests.faults.cluster import AGENT, TOKEN
-from tests.server.harness import DEADLINE_S, SLEEP
+from tests.server.harness import DEADLINE_S, SLEEP, world
 from tests.server.postgres_server import PostgresServer, postgres_server
 from tests.server.processes import Scheduler, scheduler
 from tests.server.proxy import proxy
 from tests.server.redis_server import RedisServer, redis_server
+from tests.server.test_epochs import AGENTS, two_nodes
 
 LEASE_S = 3.0
 LONG_S = 600.0
@@ -249,6 +261,91 @@ async def test_from_a_leader_without_a_lease_none_takes_over() -> None:
     assert standby._is_due(), "it has ended by itself"
     for each in (leader, service):
         await each.close()
+
+
+async def stood_by(store: MemoryStore, now: list[float]) -> tuple[Service, Standby]:
+    """A standby that has seen the leader lead."""
+    clocks = Clocks(steady=lambda: now[0], since_boot=lambda: now[0])
+    service, standby = make_standby(store, ServiceConfig(policy="fifo", leader_lease_s=LEASE_S), clocks=clocks)
+    await standby._look()
+    await standby._show()
+    return service, standby
+
+
+async def released() -> AskedStore:
+    """What a leader with two nodes and a job has left to those that have seen it lead."""
+    store = AskedStore()
+    async with world(store, leader_lease_s=LEASE_S) as leader:
+        await two_nodes(leader)
+        await leader.submit()
+        store.standbys = [await stood_by(store, store.now) for _ in range(3)]
+    return store
+
+
+async def test_who_is_handed_over_to_waits_for_no_agent() -> None:
+    store = await released()
+    service, standby = store.standbys[0]
+    await standby._look()
+    assert standby._is_due()
+    assert await standby._begin()
+    assert (service.leads, service.behind.awaited, service.driver.waits_for()) == (True, set(), "")
+    await service.close()
+
+
+@pytest.mark.parametrize("how", ["looked too late", "has not seen it lead", "another led meanwhile"])
+async def test_who_cannot_know_that_nothing_is_missing_hears_the_agents(how: str) -> None:
+    store = await released()
+    service, standby = store.standbys[0]
+    if how == "looked too late":
+        store.now[0] += HANDED_MAX_S + 0.1
+    elif how == "has not seen it lead":
+        service, standby = await stood_by(store, store.now)
+    else:
+        other, sooner = store.standbys[1]
+        await sooner._look()
+        assert await sooner._begin()
+        other.driver.lead.release()
+    await standby._look()
+    assert await standby._begin()
+    assert service.behind.awaited == set(AGENTS)
+    await service.close()
+
+
+async def test_a_standby_asks_once_whether_anything_is_new() -> None:
+    store = await released()
+    _, standby = store.standbys[0]
+    await standby._look()
+    await standby._show()
+    store.asked.clear()
+    await standby._look()
+    await standby._show()
+    assert store.asked == ["version"]
+
+
+class AskedStore(MemoryStore):
+    """Counts what it is asked, and knows who waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.standbys: list[tuple[Service, Standby]] = []
+        self.now = [0.0]
+
+    def version(self) -> int:
+        self.asked.append("version")
+        return super().version()
+
+    def get(self, collection: str, key: str) -> Document | None:
+        self.asked.append(collection)
+        return super().get(collection, key)
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        self.asked.append(collection)
+        return super().read_all(collection)
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        self.asked.append("audit")
+        return super().audit(after, limit)
 
 
 @pytest.mark.live

@@ -21,6 +21,7 @@ import pytest
 
 from colane.server.store import store as names
 from colane.server.store.memory import MemoryStore
+from colane.server.store.network import NetworkStore
 from colane.server.store.postgres_store import PostgresStore
 from colane.server.store.redis_store import RedisStore
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
@@ -99,6 +100,18 @@ class TestDocuments:
         store.commit(Transaction(puts=[put(job_key(job_id), job_id) for job_id in ids]))
         assert [body["value"] for _, body in store.read_all(JOBS)] == sorted(ids)
         assert store.count(JOBS) == 4
+
+    def test_what_is_remembered_is_decoded_once_and_read_as_it_is_now(self, store: Store) -> None:
+        store.remember(JOBS)
+        store.commit(Transaction([put("1", 1), put("2", 1), put("3", 1)]))
+        before = dict(store.read_all(JOBS))
+        store.commit(Transaction([put("2", 2), put("4", 1)], deletes=[Delete(JOBS, "3")]))
+        after = dict(store.read_all(JOBS))
+        assert {key: body["value"] for key, body in after.items()} == {"1": 1, "2": 2, "4": 1}
+        assert (after["1"] is before["1"]) == isinstance(store, NetworkStore)
+        store.remember()
+        again = dict(store.read_all(JOBS))
+        assert (again, again["1"] is after["1"]) == (after, False)
 
     def test_pages_cover_everything_once(self, store: Store) -> None:
         store.commit(Transaction(puts=[put(job_key(number), number) for number in range(10)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -178,18 +178,19 @@ class Service:
         """What is durable now."""
         return self.driver.read_model
 
-    def begin(self, history: History, found: ReadBack, now_s: float) -> None:
-        """Lead from now on, from what was read."""
+    def begin(self, history: History, found: ReadBack, now_s: float, *, hears: bool) -> None:
+        """Lead from now on, from what was read; whether agents are heard before anything is changed."""
         self.history, self.started_s = history, now_s
         self.liveness.begin()
         self.driver.take_over(found)
         self.driver.problem = None
-        self.hear_first()
+        self.hear_first(None if hears else ())
         self.leads = True
 
-    def hear_first(self) -> None:
-        """Change nothing before the agents have said how much they know."""
-        self.behind.begin(name for name, record in self.read_model.nodes.items() if not record.lost)
+    def hear_first(self, nodes: Iterable[str] | None = None) -> None:
+        """Change nothing before the agents, of all nodes by default, have said how much they know."""
+        known = [name for name, record in self.read_model.nodes.items() if not record.lost]
+        self.behind.begin(known if nodes is None else nodes)
         self.driver.waits_for = lambda: self.behind.problem
 
     async def run(self) -> None:

@@ -111,6 +111,9 @@ class StoreLine:
     def get(self, collection: str, key: str) -> Document | None:
         return self._known().get(collection, key)
 
+    def remember(self, *collections: str) -> None:
+        self._listed().remember(*collections)
+
     def count(self, collection: str) -> int:
         return self._listed().count(collection)
 

@@ -67,6 +67,9 @@ class MemoryStore:
             text = self._collections[collection].get(key)
         return None if text is None else json.loads(text)
 
+    def remember(self, *collections: str) -> None:
+        """Nothing: see `Store.remember`."""
+
     def count(self, collection: str) -> int:
         with self._lock:
             return len(self._collections[collection])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Final
 
 from colane.server.store.checksums import Noting
 from colane.server.store.store import Document, Durability, StoreError, StoreWriter, Unreadable, judge_writer
@@ -13,6 +13,9 @@ SCHEMA: Final = 1
 ANSWER_MAX_S: Final = 10.0
 """A commit that is not answered for so long has an unknown outcome."""
 CONNECT_MAX_S: Final = 5.0
+
+Row = tuple[Any, ...]
+Record = tuple[str, Document] | Unreadable
 
 
 class NetworkStore(Noting):
@@ -28,6 +31,34 @@ class NetworkStore(Noting):
     address: StoreAddress
     id: str
     _durability: Durability
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, dict[Any, tuple[Row, Record]]] = {}
+
+    def remember(self, *collections: str) -> None:
+        self._known = {name: self._known.get(name, {}) for name in collections}
+
+    def _all(
+        self, collection: str, rows: Iterable[Row], decode: Callable[..., Record]
+    ) -> Iterator[tuple[str, Document]]:
+        """Return the records of a whole collection; of one that is remembered only what has changed is decoded.
+
+        Args:
+            collection: Its name.
+            rows: As they lie there, the key first.
+            decode: Returns the record of the collection's name and the fields of a row.
+        """
+        known = self._known.get(collection)
+        if known is None:
+            return self._noted(decode(collection, *row) for row in rows)
+        read = {}
+        for row in rows:
+            before = known.get(row[0])
+            read[row[0]] = before if before is not None and before[0] == row else (row, decode(collection, *row))
+        if collection in self._known:
+            self._known[collection] = read
+        return self._noted([record for _, record in read.values()])
 
     def _judge_opened(self, found: tuple[int, str] | None, made_before: str | None) -> str:
         """Return the id of the store that was found.

@@ -122,7 +122,7 @@ class PostgresStore(NetworkStore):
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
         """Read in one query, decoded one by one."""
         query = "SELECT key, body, checksum FROM documents WHERE collection = %s ORDER BY key"
-        return self._records(collection, self._read(query, collection))
+        return self._all(collection, self._read(query, collection), self._decoded)
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
         query = "SELECT key, body, checksum FROM documents WHERE collection = %s AND key > %s ORDER BY key"

@@ -134,7 +134,7 @@ class RedisStore(NetworkStore):
     def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
         """Read in one go, decoded one by one."""
         rows = self._ask("read", lambda: self._redis.hgetall(self._hashes[collection]))
-        return self._records(collection, sorted(rows.items()))
+        return self._all(collection, sorted(rows.items()), self._decoded)
 
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
         return self._page(collection, "up", after, limit, ())

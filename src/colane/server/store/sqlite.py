@@ -163,6 +163,9 @@ class SqliteStore(Noting):
             raise UnreadableError(str(record))
         return record[1]
 
+    def remember(self, *collections: str) -> None:
+        """Nothing: no scheduler waits beside one on a file."""
+
     def count(self, collection: str) -> int:
         return int(self._read("SELECT count(*) FROM documents WHERE collection = ?", collection)[0][0])
 

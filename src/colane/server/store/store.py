@@ -258,6 +258,12 @@ class Store(Readable, Protocol):
             StoreError: It was not made; over a network also where that is not known.
         """
 
+    def remember(self, *collections: str) -> None:
+        """Keep what `read_all` returns of these, and forget all others.
+
+        What lies there as it did is returned as the same object, where that takes less than to decode it anew.
+        """
+
     def count(self, collection: str) -> int:
         """Return the number of documents in a collection."""
 

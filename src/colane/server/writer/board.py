@@ -270,7 +270,7 @@ class LiveMemo:
         """Return what `decode_live` does."""
         number = body.get("id")
         known = self._known.get(number) if isinstance(number, int) else None
-        if known is None or known[0] != body:
+        if known is None or (known[0] is not body and known[0] != body):
             known = (body, decode_live(body))
         self._seen[known[1][0].id] = known
         return known[1]

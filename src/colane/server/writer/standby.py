@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,10 +48,13 @@ from colane.server.writer.clock import CLOCK_MARK
 if TYPE_CHECKING:
     from colane.server.service import Service
 
-LOOKS_EACH_LEASE: Final = 20
+LOOKS_EACH_LEASE: Final = 50
 LOOK_MIN_S: Final = 0.05
-LOOK_MAX_S: Final = 0.25
+LOOK_MAX_S: Final = 0.1
 """So late at most it sees what is new, and that it is handed over to."""
+HANDED_MAX_S: Final = 2.0
+"""A leader that was seen to lead so long ago, and has released since, hands over to whom sees it: too short for another
+to have led and the store to have gone back to before that. Else agents are heard first."""
 LINES_MAX: Final = 200
 """With more lines than these the board is read whole: that takes less."""
 WHOLE_EACH_S: Final = 10.0
@@ -82,16 +86,19 @@ class Standby:
         service: Shows the board; it leads in the end.
         own: What is written of this scheduler once it leads.
         leader: The one that leads, as far as is known.
+        _led: Epoch of the one that was seen to lead last, and when that was asked.
     """
 
     service: Service
     own: Leader
     leader: Leader | None = None
     _version: int = -1
+    _shown_version: int = -1
     _since_s: float = 0.0
     _events: int = 0
     _whole_at_s: float = 0.0
     _is_behind: bool = True
+    _led: tuple[int, float] = (0, -math.inf)
     _memo: LiveMemo = field(default_factory=LiveMemo)
 
     @property
@@ -109,6 +116,7 @@ class Standby:
 
     def __post_init__(self) -> None:
         self.service.driver.decode = self._memo
+        self._store.remember(SUBMITTED_JOBS, ASSIGNED_JOBS)
 
     async def run(self) -> bool:
         """Return once it leads; False where it is to stop first."""
@@ -132,7 +140,7 @@ class Standby:
         return False
 
     async def _look(self) -> None:
-        driver = self.service.driver
+        driver, asked_s = self.service.driver, self.service.driver.lead.now_s()
         seen = await asyncio.to_thread(self._see)
         if seen.version < self._version:
             raise StoreError(
@@ -141,6 +149,8 @@ class Standby:
                 "is there"
             )
         self.leader = seen.leader
+        if seen.leader is not None and not seen.leader.released:
+            self._led = (seen.leader.epoch, asked_s)
         if seen.version != self._version or self._since_s == 0.0:
             self._version, self._since_s, self._is_behind = seen.version, driver.lead.now_s(), True
             self.service.history = seen.history or self.service.history
@@ -149,9 +159,9 @@ class Standby:
 
     def _see(self) -> StoreLook:
         version = self._store.version()
+        if version == self._version:  # by which its leader's record is the same, too
+            return StoreLook(version, self.leader, None, None)
         leader = read_one(self._store, META, LEADER_KEY, LEADER.read)
-        if version == self._version:
-            return StoreLook(version, leader, None, None)
         mark = read_one(self._store, META, CLOCK_KEY, CLOCK_MARK.read)
         known = leader is not None and leader.epoch == self.service.history.current.number
         history = None if known else read_history(self._store)
@@ -172,7 +182,7 @@ class Standby:
             StoreError: The store fails; also where it has changed.
             SupersededError: Another standby was quicker.
         """
-        service, driver = self.service, self.service.driver
+        service, driver, is_handed = self.service, self.service.driver, self._is_handed()
         found = await asyncio.to_thread(driver.read_back)
         if found.version != self._version:
             return False
@@ -182,28 +192,36 @@ class Standby:
             history.current.number, found.version + 1, asked_s, self.own._replace(epoch=history.current.number)
         )
         driver.decode = None
-        service.begin(history, found, now_s)
+        self._store.remember()
+        service.begin(history, found, now_s, hears=not is_handed)
         return True
+
+    def _is_handed(self) -> bool:
+        """Whether this standby has seen the leader lead, and hand over: nothing that agents may know can be missing."""
+        epoch, led_s = self._led
+        is_seen = self.leader is not None and self.leader.released and self.leader.epoch == epoch
+        return is_seen and self.service.driver.lead.now_s() - led_s <= HANDED_MAX_S
 
     async def _show(self) -> None:
         """Bring the board up to what the store has."""
-        driver, now_s = self.service.driver, self.service.driver.lead.now_s()
+        driver, now_s, version = self.service.driver, self.service.driver.lead.now_s(), self._version
         if now_s >= self._whole_at_s and self._is_behind:
             events, board = await asyncio.to_thread(self._read_whole)
             driver.read_model = board
             took_s = driver.lead.now_s() - now_s
             self._whole_at_s = now_s + max(WHOLE_EACH_S, took_s / WHOLE_SHARE)
             self._is_behind = False
-        else:
+        elif version != self._shown_version:
             lines = await asyncio.to_thread(self._store.audit, self._events, LINES_MAX)
-            if not lines:
-                return
             if len(lines) == LINES_MAX:
-                self._whole_at_s = min(self._whole_at_s, now_s + self._lease_s)
-            news = await asyncio.to_thread(_read_news, self._store, lines)
-            _apply(driver.read_model, news)
-            events = lines[-1].number
-        self._events = events
+                self._whole_at_s, version = min(self._whole_at_s, now_s + self._lease_s), self._shown_version
+            if lines:
+                news = await asyncio.to_thread(_read_news, self._store, lines)
+                _apply(driver.read_model, news)
+            events = lines[-1].number if lines else self._events
+        else:
+            return
+        self._events, self._shown_version = events, version
         self.service.feed.catch_up(events)
 
     def _read_whole(self) -> tuple[int, ReadModel]:
