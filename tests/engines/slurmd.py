@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -58,17 +59,21 @@ set -e
 d=$1 n=$2
 hostname localhost
 export SLURM_CONF=$d/slurm.conf
-munged --foreground --force --key-file="$d/munge.key" --socket="$d/run/munge.socket" --pid-file="$d/run/munged.pid" \
-    --log-file="$d/log/munged.log" --seed-file="$d/run/munge.seed" --num-threads=2 &
+munged() {
+    command munged --foreground --force --key-file="$d/munge.key" --socket="$d/run/munge.socket" --num-threads=2 \
+        --pid-file="$d/run/munged.pid" --log-file="$d/log/munged.log" --seed-file="$d/run/munge.seed"
+}
+munged &
 while [ ! -S "$d/run/munge.socket" ]; do sleep 0.05; done
 slurmctld -D -i &
 echo $! >"$d/run/ctld"
 i=1
 while [ "$i" -le "$n" ]; do slurmd -D -N "n$i" & i=$((i + 1)); done
-while :; do  # a slurmctld that was stopped is started again when this file is there
-    while [ ! -e "$d/again" ]; do sleep 0.1; done
+while :; do  # what was stopped is started again when this file says it
+    while [ ! -s "$d/again" ]; do sleep 0.1; done
+    again=$(cat "$d/again")
     rm "$d/again"
-    slurmctld -D &
+    $again &
 done
 """
 
@@ -97,6 +102,28 @@ class Slurm:
         """States of its jobs, by their names."""
         lines = self.do("squeue", "-h", "-o", "%j %T").splitlines()
         return dict(line.split() for line in lines)
+
+    def stop(self, program: str) -> None:
+        """End one of its services, as an operator does."""
+        os.kill(self._pid(program), signal.SIGTERM)  # killed, a slurmctld forgets its last jobs
+
+    def start(self, line: str) -> None:
+        """Start one of them again."""
+        fresh = self.folder / "again.new"
+        fresh.write_text(line)
+        fresh.rename(self.folder / "again")
+
+    def _pid(self, program: str) -> int:
+        """The process of this cluster, as it is called here."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                variables = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if words[0].decode().endswith(program) and f"SLURM_CONF={self.folder}".encode() in variables:
+                return int(entry.name)
+        raise AssertionError(f"no {program} runs")
 
     def id_of(self, name: str) -> str:
         return self.do("squeue", "-h", "-n", name, "-o", "%i").strip()

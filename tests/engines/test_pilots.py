@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -68,9 +69,9 @@ def test_pilots_are_started_replaced_drained_and_cancelled(cluster: Slurm, state
 
         # Slurm's controller goes away: nothing is lost, nothing asked for twice.
         before = names(cluster)
-        os.kill(outside_pid(cluster, "slurmctld"), signal.SIGTERM)  # killed, it forgets its last jobs
+        cluster.stop("slurmctld")
         until(lambda: "pilots that run go on" in up.said(), "it is said")
-        (cluster.folder / "again").touch()
+        cluster.start("slurmctld -D")
         until(lambda: "Slurm answers again" in up.said(), "it is back")
         assert names(cluster) == before
         assert len(up.nodes()) == 2
@@ -82,19 +83,6 @@ def test_pilots_are_started_replaced_drained_and_cancelled(cluster: Slurm, state
 
 def job_name(cluster: Slurm, number: str) -> str:
     return next(name for name in cluster.jobs() if name.endswith(f"-{number}"))
-
-
-def outside_pid(cluster: Slurm, program: str) -> int:
-    """The process of this cluster, as it is called here."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            variables = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if words[0].decode().endswith(program) and f"SLURM_CONF={cluster.folder}".encode() in variables:
-            return int(entry.name)
-    raise AssertionError(f"no {program} runs")
 
 
 def test_kept_pilots_are_taken_over(cluster: Slurm, state: Path) -> None:
@@ -162,6 +150,64 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
     until(lambda: cluster.jobs() == {}, "Slurm has none of them")
 
 
+LOST_ANSWER = """#!/bin/sh
+# Slurm's answer to one of its commands is lost once this file is there: it has taken the job all the same.
+{sbatch} "$@" || exit
+[ -e {folder}/lose ] || exit 0
+rm {folder}/lose
+echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
+exit 1
+"""
+
+
+def test_what_goes_wrong_in_slurm_is_a_line_each_and_nothing_is_lost_nor_asked_for_twice(
+    cluster: Slurm, state: Path, tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(LOST_ANSWER.format(sbatch=shutil.which("sbatch"), folder=tmp_path))
+    wrapper.chmod(0o755)
+    cluster.do("scontrol", "update", "partition=main", "MaxTime=10")
+    env = {**cluster.env, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    up = Up(state, "--engine", "slurm", "-N", "1", "-t", "30m", "--lease", "10s", env=env)
+    try:
+        # More time than its partition gives.
+        until(lambda: "1" in names(cluster), "it is asked for")
+        first = cluster.id_of(job_name(cluster, "1"))
+        in_vain = f"pilot {first} waits for what time alone may not bring (PartitionTimeLimit): scontrol show"
+        until(lambda: in_vain in up.said(), "it is said", 60)
+        cluster.do("scontrol", "update", "partition=main", "MaxTime=INFINITE")
+        until(lambda: list(up.nodes()) == ["slurm-1"], "it is there")
+        with up.client as scheduler:
+            job = scheduler.submit({"command": ["sleep", "1000"], "preemptible": True})
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+
+            # Nobody is known to Slurm any more.
+            cluster.stop("munged")
+            no_munge = "authentication error: is munge running here (systemctl status munge)?; pilots that run go on"
+            until(lambda: no_munge in up.said(), "it is said", 60)
+            assert up.said().count("pilots that run go on") == 1
+            cluster.start("munged")
+            until(lambda: "Slurm answers again" in up.said(), "it is back")
+            assert (names(cluster), scheduler.job(job)["attempt"]) == ({"1"}, 1)
+
+            # It is cancelled, and Slurm's answer to the request of the next one is lost.
+            (tmp_path / "lose").touch()
+            scheduler.cancel(job)
+            cluster.do("scancel", first)
+            until(lambda: "Socket timed out on send/recv operation" in up.said(), "the lost answer is said")
+            until(lambda: "slurm-2" in up.nodes(), "the one that Slurm has taken is there")
+            seen_s = up.nodes()["slurm-2"]["last_seen_s"]
+            until(lambda: up.nodes()["slurm-2"]["last_seen_s"] > seen_s + 6.0, "it reports after a look at Slurm", 60)
+            job = scheduler.submit({"command": ["sleep", "1000"]})
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs there")
+            assert names(cluster) == {"2"}
+    finally:
+        said = up.end()
+    until(lambda: cluster.jobs() == {}, "Slurm has none of them")
+    assert "Traceback" not in said
+
+
 def kill_all_of(folder: Path) -> None:
     """SIGKILL to each process started from a pilot's folder: its keeper, its agent, and what holds its jobs."""
     of_it = f"{folder}/".encode()
@@ -181,7 +227,10 @@ def test_what_slurm_refuses_is_one_line(cluster: Slurm, state: Path) -> None:
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last == "colane: Slurm: sbatch: error: Invalid generic resource (gres) specification"
+    assert last == (
+        "colane: --gres: tpu:1 is nothing that this Slurm has (Slurm: sbatch: error: Invalid generic resource (gres) "
+        "specification): sinfo -o '%P %G' shows what is there, and without --gres a pilot is a node without GPUs"
+    )
     assert cluster.jobs() == {}
 
 

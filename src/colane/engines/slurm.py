@@ -47,6 +47,8 @@ ENDING_S: Final = 30.0
 """Of the time before a pilot's end, what its agent has after its jobs have left."""
 WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 LIVES: Final = WAITS | {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING"}
+IN_VAIN: Final = ("Partition", "BadConstraints", "Invalid", "ReqNodeNotAvail", "Nodes_required", "QOS", "Assoc")
+"""What Slurm's reasons begin with that name a limit, or what is down (squeue(1)): a person has to look."""
 AGENT_SCRIPT: Final = r"""#!/bin/sh
 # What Slurm says of the pilot is not said of the jobs in it.
 for each in $(env | sed -n 's/^\(\(SLURM\|SLURMD\|SBATCH\|SRUN\)_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$each"; done
@@ -54,6 +56,8 @@ unset COLANE_URL COLANE_TOKEN COLANE_TOKEN_FILE COLANE_STATE
 export COLANE_CONFIG={config}
 exec {python} -m colane.cli agent
 """
+MUNGE_DOWN: Final = "Munge encode failed"
+UNKNOWN_GRES: Final = "Invalid generic resource"
 ESTIMATED = re.compile(r"to start at (\S+)")
 
 
@@ -184,8 +188,14 @@ class SlurmEngine:
         if self._said.pop("slurm", None):
             self._tell("Slurm answers again")
         for pilot in self._known.values():
-            if pilot.reason.startswith("JobHeld"):
+            if pilot.state in WAITS and pilot.reason.startswith("JobHeld"):
                 self._say_once(pilot.node, f"pilot {pilot.job} is held ({pilot.reason}): scontrol release {pilot.job}")
+            elif pilot.state in WAITS and pilot.reason.startswith(IN_VAIN):
+                self._say_once(
+                    pilot.node,
+                    f"pilot {pilot.job} waits for what time alone may not bring ({pilot.reason}): "
+                    f"scontrol show job {pilot.job}",
+                )
         self._drop_ended()
         for _ in range(self.config.count - len(self._staying())):
             if time.monotonic() < self._not_before_s:
@@ -210,6 +220,7 @@ class SlurmEngine:
         for number in self._known.keys() - found.keys():
             self._has_ended(self._known[number], now_s)
         self._known = found
+        self._ended -= found.keys()  # one that Slurm has taken though its answer was lost
         self._next = max([self._next, *(number + 1 for number in found)])
 
     def _read(self, line: str) -> Pilot | None:
@@ -292,8 +303,13 @@ class SlurmEngine:
         keep = f"#!/bin/sh\nexec sh {shlex.quote(str(folder / 'keep'))} {shlex.quote(str(folder))}\n"
         try:
             job = _slurm("sbatch", "--parsable", *self._words(number), sent=keep).strip().partition(";")[0]
-        except EngineError:
+        except EngineError as error:
             self._ended.add(number)  # its token; should Slurm have taken it all the same, the next look finds it
+            if self.config.gres and UNKNOWN_GRES in str(error):
+                raise EngineError(
+                    f"--gres: {self.config.gres} is nothing that this Slurm has ({error}): sinfo -o '%P %G' shows what "
+                    "is there, and without --gres a pilot is a node without GPUs"
+                ) from error
             raise
         self._known[number] = Pilot(number, job, "PENDING", None, "")
         self._tell(f"pilot {job} ({node}) is asked for")
@@ -360,7 +376,9 @@ def _slurm(program: str, *words: str, sent: str = "", wants_errors: bool = False
         raise EngineError(f"Slurm does not answer ({program}, {ANSWER_MAX_S:.0f} s)") from error
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise EngineError(f"Slurm: {lines[-1] if lines else f'{program} ended with {done.returncode}'}")
+        why = lines[-1] if lines else f"{program} ended with {done.returncode}"
+        hint = ": is munge running here (systemctl status munge)?" if MUNGE_DOWN in done.stderr else ""
+        raise EngineError(f"Slurm: {why}{hint}")
     return done.stderr if wants_errors else done.stdout
 
 
