@@ -138,7 +138,7 @@ def report(sets: Sequence[Sequence[Verdict]]) -> None:
     """Print how well all of it was foreseen."""
     each = [verdict for one in sets for verdict in one]
     errors = [abs(verdict.foreseen.slowdown / verdict.seen - 1) for verdict in each]
-    held = [verdict.foreseen.holds(max(1.0, verdict.seen)) for verdict in each]
+    held = [verdict.foreseen.holds(verdict.seen) for verdict in each]
     pays = [[sum(1 / s for s in side) >= 1 for side in (_foreseen(one), _seen(one))] for one in sets]
     right = [foreseen == seen for foreseen, seen in pays]
     median, p95 = np.percentile(errors, [50, 95])

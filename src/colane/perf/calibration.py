@@ -19,9 +19,10 @@ Places = NDArray[np.int64]
 
 PART: Final = 0.8
 """Of all truths an interval is to hold so many."""
-BOTH_SIDES, ONE_SIDE = 1.2816, 0.8416
-"""80 % of a normal distribution lie within so many standard deviations, and below so many."""
-WIDTHS: Floats = np.exp(np.linspace(np.log(0.25), np.log(4.0), 65))
+BOTH_SIDES: Final = 1.2816
+"""80 % of a normal distribution lie within so many standard deviations."""
+WIDTH_MAX: Final = 4.0
+"""Intervals become no more than so many times as wide, and no narrower than the inverse."""
 EVIDENCE_USUAL: Final = 5.0
 """With so many left out a width counts half: before, intervals are taken to be right."""
 
@@ -32,6 +33,10 @@ class Judged(NamedTuple):
     expected: Floats
     spread: Floats
     truth: Floats
+
+    def only(self, chosen: NDArray[np.bool_]) -> Judged:
+        """Those of some measurements."""
+        return Judged(self.expected[chosen], self.spread[chosen], self.truth[chosen])
 
 
 def left_out(precision: Floats, weights: Floats, truth: Floats, blocks: Iterable[Places]) -> Judged:
@@ -52,21 +57,18 @@ def left_out(precision: Floats, weights: Floats, truth: Floats, blocks: Iterable
     return Judged(np.concatenate(expected), np.concatenate(spread), np.concatenate(seen))
 
 
-def width(judged: Judged) -> float:
-    """Factor on spreads with which 80 % intervals hold 80 % of what was left out; near 1 where that is little.
+def width(judged: Judged, usual: float = 1.0) -> float:
+    """Factor on spreads with which 80 % intervals hold 80 % of what was left out; near the usual where that is little.
 
-    No slowdown is below 1: an interval that would reach below it begins there, and a fifth lies above it.
+    No slowdown below 1 is ever believed, so what is expected is cut there. What was measured is not: jobs beside which
+    a job seemed faster than alone were foreseen as well as their interval is wide.
     """
     count = len(judged.truth)
     if not count:
-        return 1.0
-    at, spread = np.maximum(0.0, judged.expected), WIDTHS[:, None] * judged.spread
-    is_open = at > BOTH_SIDES * spread
-    most = at + np.where(is_open, BOTH_SIDES, ONE_SIDE) * spread
-    least = np.where(is_open, at - BOTH_SIDES * spread, 0.0)
-    held = ((least <= judged.truth) & (judged.truth <= most)).mean(axis=1)
-    nearest = float(np.log(WIDTHS[int(np.abs(held - PART).argmin())]))
-    return float(np.exp(nearest * count / (count + EVIDENCE_USUAL)))
+        return usual
+    off = np.abs(judged.truth - np.maximum(0.0, judged.expected)) / judged.spread
+    nearest = min(WIDTH_MAX, max(1.0 / WIDTH_MAX, float(np.quantile(off, PART)) / BOTH_SIDES))
+    return float(usual * (nearest / usual) ** (count / (count + EVIDENCE_USUAL)))
 
 
 def folds(members: Sequence[tuple[int, int]], count: int) -> list[Places]:

@@ -20,8 +20,9 @@ sharing counts less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from colane.perf.calibration import folds, left_out, pairs, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
+World = tuple[str, str]
+"""A GPU type and a way of sharing."""
 
 LEVEL, SENSITIVITY, PRESSURE, FAMILY_PAIR, FEATURES, BOUND = 0.3, 0.12, 0.06, 0.15, 0.15, 0.3
 """Variances of the terms before any evidence, in squared logs; chosen on Gavel's V100, P100 and K80 tables."""
@@ -101,20 +104,32 @@ def _variance(encounter: Encounter) -> float:
     return LEVEL + SENSITIVITY + PRESSURE + FAMILY_PAIR + FEATURES + BOUND * bound * bound
 
 
+class Widths(NamedTuple):
+    """Factors on spreads by which intervals hold what they promise (`perf.calibration`).
+
+    Attributes:
+        of_pairs: Of other pairs of jobs that were seen.
+        of_jobs: Where one of the jobs was not.
+    """
+
+    of_pairs: float = 1.0
+    of_jobs: float = 1.0
+
+
 class Scale(NamedTuple):
     """How much slowdowns deviate from the bound by work, and how far what is expected was off.
 
     Attributes:
         amplitude: Factor on the terms' variances.
         noise: Variance of one pair.
-        of_pairs: Factor on the spread of other pairs of jobs that were seen (`perf.calibration`).
-        of_jobs: The same where one of the jobs was not.
+        widths: Factors on spreads, where nothing was measured.
+        by_world: The same by GPU type and way of sharing.
     """
 
     amplitude: float = 1.0
     noise: float = NOISE_USUAL
-    of_pairs: float = 1.0
-    of_jobs: float = 1.0
+    widths: Widths = Widths()
+    by_world: Mapping[World, Widths] = MappingProxyType({})
 
 
 def likeliest(covariance: Floats, deviations: Floats) -> Scale:
@@ -157,23 +172,31 @@ class Interference:
         self._known: dict[Encounter, Estimate] = {}
         members = [(self._kind(s.encounter.me), self._kind(s.encounter.other)) for s in sightings]
         if scale is None:
-            self.scale = self._calibrated(members, deviations + self._seen.bound)
+            worlds = [(s.encounter.gpu_type, s.encounter.sharing) for s in sightings]
+            self.scale = self._calibrated(members, worlds, deviations + self._seen.bound)
 
     def _kind(self, co_runner: CoRunnerTraits) -> int:
         return self._kinds.setdefault((co_runner.family, co_runner.batch), len(self._kinds))
 
-    def _calibrated(self, members: Sequence[tuple[int, int]], truth: Floats) -> Scale:
-        """The scale with what it shows of how far others are foreseen."""
-        found = [
-            width(left_out(self._precision, self._weights, truth, blocks))
-            for blocks in (pairs(members), folds(members, FOLDS))
-        ]
-        return self.scale._replace(of_pairs=found[0], of_jobs=found[1])
+    def _calibrated(self, members: Sequence[tuple[int, int]], worlds: Sequence[World], truth: Floats) -> Scale:
+        """The scale with what it shows of how far others are foreseen, on the whole and in each world."""
+        kinds = {world: place for place, world in enumerate(dict.fromkeys(worlds))}
+        world_at = np.array([kinds[world] for world in worlds], dtype=np.int64)
+        whole, each = list[float](), list[list[float]]()
+        for blocks in (pairs(members), folds(members, FOLDS)):
+            judged = left_out(self._precision, self._weights, truth, blocks)
+            where = world_at[np.concatenate(blocks)] if blocks else np.zeros(0, dtype=np.int64)
+            usual = width(judged)
+            whole.append(usual)
+            each.append([width(judged.only(where == place), usual) for place in kinds.values()])
+        by_world = {world: Widths(each[0][place], each[1][place]) for world, place in kinds.items()}
+        return self.scale._replace(widths=Widths(*whole), by_world=by_world)
 
     def width(self, encounter: Encounter) -> float:
         """Factor on the spread of what is expected of an encounter, by how far such as it were off when left out."""
         known = [(one.family, one.batch) in self._kinds for one in (encounter.me, encounter.other)]
-        return self.scale.of_pairs if all(known) else self.scale.of_jobs
+        widths = self.scale.by_world.get((encounter.gpu_type, encounter.sharing), self.scale.widths)
+        return widths.of_pairs if all(known) else widths.of_jobs
 
     def of(self, encounter: Encounter) -> Estimate:
         """What is expected of one job beside another; remembered."""
