@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -393,3 +394,17 @@ def test_the_recipes_are_studies_of_clusters_there_are(file: Path) -> None:
     plan = read_plan(file)
     assert clusters.load(plan.request.cluster).gpus in {64, 108, 128}
     assert f"`{file.name}`" in PAGE.with_name("published-figures.md").read_text()
+
+
+BLOX_SHORTEST_S = {
+    0: 2109, 3: 2117, 6: 2141, 7: 2175, 8: 2180, 9: 2197, 10: 2200, 14: 2257, 15: 2266, 16: 2266, 19: 2292, 20: 2298,
+}  # fmt: skip
+"""JCTs of `combined_plots/accept_all_placement_policy_3000_4000_Las_load_8.0_cdf.pdf` of Blox's repository, by rank."""
+
+
+def test_the_jobs_drawn_for_blox_are_those_of_its_published_curve() -> None:
+    draws = runpy.run_path(str(PAGE.parents[1] / "examples" / "studies" / "blox_jobs.py"))
+    window = list(draws["jobs"](8.0))[3000:4001]
+    in_rounds = draws["in_rounds"]  # the shortest jobs start in the round after they come, and run to its end
+    jcts_s = sorted(in_rounds(submit_s, 300) - submit_s + in_rounds(run_s, 300) for _, submit_s, run_s, _ in window)
+    assert {rank: jcts_s[rank] for rank in BLOX_SHORTEST_S} == BLOX_SHORTEST_S
