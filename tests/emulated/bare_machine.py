@@ -24,6 +24,7 @@ SOURCE = Path(__file__).with_name("libcuda.c")
 SITE = """
 import os, sys
 os.environ.setdefault("EMULATED_CUDA", {home!r})
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # its NVML goes before a bundle's
 sys.path.append({job_side!r})
 import emulated_cuda
 emulated_cuda.install()
