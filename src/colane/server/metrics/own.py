@@ -110,11 +110,13 @@ def write(text: MetricText, service: Service, sight: Sight, overview: OverviewAn
     """Write the family as a caller may see it; `holders` are all jobs with places."""
     _cluster(text, service, overview)
     _devices(text, service, holders)
-    placed, waiting = holders.placed, [job for job in holders.waiting if job.array is None]
+    held = list(zip(holders.placed, holders.devices, strict=True))
+    waiting = [job for job in holders.waiting if job.array is None]
     if not sight.is_whole:
-        placed, waiting = ([job for job in jobs if sight.has(job.spec.user)] for jobs in (placed, waiting))
-    _users(text, placed, waiting)
-    _jobs(text, service, placed, overview)
+        held = [(job, devices) for job, devices in held if sight.has(job.spec.user)]
+        waiting = [job for job in waiting if sight.has(job.spec.user)]
+    _users(text, held, waiting)
+    _jobs(text, service, [job for job, _ in held], overview)
     _scheduler(text, service)
 
 
@@ -216,16 +218,17 @@ def _sampled(columns: Sequence[list[str]], known: NodeTexts, uses: Iterable[Devi
         ]
 
 
-def _users(text: MetricText, placed: Iterable[Job], queued: Iterable[Job]) -> None:
+def _users(text: MetricText, held: Iterable[tuple[Job, int]], queued: Iterable[Job]) -> None:
+    """Count jobs by user, and what they hold: `held` has each running job with its number of devices."""
     running, waiting = dict[str, int](), Counter([job.spec.user for job in queued])
     devices = dict[str, int]()
-    for job in placed:
+    for job, count in held:
         user = job.spec.user
         if user in running:
             running[user] += 1
-            devices[user] += len(job.gpus_held)
+            devices[user] += count
         else:
-            running[user], devices[user] = 1, len(job.gpus_held)
+            running[user], devices[user] = 1, count
     most = sorted({*running, *waiting}, key=lambda user: (-devices.get(user, 0), -waiting[user], user))[:USERS_MAX]
     labels = {user: labels_text({"user": user}) for user in most}
     for name, about, counts in (

@@ -13,12 +13,14 @@ class Holders(NamedTuple):
 
     Attributes:
         placed: Those that have one.
+        devices: How many devices each of `placed` holds.
         waiting: Those that have none, arrays too.
         on: Those on each device that has some, in order of id, by its node and its number there.
         moving: Those whose memory is on the host, and those that are to have other devices.
     """
 
     placed: list[Job]
+    devices: list[int]
     waiting: list[Job]
     on: dict[str, dict[int, list[Job]]]
     moving: list[Job]
@@ -30,7 +32,7 @@ class Holders(NamedTuple):
 
 def holders_of(read_model: ReadModel) -> Holders:
     """Return which jobs have places, and which are on which devices."""
-    placed, waiting, moving = list[Job](), list[Job](), list[Job]()
+    placed, waiting, moving, devices = list[Job](), list[Job](), list[Job](), list[int]()
     on: dict[str, dict[int, list[Job]]] = {}
     for job in read_model.jobs.values():
         if job.placement is None:
@@ -39,7 +41,9 @@ def holders_of(read_model: ReadModel) -> Holders:
         placed.append(job)
         if job.on_host is not None or job.resizes_to is not None:
             moving.append(job)
-        for node, number in job.gpus_held:
+        held = job.gpus_held
+        devices.append(len(held))
+        for node, number in held:
             if node in on:
                 there = on[node]
                 if number in there:
@@ -48,4 +52,4 @@ def holders_of(read_model: ReadModel) -> Holders:
                     there[number] = [job]
             else:
                 on[node] = {number: [job]}
-    return Holders(placed, waiting, on, moving)
+    return Holders(placed, devices, waiting, on, moving)
