@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +26,15 @@ class Join(Enum):
     MOST = "most"
     ANY = "any"
     LAST = "last"
+
+
+JOINERS: Final[Mapping[Join, Callable[[Sequence[float]], float]]] = {
+    Join.MEAN: lambda known: sum(known) / len(known),
+    Join.MOST: max,
+    Join.ANY: lambda known: reduce(or_, map(int, known)),
+    Join.LAST: itemgetter(-1),
+}
+"""How the known values of a tick become one."""
 
 
 class SampleField(NamedTuple):
@@ -52,7 +63,7 @@ class Kind:
 
     def __init__(self, *fields: SampleField) -> None:
         self.fields: Final = fields
-        self.joins: Final = tuple(field.join for field in fields)
+        self._joiners: Final = tuple([JOINERS[field.join] for field in fields])
         self._struct = struct.Struct("<" + "".join(field.code for field in fields))
         self._dtype = np.dtype([(field.name, f"<{_NUMPY[field.code]}") for field in fields])
         self.size_bytes: Final = self._struct.size
@@ -62,14 +73,25 @@ class Kind:
             None if field.code == "f" else (field.scale or 1, int(field.unknown) - 1) for field in fields
         ])  # fmt: skip
 
+    def joined(self, samples: Iterable[Sequence[float | None]]) -> list[float | None]:
+        """Return what the samples of a tick come to; None in each field of which none is known."""
+        found = list[float | None]()
+        for join, column in zip(self._joiners, zip(*samples, strict=True), strict=True):
+            known = [value for value in column if value is not None] if None in column else column
+            found.append(join(known) if known else None)
+        return found
+
     def pack_into(self, data: bytearray, place: int, values: Sequence[float | None]) -> None:
-        """Write a sample."""
-        raw = [
-            unknown if value is None
-            else min(value, FLOAT_MAX) if whole is None
-            else min(max(round(value * whole[0]), 0), whole[1])
-            for unknown, whole, value in zip(self._unknown, self._whole, values, strict=True)
-        ]  # fmt: skip
+        """Write a sample; what a field cannot hold is written as the nearest that it can."""
+        raw = list[float]()
+        for unknown, whole, value in zip(self._unknown, self._whole, values, strict=True):
+            if value is None:
+                raw.append(unknown)
+            elif whole is None:
+                raw.append(min(FLOAT_MAX, value))
+            else:
+                number = round(value * whole[0])
+                raw.append(number if 0 <= number <= whole[1] else 0 if number < 0 else whole[1])
         self._struct.pack_into(data, place * self.size_bytes, *raw)
 
     def read(self, data: bytes | bytearray) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Join, Kind, mask_of
 from colane.server.samples.file import CLUSTER_SERIES, DAY_S, SampleFile, WaitedKey, below, device_series, job_series
-from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
+from colane.server.samples.rings import LEVELS, SampleChunk, Series, Values, overlaid
 
 FLUSH_PERIOD_S: Final = 60.0
 FORGET_AFTER_S: Final = 900.0
@@ -27,6 +28,8 @@ FRESH_S: Final = 60.0
 
 POINTS_MAX: Final = 1_500
 """Of each number in one answer; of longer times several ticks are joined."""
+
+_JOB_VALUES: Final = attrgetter(*[each.name for each in JOB.fields])
 
 Column = np.ndarray[Any, np.dtype[np.float64]]
 Columns = dict[str, Column]
@@ -92,6 +95,18 @@ def window(since_s: float, until_s: float, now_s: float) -> Window:
     return Window(level, first, ticks, joined)
 
 
+class _NodeTick(NamedTuple):
+    """What a node has told in the tick that is being filled, report by report."""
+
+    number: int
+    devices: list[tuple[DeviceUsage, ...]]
+    jobs: list[Mapping[int, JobUsage]]
+
+
+def _tick(now_s: float) -> int:
+    return int(now_s // LEVELS[0].step_s)
+
+
 @dataclass(slots=True)
 class SampleKeeper:
     """See the module's docstring.
@@ -108,6 +123,7 @@ class SampleKeeper:
     jobs: dict[int, dict[str, tuple[float, JobUsage]]] = field(default_factory=dict)
     odd: dict[str, frozenset[int]] = field(default_factory=dict)
     _series: dict[str, Series] = field(default_factory=dict)
+    _ticks: dict[str, _NodeTick] = field(default_factory=dict)
     _newest_job: int = 0
     _waited: dict[WaitedKey, float] = field(default_factory=dict)
 
@@ -117,21 +133,22 @@ class SampleKeeper:
         return cls(SampleFile(path))
 
     def take(self, node: str, now_s: float, devices: Iterable[DeviceUsage], jobs: Mapping[int, JobUsage]) -> None:
-        """Take what an agent has measured; costs no more than some additions."""
+        """Take what an agent has measured; what a tick comes to is found at its end."""
         uses = tuple(devices)
         if uses:
             self.devices[node] = (now_s, uses)
             self.odd[node] = frozenset(use.index for use in uses if use.is_odd)
-        for use in uses:
-            mask = 0 if use.throttle == () else mask_of(use.throttle)
-            seen_of_device = (use.busy_ratio, use.used_bytes, use.power_w, use.temperature_c, mask, use.xid)
-            self._of(device_series(node, use.index), DEVICE).add(now_s, seen_of_device)
         for job, use_of_job in jobs.items():
-            self.jobs.setdefault(job, {})[node] = (now_s, use_of_job)
-            self._newest_job = max(self._newest_job, job)
-            one = use_of_job
-            seen = (one.busy_ratio, one.device_bytes, one.cpu_cores, one.host_bytes, one.steps_per_s, one.share_ratio)
-            self._of(job_series(job, node), JOB).add(now_s, seen)
+            if job in self.jobs:
+                self.jobs[job][node] = (now_s, use_of_job)
+            else:
+                self.jobs[job] = {node: (now_s, use_of_job)}
+        tick, being_filled = _tick(now_s), self._ticks.get(node)
+        if being_filled is None or being_filled.number != tick:
+            self._end_tick(node)
+            being_filled = self._ticks[node] = _NodeTick(tick, [], [])
+        being_filled.devices.append(uses)
+        being_filled.jobs.append(jobs)
 
     def take_cluster(self, now_s: float, counts: ClusterCounts) -> None:
         """Take what there is in the whole cluster."""
@@ -181,6 +198,9 @@ class SampleKeeper:
 
     async def flush(self, now_s: float, *, closing: bool = False) -> None:
         """Write what has changed; series that are over leave the memory."""
+        for node, tick in list(self._ticks.items()):
+            if closing or tick.number != _tick(now_s):
+                self._end_tick(node)
         old = [one for one in self._series.values() if closing or abs(now_s - one.added_s) > FORGET_AFTER_S]
         for one in old:
             one.close()
@@ -201,6 +221,27 @@ class SampleKeeper:
     def close(self) -> None:
         """Close the file; what was not flushed is lost."""
         self.file.close()
+
+    def _end_tick(self, node: str) -> None:
+        """Hand the samples of a node's tick to their series: each device's and each job's at once."""
+        tick = self._ticks.pop(node, None)
+        if tick is None:
+            return
+        devices: dict[int, list[Values]] = {}
+        for uses in tick.devices:
+            for use in uses:
+                mask = 0 if use.throttle == () else mask_of(use.throttle)
+                seen = (use.busy_ratio, use.used_bytes, use.power_w, use.temperature_c, mask, use.xid)
+                devices.setdefault(use.index, []).append(seen)
+        for index, samples in devices.items():
+            self._of(device_series(node, index), DEVICE).add_tick(tick.number, samples)
+        jobs: dict[int, list[Values]] = {}
+        for told in tick.jobs:
+            for job, use_of_job in told.items():
+                jobs.setdefault(job, []).append(_JOB_VALUES(use_of_job))
+        for job, samples in jobs.items():
+            self._of(job_series(job, node), JOB).add_tick(tick.number, samples)
+        self._newest_job = max(self._newest_job, *jobs) if jobs else self._newest_job
 
     def _of(self, name: str, kind: Kind) -> Series:
         one = self._series.get(name)

@@ -7,11 +7,9 @@ modulo the ring's chunks, so that a series never grows beyond its rings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import or_
 from typing import Final, NamedTuple
 
-from colane.server.samples.codec import Join, Kind
+from colane.server.samples.codec import Kind
 
 
 class Resolution(NamedTuple):
@@ -92,6 +90,13 @@ class Series:
         self.added_s = at_s
         self._add(0, at_s, values)
 
+    def add_tick(self, tick: int, samples: Sequence[Values]) -> None:
+        """Take all samples of a tick of the finest level at once."""
+        self.added_s = at_s = tick * LEVELS[0].step_s
+        joined = self.kind.joined(samples)
+        self._put(0, tick, joined)
+        self._add(1, at_s, joined)
+
     def take_written(self) -> Iterator[SampleChunk]:
         """Yield what has changed since the last call, as it is now."""
         yield from self._full
@@ -127,9 +132,7 @@ class Series:
         ring = self._rings[level]
         if ring.tick is None:
             return
-        joined = [
-            _joined(join, column) for join, column in zip(self.kind.joins, zip(*ring.taken, strict=True), strict=True)
-        ]
+        joined = self.kind.joined(ring.taken)
         self._put(level, ring.tick, joined)
         at_s = ring.tick * LEVELS[level].step_s
         ring.tick = None
@@ -152,18 +155,6 @@ class Series:
 
     def _chunk(self, level: int, ring: _Ring) -> SampleChunk:
         return SampleChunk(self.name, level, ring.number or 0, bytes(ring.data), ring.is_whole)
-
-
-def _joined(join: Join, column: Values) -> float | None:
-    """What the samples of a tick come to; None where none is known."""
-    known = [value for value in column if value is not None]
-    if not known:
-        return None
-    if join is Join.MEAN:
-        return sum(known) / len(known)
-    if join is Join.MOST:
-        return max(known)
-    return reduce(or_, map(int, known)) if join is Join.ANY else known[-1]
 
 
 def overlaid(kind: Kind, older: bytes, newer: bytes) -> bytes:
