@@ -78,6 +78,8 @@ class CompileHook(BuildHookInterface[Any]):
     def _compile(self, source: Path, library: Path) -> None:
         names = sorted(path for pattern in self.config["modules"] for path in source.glob(pattern))
         modules = [str(path.relative_to(source)) for path in names if path.name != "__init__.py"]
+        writer = Path(self.root, "scripts", "write_records.py")
+        subprocess.run([sys.executable, str(writer), *modules], cwd=source, check=True)
         arguments = json.dumps([*FLAGS, *modules])
         places = ["--build-lib", str(library), "--build-temp", str(source.parent / "temp")]
         command = [sys.executable, "-c", SETUP, arguments, "build_ext", *places]

@@ -19,7 +19,7 @@ from colane.model.reason import Reason
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Submitted:
     """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission.
 
@@ -29,26 +29,10 @@ class Submitted:
 
     job: Final[JobId]
     spec: Final[JobSpec]
-    holds: Final[tuple[Hold, ...]]
-    array: Final[Array | None]
-    elements: Final[tuple[tuple[int, tuple[Hold, ...]], ...]]
-    after: Final[str]
-
-    def __init__(
-        self,
-        job: JobId,
-        spec: JobSpec,
-        holds: tuple[Hold, ...] = (),
-        array: Array | None = None,
-        elements: tuple[tuple[int, tuple[Hold, ...]], ...] = (),
-        after: str = "",
-    ) -> None:
-        self.job = job
-        self.spec = spec
-        self.holds = holds
-        self.array = array
-        self.elements = elements
-        self.after = after
+    holds: Final[tuple[Hold, ...]] = ()
+    array: Final[Array | None] = None
+    elements: Final[tuple[tuple[int, tuple[Hold, ...]], ...]] = ()
+    after: Final[str] = ""
 
 
 class CancelRequested(NamedTuple):
@@ -139,7 +123,7 @@ class GpusObserved(NamedTuple):
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Launched:
     """The process of this attempt runs since `start_s`; `node` says where, for a job that spans several."""
 
@@ -147,35 +131,22 @@ class Launched:
     attempt: Final[int]
     pid: Final[int]
     start_s: Final[float]
-    node: Final[str]
-
-    def __init__(self, job: JobId, attempt: int, pid: int, start_s: float, node: str = "") -> None:
-        self.job = job
-        self.attempt = attempt
-        self.pid = pid
-        self.start_s = start_s
-        self.node = node
+    node: Final[str] = ""
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Progressed:
     """A sample of a running attempt; `node` says whence, for a job that spans several."""
 
     job: Final[JobId]
     attempt: Final[int]
     progress: Final[Progress]
-    node: Final[str]
-
-    def __init__(self, job: JobId, attempt: int, progress: Progress, node: str = "") -> None:
-        self.job = job
-        self.attempt = attempt
-        self.progress = progress
-        self.node = node
+    node: Final[str] = ""
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
@@ -190,28 +161,8 @@ class Ended:
     exit: Final[Exit]
     start_s: Final[float | None]
     end_s: Final[float]
-    progress: Final[Progress | None]
-    node: Final[str]
-
-    def __init__(
-        self,
-        job: JobId,
-        attempt: int,
-        outcome: str,
-        exit: Exit,
-        start_s: float | None,
-        end_s: float,
-        progress: Progress | None = None,
-        node: str = "",
-    ) -> None:
-        self.job = job
-        self.attempt = attempt
-        self.outcome = outcome
-        self.exit = exit
-        self.start_s = start_s
-        self.end_s = end_s
-        self.progress = progress
-        self.node = node
+    progress: Final[Progress | None] = None
+    node: Final[str] = ""
 
 
 class BandwidthObserved(NamedTuple):
@@ -279,18 +230,13 @@ class RejectedPlan:
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Decision:
     """One action that was carried out, with its reason, for audit and explanation."""
 
     at_s: Final[float]
     policy: Final[str]
     action: Final[Action]
-
-    def __init__(self, at_s: float, policy: str, action: Action) -> None:
-        self.at_s = at_s
-        self.policy = policy
-        self.action = action
 
     @property
     def reason(self) -> Reason:
@@ -299,7 +245,7 @@ class Decision:
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Outcome:
     """What one `Core.step` changed and what the driver must do.
 
@@ -321,42 +267,14 @@ class Outcome:
     """
 
     version: Final[int]
-    jobs: Final[tuple[Job, ...]]
-    nodes: Final[tuple[str, ...]]
-    lost_nodes: Final[tuple[str, ...]]
-    profiles: Final[tuple[Profile, ...]]
-    measurements: Final[tuple[SetMeasurement, ...]]
-    decisions: Final[tuple[Decision, ...]]
-    rejected: Final[RejectedPlan | None]
-    stale: Final[tuple[tuple[Event, str], ...]]
-    wake_s: Final[float | None]
-    used: Final[tuple[UsedGpus, ...]]
-    forgotten: Final[tuple[str, ...]]
-
-    def __init__(  # noqa: PLR0913, PLR0917 - a record
-        self,
-        version: int,
-        jobs: tuple[Job, ...] = (),
-        nodes: tuple[str, ...] = (),
-        lost_nodes: tuple[str, ...] = (),
-        profiles: tuple[Profile, ...] = (),
-        measurements: tuple[SetMeasurement, ...] = (),
-        decisions: tuple[Decision, ...] = (),
-        rejected: RejectedPlan | None = None,
-        stale: tuple[tuple[Event, str], ...] = (),
-        wake_s: float | None = None,
-        used: tuple[UsedGpus, ...] = (),
-        forgotten: tuple[str, ...] = (),
-    ) -> None:
-        self.version = version
-        self.forgotten = forgotten
-        self.jobs = jobs
-        self.nodes = nodes
-        self.lost_nodes = lost_nodes
-        self.used = used
-        self.profiles = profiles
-        self.measurements = measurements
-        self.decisions = decisions
-        self.rejected = rejected
-        self.stale = stale
-        self.wake_s = wake_s
+    jobs: Final[tuple[Job, ...]] = ()
+    nodes: Final[tuple[str, ...]] = ()
+    lost_nodes: Final[tuple[str, ...]] = ()
+    profiles: Final[tuple[Profile, ...]] = ()
+    measurements: Final[tuple[SetMeasurement, ...]] = ()
+    decisions: Final[tuple[Decision, ...]] = ()
+    rejected: Final[RejectedPlan | None] = None
+    stale: Final[tuple[tuple[Event, str], ...]] = ()
+    wake_s: Final[float | None] = None
+    used: Final[tuple[UsedGpus, ...]] = ()
+    forgotten: Final[tuple[str, ...]] = ()

@@ -9,16 +9,12 @@ from colane.model.hardware import GpuId
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Slot:
     """One rank's share of one GPU: jobs in different lanes run at once, jobs in one lane take turns."""
 
     gpu: Final[GpuId]
     lane: Final[int]
-
-    def __init__(self, gpu: GpuId, lane: int) -> None:
-        self.gpu = gpu
-        self.lane = lane
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
@@ -16,7 +16,7 @@ from colane.model.reason import Reason
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Start:
     """Run a queued job there."""
 
@@ -24,14 +24,9 @@ class Start:
     placement: Final[Placement]
     reason: Final[Reason]
 
-    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
-        self.job = job
-        self.placement = placement
-        self.reason = reason
-
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Stop:
     """Take a running job off its GPUs and queue it again.
 
@@ -47,34 +42,15 @@ class Stop:
 
     job: Final[JobId]
     reason: Final[Reason]
-    for_job: Final[JobId | None]
-    save: Final[bool]
-    final: Final[bool]
-    learn: Final[bool]
-    isolate: Final[bool]
-
-    def __init__(
-        self,
-        job: JobId,
-        reason: Reason,
-        for_job: JobId | None = None,
-        *,
-        save: bool = True,
-        final: bool = False,
-        learn: bool = False,
-        isolate: bool = False,
-    ) -> None:
-        self.job = job
-        self.reason = reason
-        self.for_job = for_job
-        self.save = save
-        self.final = final
-        self.learn = learn
-        self.isolate = isolate
+    for_job: Final[JobId | None] = None
+    save: Final[bool] = field(default=True, kw_only=True)
+    final: Final[bool] = field(default=False, kw_only=True)
+    learn: Final[bool] = field(default=False, kw_only=True)
+    isolate: Final[bool] = field(default=False, kw_only=True)
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Park:
     """Let a stepping job wait at its next step boundary and give its devices up, its process alive.
 
@@ -89,18 +65,12 @@ class Park:
 
     job: Final[JobId]
     reason: Final[Reason]
-    for_job: Final[JobId | None]
-    isolate: Final[bool]
-
-    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None, *, isolate: bool = False) -> None:
-        self.job = job
-        self.reason = reason
-        self.for_job = for_job
-        self.isolate = isolate
+    for_job: Final[JobId | None] = None
+    isolate: Final[bool] = field(default=False, kw_only=True)
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Move:
     """Let a living job go on elsewhere on the nodes it lives on, without a restart.
 
@@ -111,14 +81,9 @@ class Move:
     placement: Final[Placement]
     reason: Final[Reason]
 
-    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
-        self.job = job
-        self.placement = placement
-        self.reason = reason
-
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Resize:
     """Let a running job go on with another number of GPUs, or elsewhere: it is stopped, and restarted there.
 
@@ -128,17 +93,11 @@ class Resize:
     job: Final[JobId]
     placement: Final[Placement]
     reason: Final[Reason]
-    for_job: Final[JobId | None]
-
-    def __init__(self, job: JobId, placement: Placement, reason: Reason, for_job: JobId | None = None) -> None:
-        self.job = job
-        self.placement = placement
-        self.reason = reason
-        self.for_job = for_job
+    for_job: Final[JobId | None] = None
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class SetCores:
     """Give a running job other cores, of its first node and of its others, at once and for all its processes."""
 
@@ -147,21 +106,9 @@ class SetCores:
     cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]]
     reason: Final[Reason]
 
-    def __init__(
-        self,
-        job: JobId,
-        cores: tuple[int, ...],
-        cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...],
-        reason: Reason,
-    ) -> None:
-        self.job = job
-        self.cores = cores
-        self.cores_elsewhere = cores_elsewhere
-        self.reason = reason
-
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Remark:
     """Record a reason with a running job, which goes on as before.
 
@@ -173,27 +120,17 @@ class Remark:
 
     job: Final[JobId]
     reason: Final[Reason]
-    learn: Final[bool]
-
-    def __init__(self, job: JobId, reason: Reason, *, learn: bool = False) -> None:
-        self.job = job
-        self.reason = reason
-        self.learn = learn
+    learn: Final[bool] = field(default=False, kw_only=True)
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class SetThrottle:
     """Hold a running job without GPUs back, or let it go (None), at once and for all its processes."""
 
     job: Final[JobId]
     throttle: Final[Throttle | None]
     reason: Final[Reason]
-
-    def __init__(self, job: JobId, throttle: Throttle | None, reason: Reason) -> None:
-        self.job = job
-        self.throttle = throttle
-        self.reason = reason
 
 
 Action = Start | Stop | Park | Move | Resize | SetCores | SetThrottle | Remark

@@ -14,7 +14,7 @@ from colane.model.job import JobSpec
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Resources:
     """Amounts that are needed or had; they are added, subtracted and compared each for itself.
 
@@ -26,25 +26,11 @@ class Resources:
         gpu_memory_bytes: Memory of each of the GPUs: of a sum the larger, and not less by a difference.
     """
 
-    gpus: Final[int]
-    cores: Final[int]
-    host_memory_bytes: Final[int]
-    host_bandwidth_bytes_per_s: Final[float]
-    gpu_memory_bytes: Final[int]
-
-    def __init__(
-        self,
-        gpus: int = 0,
-        cores: int = 0,
-        host_memory_bytes: int = 0,
-        host_bandwidth_bytes_per_s: float = 0,
-        gpu_memory_bytes: int = 0,
-    ) -> None:
-        self.gpus = gpus
-        self.cores = cores
-        self.host_memory_bytes = host_memory_bytes
-        self.host_bandwidth_bytes_per_s = host_bandwidth_bytes_per_s
-        self.gpu_memory_bytes = gpu_memory_bytes
+    gpus: Final[int] = 0
+    cores: Final[int] = 0
+    host_memory_bytes: Final[int] = 0
+    host_bandwidth_bytes_per_s: Final[float] = 0
+    gpu_memory_bytes: Final[int] = 0
 
     def __add__(self, other: Resources) -> Resources:
         """Both together."""

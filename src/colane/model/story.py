@@ -59,18 +59,13 @@ class SuspendVia(StrEnum):
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class StateChange:
     """One line of a job's story."""
 
     at_s: Final[float]
     state: Final[JobState]
     reason: Final[Reason]
-
-    def __init__(self, at_s: float, state: JobState, reason: Reason) -> None:
-        self.at_s = at_s
-        self.state = state
-        self.reason = reason
 
 
 class Served(NamedTuple):

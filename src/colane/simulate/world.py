@@ -23,7 +23,7 @@ class Scope(Enum):
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Running:
     """A job where it runs; what a world may look at.
 
@@ -43,31 +43,11 @@ class Running:
     job: Final[TraceJob]
     gpu_type: Final[str]
     gpus: Final[tuple[GpuId, ...]]
-    sockets: Final[tuple[int, ...]]
-    sharing: Final[str]
-    parts: Final[tuple[Running, ...]]
-    cores: Final[int]
-    host: Final[str]
-
-    def __init__(
-        self,
-        job: TraceJob,
-        gpu_type: str,
-        gpus: tuple[GpuId, ...],
-        sockets: tuple[int, ...] = (0,),
-        sharing: str = "time-slice",
-        parts: tuple[Running, ...] = (),
-        cores: int = 0,
-        host: str = "",
-    ) -> None:
-        self.job = job
-        self.gpu_type = gpu_type
-        self.gpus = gpus
-        self.sockets = sockets
-        self.sharing = sharing
-        self.parts = parts
-        self.cores = cores
-        self.host = host
+    sockets: Final[tuple[int, ...]] = (0,)
+    sharing: Final[str] = "time-slice"
+    parts: Final[tuple[Running, ...]] = ()
+    cores: Final[int] = 0
+    host: Final[str] = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:

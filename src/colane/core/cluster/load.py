@@ -15,7 +15,7 @@ from colane.perf.estimates import BelievedLoad, Estimates, Load, Terms
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Booking:
     """One job's hold on one GPU. `memory` is None while unknown; `believed` is where its load is looked up."""
 
@@ -27,29 +27,7 @@ class Booking:
     measurement_group: Final[str | None]
     memory: Final[Memory | None]
     believed: Final[BelievedLoad]
-    sharing_domain: Final[str]
-
-    def __init__(  # noqa: PLR0913, PLR0917 - a record
-        self,
-        job: JobId,
-        lane: int,
-        key: ProfileKey,
-        user: str,
-        share: bool,
-        measurement_group: str | None,
-        memory: Memory | None,
-        believed: BelievedLoad,
-        sharing_domain: str = "",
-    ) -> None:
-        self.job = job
-        self.lane = lane
-        self.key = key
-        self.user = user
-        self.share = share
-        self.measurement_group = measurement_group
-        self.memory = memory
-        self.believed = believed
-        self.sharing_domain = sharing_domain
+    sharing_domain: Final[str] = ""
 
     @property
     def load(self) -> Load | None:
@@ -94,7 +72,7 @@ def memory_held(job: Job, terms: Terms) -> Memory | None:
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class GpuLoad:
     """A GPU and the jobs booked on it.
 
@@ -104,23 +82,9 @@ class GpuLoad:
 
     id: Final[GpuId]
     gpu: Final[Gpu]
-    bookings: Final[tuple[Booking, ...]]
-    returning: Final[tuple[JobId, ...]]
-    closed: Final[bool]
-
-    def __init__(
-        self,
-        id: GpuId,
-        gpu: Gpu,
-        bookings: tuple[Booking, ...] = (),
-        returning: tuple[JobId, ...] = (),
-        closed: bool = False,
-    ) -> None:
-        self.id = id
-        self.gpu = gpu
-        self.bookings = bookings
-        self.returning = returning
-        self.closed = closed
+    bookings: Final[tuple[Booking, ...]] = ()
+    returning: Final[tuple[JobId, ...]] = ()
+    closed: Final[bool] = False
 
     @property
     def is_usable(self) -> bool:

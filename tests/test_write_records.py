@@ -1,0 +1,63 @@
+"""What a compiling build writes out of records is what `dataclasses` makes of them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+SCRIPT = ROOT / "scripts" / "write_records.py"
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("write_records", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WRITE = script()
+MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if WRITE.MARK in path.read_text()]
+
+
+def parameters(record: type) -> list[tuple[str, object, object]]:
+    return [(one.name, one.kind, one.default) for one in inspect.signature(record).parameters.values()]
+
+
+def test_there_are_records() -> None:
+    assert {"plan.py", "load.py", "events.py"} <= {path.name for path in MODULES}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_it_takes_and_keeps_what_the_source_does(path: Path) -> None:
+    name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    text = WRITE.written_out(path.read_text())
+    assert WRITE.MARK not in text, "every record is written out"
+    source = importlib.import_module(name)
+    made = {"__name__": name}
+    exec(compile(text, path, "exec"), made)  # noqa: S102 - source of ours, as the build makes it
+    for known in vars(source).values():
+        if not (inspect.isclass(known) and is_dataclass(known) and known.__module__ == name):
+            continue
+        record: Any = made[known.__name__]
+        assert parameters(record) == parameters(known), known.__name__
+        if all(one.init for one in fields(known)) and parameters(known) and WRITE.MARK in inspect.getsource(known):
+            given = {one.name: object() for one in fields(known)}
+            kept = record(**given)
+            assert {name: getattr(kept, name) for name in given} == given
+            assert "def __init__" not in inspect.getsource(known)
+
+
+def test_a_default_that_is_made_anew_is_refused() -> None:
+    text = f"{WRITE.MARK}\nclass A:\n    x: Final[list] = field(default_factory=list)\n"
+    with pytest.raises(ValueError, match="line 3: field"):
+        WRITE.written_out(text)
