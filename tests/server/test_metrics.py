@@ -105,6 +105,10 @@ async def test_names_that_dashboards_have() -> None:
         assert (one(found["slurm_nodes_mixed"]), one(found["slurm_nodes_idle"])) == (1, 0)
         assert one(found["slurm_partition_jobs_pending"], partition="default") == 1
         assert one(found["slurm_node_cpus"], node="n1") == 4
+        assert (one(found["slurm_node_gpus"], node="n1"), one(found["slurm_node_gpus_alloc"], node="n1")) == (3, 2)
+        assert one(found["slurm_jobs_gpus_alloc"]) == one(found["slurm_user_jobs_gpus_alloc"], username="ann") == 2
+        assert one(found["slurm_partition_gpus"], partition="default") == 3
+        assert one(found["slurm_partition_jobs_gpus_alloc"], partition="default") == 2
         assert one(found["slurm_user_jobs"], username="ann") == one(found["slurm_user_jobs_running"], username="ann")
         assert sum(found["slurm_user_jobs_pending"].values()) == one(found["slurm_jobs_pending"])
         assert one(found["slurm_user_jobs_cpus_alloc"], username="ann") == one(found["slurm_jobs_cpus_alloc"])

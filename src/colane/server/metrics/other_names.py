@@ -131,9 +131,15 @@ def _of_jobs(text: MetricText, prefix: str, labels: str, jobs: Sequence[Job], se
     text.family(f"{prefix}_cpus_alloc", GAUGE, "Total number of Cpus allocated by jobs", [(labels, cores)])
     memory = sum(job.spec.host_memory_bytes for job in placed)
     text.family(f"{prefix}_memory_alloc", GAUGE, "Total memory bytes allocated by jobs", [(labels, memory)])
+    text.family(f"{prefix}_gpus_alloc", GAUGE, "Total number of GPUs allocated by jobs", [(labels, _gpus_of(jobs))])
     if not labels:
         nodes = len({node for job in placed if job.placement is not None for node in job.placement.nodes})
         text.family(f"{prefix}_nodes_alloc", GAUGE, "Total number of nodes allocated by jobs", [("", nodes)])
+
+
+def _gpus_of(jobs: Iterable[Job]) -> int:
+    """GPUs that jobs hold, one that several share counted once."""
+    return len({gpu for job in jobs for gpu in job.gpus_held})
 
 
 LIVE_STATES: Final = ("pending", "running", "suspended", "completing", "hold")
@@ -158,6 +164,8 @@ def _of_users(text: MetricText, jobs: Sequence[Job]) -> None:
     memory = [sum(job.spec.host_memory_bytes for job in of_user[user] if job.placement is not None) for user in most]
     about = "Memory bytes allocated by jobs of the user"
     text.family(f"{prefix}_memory_alloc", GAUGE, about, zip(labels, memory, strict=True))
+    gpus = [_gpus_of(of_user[user]) for user in most]
+    text.family(f"{prefix}_gpus_alloc", GAUGE, "GPUs allocated by jobs of the user", zip(labels, gpus, strict=True))
 
 
 NODE_STATES: Final = ("alloc", "mixed", "idle", "down", "drain", "drained", "draining")
@@ -174,14 +182,15 @@ def _node_states(service: Service, record: NodeRecord) -> list[str]:
     return [base, "drain", "draining" if jobs else "drained"]
 
 
-def _booked(service: Service, record: NodeRecord) -> tuple[int, int]:
-    """Cores and host memory that jobs book of a node."""
+def _booked(service: Service, record: NodeRecord) -> tuple[int, int, int]:
+    """Cores, host memory and GPUs that jobs book of a node; a GPU that several share counts once."""
     name, cores, memory = record.node.name, 0, 0
-    for job in service.read_model.assigned(name):
+    jobs = service.read_model.assigned(name)
+    for job in jobs:
         if job.placement is not None:
             cores += len(job.placement.cores_on(name))
             memory += job.effective.part(job.spec.host_memory_bytes, len(job.placement.slots_on(name)))
-    return cores, memory
+    return cores, memory, len({gpu for job in jobs for gpu in job.gpus_held if gpu.node == name})
 
 
 def _nodes(text: MetricText, service: Service) -> None:
@@ -191,13 +200,16 @@ def _nodes(text: MetricText, service: Service) -> None:
     for state in NODE_STATES:
         text.family(f"slurm_nodes_{state}", GAUGE, f"Number of nodes {state}", [("", states[state])])
     rows = [(labels_text({"node": record.node.name}), record, *_booked(service, record)) for record in records]
-    for name, about, samples in (
-        ("cpus", "Total number of cpus in the node", [(at, len(one.node.cores)) for at, one, _, _ in rows]),
-        ("cpus_alloc", "Allocated cpus in the node", [(at, cores) for at, _, cores, _ in rows]),
-        ("cpus_idle", "Idle cpus in the node", [(at, len(one.node.cores) - cores) for at, one, cores, _ in rows]),
-        ("memory_bytes", "Total memory of the node", [(at, one.node.host_memory_bytes) for at, one, _, _ in rows]),
-        ("memory_alloc_bytes", "Bytes allocated to jobs in the node", [(at, memory) for at, _, _, memory in rows]),
+    for name, about, values in (
+        ("cpus", "Total number of cpus in the node", [len(one.node.cores) for _, one, *_ in rows]),
+        ("cpus_alloc", "Allocated cpus in the node", [cores for _, _, cores, *_ in rows]),
+        ("cpus_idle", "Idle cpus in the node", [len(one.node.cores) - cores for _, one, cores, *_ in rows]),
+        ("memory_bytes", "Total memory of the node", [one.node.host_memory_bytes for _, one, *_ in rows]),
+        ("memory_alloc_bytes", "Bytes allocated to jobs in the node", [memory for _, _, _, memory, _ in rows]),
+        ("gpus", "Total number of GPUs in the node", [len(one.node.gpus) for _, one, *_ in rows]),
+        ("gpus_alloc", "Allocated GPUs in the node", [gpus for *_, gpus in rows]),
     ):
+        samples = [(at, value) for (at, *_), value in zip(rows, values, strict=True)]
         text.family(f"slurm_node_{name}", GAUGE, about, samples)
 
 
@@ -205,15 +217,17 @@ def _partitions(text: MetricText, service: Service, jobs: Sequence[Job], pools: 
     nodes: dict[str, Counter[str]] = {pool: Counter() for pool in pools}
     for record in service.read_model.nodes.values():
         nodes[record.node.pool].update(["", *_node_states(service, record)])
-        nodes[record.node.pool]["cpus"] += len(record.node.cores)
+        nodes[record.node.pool].update(cpus=len(record.node.cores), gpus=len(record.node.gpus))
     labels = {pool: labels_text({"partition": pool}) for pool in pools}
     of_pool = {pool: [job for job in jobs if job.spec.pool == pool] for pool in pools}
     counts = {pool: _counts(of_pool[pool], {}) for pool in pools}
     prefix = "slurm_partition"
     text.family(f"{prefix}_nodes", GAUGE, "Partition total nodes", [(labels[pool], nodes[pool][""]) for pool in pools])
-    text.family(
-        f"{prefix}_cpus", GAUGE, "Partition total cpus", [(labels[pool], nodes[pool]["cpus"]) for pool in pools]
-    )
+    for unit in ("cpus", "gpus"):
+        totals = [(labels[pool], nodes[pool][unit]) for pool in pools]
+        text.family(f"{prefix}_{unit}", GAUGE, f"Partition total {unit}", totals)
+    gpus = [(labels[pool], _gpus_of(of_pool[pool])) for pool in pools]
+    text.family(f"{prefix}_jobs_gpus_alloc", GAUGE, "GPUs allocated by jobs of the partition", gpus)
     for state in NODE_STATES:
         values = [(labels[pool], nodes[pool][state]) for pool in pools]
         text.family(f"{prefix}_nodes_{state}", GAUGE, f"Nodes {state}", values)

@@ -568,6 +568,15 @@ def put_into(core: Any) -> None:
         "_cuda_get_sync_debug_mode": lambda: 0,
         "_cuda_ipc_collect": lambda: None,
         "_graph_pool_handle": lambda: (0, 1),
+        "_accelerator_getDeviceIndex": lambda: _state.here.number,
+        "_accelerator_setDeviceIndex": _set_device,
+        "_accelerator_exchangeDevice": _exchange,
+        "_accelerator_maybeExchangeDevice": _maybe_exchange,
+        "_accelerator_synchronizeDevice": lambda number: _state.device(number).synchronize(),
+        "_accelerator_resetPeakStats": _reset_peak,
+        "_accelerator_getDeviceStats": _statistics,
+        "_accelerator_emptyCache": _empty_cache,
+        "_accelerator_emptyHostCache": lambda: None,
         "_get_device_properties_": lambda number: _Properties(_state.device(number).gpu.kind),
     }
     for name, function in functions.items():
