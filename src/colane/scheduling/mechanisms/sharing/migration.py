@@ -55,7 +55,7 @@ class Migration:
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
         if not live.stoppable or not live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s):
             return
-        mover = _Mover(self, context)
+        mover = _Migrator(self, context)
         for _ in range(self.moves_max):
             best = mover.best()
             if best is None:
@@ -80,7 +80,7 @@ def _worth(better: _Better) -> tuple[float, float, int]:
     return better.rise, better.left_s, -better.job.id
 
 
-class _Mover:
+class _Migrator:
     def __init__(self, settings: Migration, context: SchedulingContext) -> None:
         self._settings = settings
         self._draft = context.draft
