@@ -29,6 +29,8 @@ TUNED = {
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 3,
+    "prestart_worker_first_driver": False,
+    "enable_worker_prestart": False,
 }
 NETWORK = """
 ip link set lo up

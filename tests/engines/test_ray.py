@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -246,4 +247,42 @@ def test_faults_are_one_line_and_nodes_without_names_come_back(
     finally:
         said = up.end()
     assert "may go on" not in said
+    assert "Traceback" not in said
+
+
+def processes_of_here(words: str) -> set[int]:
+    """Processes in this network with these words in their command lines."""
+    network, found = Path("/proc/thread-self/ns/net").readlink(), set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if words in line and (entry / "ns" / "net").readlink() == network:
+                found.add(int(entry.name))
+    return found
+
+
+def test_what_is_killed_is_started_again_and_jobs_go_on(cluster: RayCluster, tmp_path: Path) -> None:
+    cluster.add("n1", gpus=2)
+    until(lambda: cluster.alive() >= {"n1"}, "it is Ray's")
+    up = up_on(cluster, tmp_path / "state")
+    try:
+        until(lambda: list(up.nodes()) == ["n1"], "it has an agent")
+        with up.client as scheduler:
+            job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
+            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            for words in ("colane.cli agent", "ray::AgentKeeper", "colane.engines.ray_driver"):
+                killed = processes_of_here(words)
+                assert len(killed) == 1, words
+                os.kill(min(killed), signal.SIGKILL)
+                until(lambda: processes_of_here(words) - killed, f"another {words}")  # noqa: B023 - looked at here
+                seen_s = up.nodes()["n1"]["last_seen_s"]
+                until(lambda: up.nodes()["n1"]["last_seen_s"] > seen_s, "its node reports")  # noqa: B023
+            until(lambda: "answers again" in up.said(), "that the driver is back is said")
+            assert scheduler.job(job)["attempt"] == 1
+        cluster.kill("head")
+    finally:
+        said = up.end()
+        if "head" not in cluster.nodes:
+            cluster.head()
+    assert "does not answer any more: agents there may go on" in said
     assert "Traceback" not in said

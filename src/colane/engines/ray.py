@@ -87,6 +87,7 @@ class RayEngine:
         self._rest = b""
         self._heard_s = -math.inf
         self._has_beaten = False
+        self._has_stopped = False
         self._missing: list[str] | None = None
         self._failure = ""
         self._told_away = ""
@@ -104,8 +105,8 @@ class RayEngine:
             while self._missing is None or (self._missing and time.monotonic() < deadline_s):
                 self._listen(LOOK_EVERY_S)
                 self._must_be_there()
-        except BaseException:
-            if self._has_beaten and not self._failure:
+        except BaseException as error:
+            if not self._failure and (self._has_beaten or not isinstance(error, EngineError)):
                 self.stop()
             self._end()
             raise
@@ -138,6 +139,8 @@ class RayEngine:
                 deadline_s = time.monotonic() + STOP_MAX_S
                 while process.poll() is None and time.monotonic() < deadline_s:
                     self._listen(LOOK_EVERY_S)
+                if not self._has_stopped:
+                    self._tell(f"Ray at {self.config.address} does not answer any more: agents there may go on")
         self._end()
 
     @property
@@ -185,6 +188,8 @@ class RayEngine:
             self._tell(said["say"])
         if "fail" in said:
             self._failure = said["fail"]
+        if "stopped" in said:
+            self._has_stopped = True
         if "beat" in said:
             self._missing = said["missing"]
             self._has_beaten = True

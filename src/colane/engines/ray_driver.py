@@ -236,10 +236,10 @@ class RayDriver:
             if time.monotonic() - actor.since_s > START_LONG_S:
                 asked = self.config["gpus_per_node"]
                 gpus = actor.node.gpus if asked is None else asked
-                self._say_once(
-                    name,
-                    f"{name}: Ray has not started its agent yet: {gpus} of its {actor.node.gpus} GPUs must be free",
-                )
+                lacks = f"{gpus} of its {actor.node.gpus} GPUs must be free"
+                if gpus > actor.node.gpus:
+                    lacks = f"it has {actor.node.gpus} GPUs, of --gpus-per-node {gpus}"
+                self._say_once(name, f"{name}: Ray has not started its agent yet: {lacks}")
             return
         try:
             about = ray.get(actor.asked)
