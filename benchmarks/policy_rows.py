@@ -156,7 +156,7 @@ def thousands_of_jobs(ask: Ask) -> Setting:
 
 
 def _minskys(made: Workload, machines: int, data: Path) -> Setting:
-    # Nothing was measured of jobs on one GPU here: that company brings nothing is all that can be said.
+    # Nothing was measured of jobs on one GPU here: that sharing brings nothing is all that can be said.
     table = TopologySpeeds(topology.read(data / TOPOLOGY_TIMES))
     world = TableWorld(Sources((table,)), made.jobs, FactorsWorld(1.0))
     return Setting(made, world, minskys(machines), RECORDED)

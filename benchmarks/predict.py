@@ -1,4 +1,4 @@
-"""How well slowdowns of jobs in company are foreseen, on measured tables, beside simpler predictors.
+"""How well slowdowns by co-runners are foreseen, on measured tables, beside simpler predictors.
 
     python benchmarks/predict.py --data DIR [--table FILE ...] [--splits 5] [--learnt 0.2] [--copies]
 

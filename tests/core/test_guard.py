@@ -1,4 +1,4 @@
-"""The guard: who is slower in company than predicted is separated, or it is said."""
+"""The guard: what is slower with co-runners than predicted is split, or it is said."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_co_runners_are_not_blamed_for_what_others_do_on_the_gpu() -> None:
     world.go(60, 1.1)
     assert world.job(TWO).state is JobState.RUNNING
     world.go(60, 4.0)
-    assert JobState.STOPPING in {world.job(ONE).state, world.job(TWO).state}, "now it is the company"
+    assert JobState.STOPPING in {world.job(ONE).state, world.job(TWO).state}, "now they are co-runners"
 
 
 def test_no_job_joins_a_gpu_that_others_use_by_prediction() -> None:

@@ -365,7 +365,7 @@ SHARING = ("colocate", "fair", "max-min-packed", "pack", "salus-code", "salus-sr
 @pytest.mark.parametrize("name", SHARING)
 @examples(15)
 @given(seed=SEEDS)
-def test_only_jobs_of_one_circle_share_a_gpu(name: str, between: ShareBetween, seed: int) -> None:
+def test_only_jobs_of_one_sharing_domain_share_a_gpu(name: str, between: ShareBetween, seed: int) -> None:
     world = World(create(name), seed, CoreConfig(share_between=between))
     for _ in range(60):
         assert world.step(world.random_event()).rejected is None
@@ -377,7 +377,7 @@ def test_only_jobs_of_one_circle_share_a_gpu(name: str, between: ShareBetween, s
 
 
 @pytest.mark.parametrize("between", list(ShareBetween))
-def test_random_worlds_reach_sharing_in_every_circle(between: ShareBetween) -> None:
+def test_random_worlds_reach_sharing_in_every_sharing_domain(between: ShareBetween) -> None:
     shared = 0
     for seed in range(8):
         world = World(create("pack"), seed, CoreConfig(share_between=between))

@@ -1,4 +1,4 @@
-"""Jobs that have changed since they were measured alone: their company steps aside until they were measured again."""
+"""Jobs that have changed since they were measured alone: their co-runners step aside until then."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ A, B = (ProfileKey(family, 64, 1, "A100") for family in "ab")
 
 
 class Bench:
-    """Samples a company in turn and believes what is learnt."""
+    """Samples co-runners in turn and believes what is learnt."""
 
     def __init__(self, *keys: ProfileKey, lanes: tuple[int, ...] = (0, 1), cores: int = 0) -> None:
         self.observer, self.beliefs = Observer(), Beliefs()

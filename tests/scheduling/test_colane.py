@@ -142,7 +142,7 @@ def crowd(
     *,
     stops: bool = False,
 ) -> Core:
-    """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each.
+    """One GPU, alike jobs with time alone and memory known, and what sharing among so many was seen to cost each.
 
     Args:
         jobs: So many come, one each second.

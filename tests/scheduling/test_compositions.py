@@ -69,7 +69,7 @@ TURNS = st.builds(Turns, rule=st.sampled_from(TurnRule))
 
 @st.composite
 def sources(draw: st.DrawFn) -> tuple[Source, ...]:
-    """Free GPUs and company in any sequence; room is made by those who find nothing else."""
+    """Free GPUs and sharing in any sequence; preemption by jobs that find nothing else."""
     alone = draw(st.lists(ALONE, min_size=1, max_size=2))
     beside = draw(st.lists(BESIDE, max_size=2))
     return (*draw(st.permutations([*alone, *beside])), draw(ROOM))

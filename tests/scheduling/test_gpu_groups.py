@@ -1,4 +1,4 @@
-"""GPUs by what company on them is worth: every GPU is in the group it would be put in anew."""
+"""GPUs by what sharing them is worth: every GPU is in the group it would be put in anew."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_was_learnt_counts_at_once_for_all_jobs_it_concerns(seed: int) -> N
                     anew = total(state, group.site, [*there, job.effective]) - total(state, group.site, there)
                     assert rise == -inf or rise == pytest.approx(anew)
                     seen += rise > -inf
-    event(f"company was worth something {min(seen, 3)} times or more")
+    event(f"sharing was worth something {min(seen, 3)} times or more")
 
 
 @examples(15)

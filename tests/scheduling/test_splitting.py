@@ -42,7 +42,7 @@ def together(policy: str = EAGER, launch_takes_s: float = 1.0, **needs: object) 
 
 
 def leaving(machine: Machine, slowdown: float) -> list[Park | Stop]:
-    """Who leaves once it is seen how slow they are; a job asks meanwhile that wants no company."""
+    """Who leaves once it is seen how slow they are; a job asks meanwhile that wants no co-runners."""
     for _ in range(50):
         machine.core.state.beliefs.learn_set(slowed(slowdown))
     alone = JobSpec(name="j", family="f", steps_total=5000, share=False)

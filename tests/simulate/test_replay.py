@@ -119,9 +119,9 @@ def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
         ([(4.0, 1.0), (8.0, 2.0)], 4, 1),  # all of it is work
         ([(4.0, 1.0), (6.0, 2.0)], 4, 0.5),
         ([(4.0, 1.0), (4.0, 2.0), (4.0, 3.0)], 4, 0),
-        ([(4.0, 1.0), (3.0, 3.0)], 3.5, 0),  # company never makes it quicker
+        ([(4.0, 1.0), (3.0, 3.0)], 3.5, 0),  # co-runners never make it quicker
         ([(4.0, 1.0), (10.0, 2.0)], 14 / 3, 1),  # nor slower than steps
-        ([(6.0, 2.0), (10.0, 2.0)], 4, 1),  # all had like company
+        ([(6.0, 2.0), (10.0, 2.0)], 4, 1),  # all had like co-runners
         ([(6.0, 2.0), (8.0, 3.0)], 4, 0.5),  # neither was alone
     ],
 )

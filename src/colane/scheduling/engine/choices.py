@@ -1,4 +1,4 @@
-"""Which of its offers a job takes."""
+"""Which of its candidates a job takes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SizeBy(StrEnum):
     ASKED = "asked"
     """The one its owner would like best: it waits for that."""
     LARGEST = "largest"
-    """The largest for which there is an offer now; others are made room from for the smallest alone."""
+    """The largest for which there is a candidate now; others are preempted for the smallest alone."""
 
 
 @dataclass(frozen=True, slots=True)

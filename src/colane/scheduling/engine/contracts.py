@@ -1,4 +1,4 @@
-"""What decisions are composed of: orders, sizers, sources, choices, admissions, and the offers that pass between them.
+"""What decisions are composed of: orders, sizers, sources, choices, admissions, and candidates that pass between them.
 
 A part as it stands in a composition is a value without memory (`Order`, `Source`, ...). For one pool in one plan it is
 bound to a `SchedulingContext`, and what comes of that may remember what has been decided so far.
@@ -37,7 +37,7 @@ class Candidate:
         gpus: One a rank, as they are before the job comes.
         reason: Why there.
         lanes: On each of the GPUs; a new one on each where None.
-        utility: How good the source finds it, against its other offers.
+        utility: How good the source finds it, against its other candidates.
         room: What others must do before the job can start there.
         waits_for: Jobs whose GPUs it waits for.
         ratio: Speed of the job there, over that in its reference.
@@ -212,7 +212,7 @@ class SchedulingContext:
         explains: Whether a user asks why a job waits, so that all must be looked at.
         max_wait_s: A job that has waited longer is overdue.
         bound_sources: Bound sources, in the order they are asked.
-        reason: Why a job starts that takes an offer; None leaves that to the source.
+        reason: Why a job starts that takes a candidate; None leaves that to the source.
         skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
     """
 
@@ -309,7 +309,7 @@ class BoundSource(Protocol):
     """Whether it has candidates for a parked job, on the GPUs that it may come back to."""
 
     preempts: bool
-    """Whether others leave for what it offers: it is asked for the smallest size of a job alone."""
+    """Whether others leave for its candidates: it is asked for the smallest size of a job alone."""
 
     has_grown: bool
     """Whether a start in this plan may have opened the way for a job that found nothing before."""
@@ -338,10 +338,10 @@ class BoundSource(Protocol):
 
 
 class Source(Protocol):
-    """One mechanism: where offers come from."""
+    """One mechanism: where candidates come from."""
 
     def bind(self, context: SchedulingContext) -> BoundSource | None:
-        """To serve a pool; None where it has nothing to offer there."""
+        """To serve a pool; None where it has no candidates there."""
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
         """How long a job runs at least before it is stopped for another; infinite where none is."""
@@ -362,7 +362,7 @@ class Rule(Protocol):
     """An admission bound to a scheduling context, whose sources are known by then."""
 
     judges: bool
-    """Whether it has a say about offers: only then are `allows` and `took` called."""
+    """Whether it has a say about candidates: only then are `allows` and `took` called."""
 
     def urgent(self) -> Iterator[Job]:
         """Jobs to be served before the order begins."""
@@ -371,10 +371,10 @@ class Rule(Protocol):
         """The line is walked from its beginning, not for the first time in this plan perhaps."""
 
     def allows(self, job: Job, spec: JobSpec, candidate: Candidate) -> bool:
-        """Whether a job may take an offer."""
+        """Whether a job may take a candidate."""
 
     def took(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
-        """A job has taken an offer."""
+        """A job has taken a candidate."""
 
     def refused(self, job: Job, verdict: Verdict) -> Verdict:
         """A job found nothing; what that means for those behind it, given what others say."""
@@ -431,12 +431,12 @@ class Moving(Protocol):
 
 
 class Choice(Protocol):
-    """Which of a job's offers is taken."""
+    """Which of a job's candidates is taken."""
 
     def choose(
         self, context: SchedulingContext, job: Job, spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        """One of the admissible offers, None to take none."""
+        """One of the admissible candidates, None to take none."""
 
 
 Take = Callable[[Job, JobSpec, Candidate], None]

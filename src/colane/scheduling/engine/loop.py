@@ -62,7 +62,7 @@ class Composed:
         sources: Where candidates come from, in the order they are asked.
         admits: Which jobs may start now, in addition to what fits.
         sizes: How many GPUs and cores a job is offered.
-        choose: Which of its offers a job takes.
+        choose: Which of its candidates a job takes.
         turns: How the jobs of one lane take turns.
         cpu_jobs: Places jobs without GPUs.
         moving: How running jobs are moved or resized.
@@ -256,7 +256,7 @@ class _Service:
             self._watch.serves_urgent(job)
 
     def _serve_one(self, job: Job) -> JobSpec | None:
-        """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""
+        """Give a job the best of its candidates, at which size; None when there is nothing it may have."""
         for spec in self._context.sizes(job):
             candidate = self._best(job, spec)
             if candidate is not None:
@@ -275,7 +275,7 @@ class _Service:
         return None
 
     def _candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """What it is offered and may have."""
+        """The candidates it may have."""
         for bound_source in self._asked(job, spec):
             for candidate in bound_source.candidates(job, spec):
                 if self._is_allowed(job, spec, candidate):
@@ -448,7 +448,7 @@ def _goes_later(bound_source: BoundSource) -> bool:
 
 
 class BoundReturn(BoundSourceDefaults):
-    """Every composition has it, and it alone has offers of free GPUs for parked jobs: `Draft.homes` names them.
+    """Every composition has it, and it alone has candidates of free GPUs for parked jobs: `Draft.homes` names them.
 
     A job comes back to a GPU that is free, its own before others; beside others only where these are some it left there
     and all may still share.

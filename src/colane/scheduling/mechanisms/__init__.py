@@ -1,1 +1,1 @@
-"""A folder each: where its offers come from, what it keeps from plan to plan, how it moves jobs that run."""
+"""A folder each: where its candidates come from, what it keeps from plan to plan, how it moves jobs that run."""

@@ -1,4 +1,4 @@
-"""Parting jobs that are slower together than one after another: one of them waits.
+"""Splits jobs that are slower together than one after another: one of them waits.
 
 Jobs share by prediction, and may turn out slower. A job that can be stopped moves to a better place where
 there is one (`migration`); else it remains with its co-runners, as one that cannot be stopped does anyway. Where

@@ -1,4 +1,4 @@
-"""Gathering jobs that run over several nodes on one, once it has enough free GPUs for all of their ranks."""
+"""Consolidates jobs that run over several nodes on one, once it has enough free GPUs for all of their ranks."""
 
 from __future__ import annotations
 
