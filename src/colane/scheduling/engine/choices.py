@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -50,14 +51,24 @@ class MostValue:
     def choose(
         self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        best, most, over_s = None, 0.0, horizon_s(context.queue.left_s(job))
-        for candidate in candidates:
-            value = candidate.ratio - candidate.harm - candidate.cost_s / over_s
-            if value > most:
-                best, most = candidate, value
-            if most >= ALL:
-                break
-        return best
+        return most_valued(candidates, partial(value_of, over_s=horizon_s(context.queue.left_s(job))))
+
+
+def most_valued(candidates: Iterable[Candidate], value: Callable[[Candidate], float]) -> Candidate | None:
+    """The first of those of most value, if that is above 0; one that is worth `ALL` is the last that is looked at."""
+    best, most = None, 0.0
+    for candidate in candidates:
+        worth = value(candidate)
+        if worth > most:
+            best, most = candidate, worth
+        if most >= ALL:
+            break
+    return best
+
+
+def value_of(candidate: Candidate, over_s: float) -> float:
+    """Speed it brings, less what others lose, less what it costs, spread over so many seconds."""
+    return candidate.ratio - candidate.harm - candidate.cost_s / over_s
 
 
 ALL: Final = 1.0

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from colane.model.job import Job, JobSpec
-from colane.scheduling.engine.choices import ALL, horizon_s
+from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.mechanisms.price.changes import MOVE_PART, moves_of
 
@@ -29,17 +30,13 @@ class ByExchange:
     def choose(
         self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
-        best, most, over_s = None, 0.0, horizon_s(context.queue.left_s(job))
-        for candidate in candidates:
-            value = candidate.ratio - candidate.harm - candidate.cost_s / over_s
-            victims = _equals(context, job, candidate)
-            if victims:
-                value = _exchanged(context, job, candidate, victims)
-            if value > most:
-                best, most = candidate, value
-            if most >= ALL:
-                break
-        return best
+        over_s = horizon_s(context.queue.left_s(job))
+        return most_valued(candidates, partial(_value, context, job, over_s))
+
+
+def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candidate) -> float:
+    victims = _equals(context, job, candidate)
+    return _exchanged(context, job, candidate, victims) if victims else value_of(candidate, over_s)
 
 
 def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
