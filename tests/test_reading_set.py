@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (56, 9_280), "srtf": (76, 12_790), "pack": (80, 13_450), "colane": (105, 17_150)}
+BOUNDS = {"fifo": (62, 10_000), "srtf": (81, 13_350), "pack": (85, 14_010), "colane": (110, 17_710)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

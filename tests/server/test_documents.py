@@ -121,7 +121,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "spec": {
         "sizes": (), "gpu_type": None, "gpu_memory_bytes": None, "cores": 0, "host_memory_bytes": 0, "gpus": 1,
         "host_bandwidth_bytes_per_s": 0, "priority": 0, "time_limit_s": None, "retries": 0, "share": True,
-        "batch_size": None, "steps_total": None, "steps_limit": None, "measurement_group": None,
+        "deadline_s": None, "batch_size": None, "steps_total": None, "steps_limit": None, "measurement_group": None,
         "measurement_group_size": 1, "preemptible": False, "abortable": False, "kind": JobKind.TRAINING,
         "latency_s": None, "group": "", "multi_node": False, "anti_collocation": False, "comm_weight": None,
         "comm_pattern": CommPattern.ALL, "sharing_domain": "", "cores_offered": 0, "cores_beside": 0, "comment": "",
@@ -131,7 +131,7 @@ LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "constraints": {
         "isolated": False, "not_preemptible": False, "checkpoint": None, "sizes_lost": (), "cores": None,
         "sharing_domain": "", "gpu_memory_bytes": None, "steps_total_doubted": False, "family": "",
-        "needs_cores": False, "time_limit": None, "after": "",
+        "needs_cores": False, "time_limit": None, "after": "", "promised": None,
     },
     "run": {
         "assigned_s": None, "start_s": None, "first_step_s": None, "launch_s": None, "paused_since_s": None,

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
+from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Guarantee, Limits, Quotas
 from colane.server.config import quotas
 from colane.server.store.memory import MemoryStore
 from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas
@@ -57,6 +57,10 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         ('[group.lab]\nmembers = "ann"', "group.lab.members: must be names of users"),
         ("[group.lab]\nmembers = [1]", "group.lab.members: must be names of users"),
         ("[group.lab]\nmembers = []\ngpu = 1", "group.lab.gpu: did you mean gpus"),
+        ('[group.lab]\nmembers = ["ann"]\nguaranteed_gpus = -1', "group.lab.guaranteed_gpus: must be a whole number"),
+        ('[group.lab]\nmembers = ["ann"]\ngpus = 1\nguaranteed_gpus = 2', "must be at most gpus, which is 1, got 2"),
+        ("[group.root]\nguaranteed_gpus = 2", "guaranteed_gpus: name the users it is for: members = [...]"),
+        ("[user.ann]\nguaranteed_gpus = 2", "user.ann.guaranteed_gpus: "),
         ("user = 3", "user: must be tables"),
         ("[user]\nann = 3", "user.ann: must be a table of gpus"),
         ("[default]\ngpu = 1", "default.gpu: did you mean gpus"),
@@ -71,6 +75,15 @@ def test_a_file_that_says_what_cannot_be(tmp_path: Path, text: str, says: str) -
         read_quotas(tmp_path / "limits.toml")
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_says_what_groups_are_guaranteed(tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text(
+        '[group.lab]\nmembers = ["ann"]\nguaranteed_gpus = 2\n[group.old]\nmembers = []'
+    )
+    found = read_quotas(tmp_path / "limits.toml")
+    assert found.guarantees == (Guarantee("lab", 2, frozenset({"ann"})),)
+    assert not found.hold
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

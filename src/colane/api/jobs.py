@@ -98,6 +98,7 @@ class NeedsObject(TypedDict):
     host_memory_bytes: int
     host_bandwidth_bytes_per_s: int
     time_limit_s: float | None
+    deadline_s: float | None
     after: str
     if_never: str
     retries: int
@@ -123,6 +124,13 @@ class NeedsObject(TypedDict):
     sizes: list[int]
 
 
+class PromisedGpusObject(TypedDict):
+    """GPUs, as `node/0`, that are a job's own, and by when it is to start there, so that it ends by its deadline."""
+
+    gpus: list[str]
+    start_by_s: float
+
+
 class ConstraintsObject(TypedDict, total=False):
     """What was learnt of a job or imposed on it; see `model.Constraints`. What does not hold is left out."""
 
@@ -138,6 +146,7 @@ class ConstraintsObject(TypedDict, total=False):
     needs_cores: bool
     time_limit_s: float | None
     after: str
+    promised: PromisedGpusObject
 
 
 class ThrottleObject(TypedDict):

@@ -160,6 +160,7 @@ class Core:
         self._sets = MeasuredSets()
         self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs()
+        state.guarantees = self.config.limits.guarantees
         self.limits: LimitBook | None = None
         if self.config.limits.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
             state.limits = self.limits = LimitBook(self.config.limits, self.config.limit_passes_s)

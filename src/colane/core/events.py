@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, final
 
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import BandwidthSample
-from colane.model.constraints import NewLimit
+from colane.model.constraints import NewLimit, PromisedGpus
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
@@ -25,6 +25,7 @@ class Submitted:
 
     Of an array, `array` says which elements it has; their ids are those behind its own. `elements` are those of them,
     counted from 0, that wait for something of their own, each with that. `after` names the jobs that the spec's means.
+    `promised` are the GPUs by which its deadline is kept; with a `refusal` it ends at once, as it cannot be.
     """
 
     job: Final[JobId]
@@ -33,6 +34,8 @@ class Submitted:
     array: Final[Array | None] = None
     elements: Final[tuple[tuple[int, tuple[Hold, ...]], ...]] = ()
     after: Final[str] = ""
+    promised: Final[PromisedGpus | None] = None
+    refusal: Final[Reason | None] = None
 
 
 class CancelRequested(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from colane.model.checkpoint import CheckpointContract
+from colane.model.hardware import GpuId
 from colane.model.job_spec import JobSpec
 from colane.model.kinds import JobKind
 
@@ -17,6 +18,18 @@ class NewLimit(NamedTuple):
     """A limit in place of another: seconds, or elements at once; None for none."""
 
     value: float | None
+
+
+class PromisedGpus(NamedTuple):
+    """GPUs that are a job's own until it has ended, so that it ends by its deadline.
+
+    Attributes:
+        gpus: They.
+        start_by_s: It is to start there by then: Unix seconds.
+    """
+
+    gpus: tuple[GpuId, ...]
+    start_by_s: float
 
 
 class Constraints(NamedTuple):
@@ -35,6 +48,7 @@ class Constraints(NamedTuple):
         steps_total_doubted: Its declared total of steps is not believed: it has gone past it, or its owner's jobs have.
         time_limit: Its time limit as it was changed since, by its owner or an operator; None: as declared.
         after: The jobs that its declared `after` means, by id (`ok:12` of `ok:@`); empty: as declared.
+        promised: The GPUs by which its deadline is kept; None where it has none.
         family: Whose beliefs count for it, where those of its own family are another user's word alone; empty: its own.
     """
 
@@ -50,6 +64,7 @@ class Constraints(NamedTuple):
     needs_cores: bool = False
     time_limit: NewLimit | None = None
     after: str = ""
+    promised: PromisedGpus | None = None
 
 
 UNCONSTRAINED: Final = Constraints()

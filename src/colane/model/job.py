@@ -227,6 +227,12 @@ class Job:
         return str(self.id) if self.element is None else str(self.element)
 
     @property
+    def due_s(self) -> float | None:
+        """When it is to have ended; None where it has no deadline."""
+        deadline_s = self.spec.deadline_s
+        return None if deadline_s is None else self.submit_s + deadline_s
+
+    @property
     def has_started(self) -> bool:
         """Whether it has ever; of an array, whether each of its elements has, or has ended without."""
         return self.first_start_s is not None if self.array is None else self.array.all_started

@@ -246,6 +246,16 @@ JOB_FIELDS: Final = (
         slurm=("-t", "--time"), other_names=("time", "timeout"), shown="at most {value}", column="time_limit_s",
     ),
     JobField(
+        "deadline_s", Amount(SECONDS, above=0, most=TIME_MAX_S),
+        "it is to have ended so long after it was submitted: it is taken in only if that can be kept, has its GPUs to "
+        "itself and is stopped for no other",
+        option=Option(
+            "Ends within this time from now, as 2h, or is refused with the earliest time that could be kept.",
+            ("--deadline",),
+        ),
+        needs_gpu=True, shown="ends within {value}", column="deadline_s",
+    ),
+    JobField(
         "begin", Text(64), "it starts no earlier: now+2h, 16:00 by the scheduler's clock, or 2030-12-01T08:00",
         option=Option("Starts no earlier: now+2h, 16:00, or 2030-12-01T08:00.", ("--begin",), "WHEN"),
         slurm=("-b", "--begin"), other_names=("start_time", "not_before"), in_spec=False, shelf=Shelf.NONE,

@@ -59,6 +59,7 @@ class JobSpec:
         host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
         priority: Higher goes first where the policy uses it.
         time_limit_s: Stopped when an attempt has run this long.
+        deadline_s: It is to have ended so long after it was submitted, and shares no GPU; None: no matter when.
         retries: How often a failed attempt is tried again.
         share: False keeps every other job off its GPUs.
         batch_size: Samples of a step, as asked: of all its GPUs together, or of each (`batch_per_gpu`).
@@ -105,6 +106,7 @@ class JobSpec:
     host_bandwidth_bytes_per_s: int
     priority: int
     time_limit_s: float | None
+    deadline_s: float | None
     retries: int
     share: bool
     batch_size: int | None
@@ -153,6 +155,7 @@ class JobSpec:
         host_bandwidth_bytes_per_s: int = 0,
         priority: int = 0,
         time_limit_s: float | None = None,
+        deadline_s: float | None = None,
         retries: int = 0,
         share: bool = True,
         batch_size: int | None = None,
@@ -196,8 +199,9 @@ class JobSpec:
         self.host_bandwidth_bytes_per_s = host_bandwidth_bytes_per_s
         self.priority = priority
         self.time_limit_s = time_limit_s
+        self.deadline_s = deadline_s
         self.retries = retries
-        self.share = share
+        self.share = share and deadline_s is None
         self.batch_size = batch_size
         self.steps_total = steps_total
         self.steps_limit = steps_limit
@@ -261,6 +265,7 @@ class JobSpec:
             host_bandwidth_bytes_per_s=self.host_bandwidth_bytes_per_s,
             priority=self.priority,
             time_limit_s=self.time_limit_s,
+            deadline_s=self.deadline_s,
             retries=self.retries,
             share=self.share,
             batch_size=self.batch_size,

@@ -60,6 +60,20 @@ class Bound(NamedTuple):
         return f"{self.name}'s limit of {' and '.join(filter(None, parts)) or 'nothing'}"
 
 
+class Guarantee(NamedTuple):
+    """GPUs that a group gets before any other that has more than its own.
+
+    Attributes:
+        group: Its name.
+        gpus: So many, of all pools together.
+        members: Users of whose jobs they are.
+    """
+
+    group: str
+    gpus: int
+    members: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupQuota:
     """Of a group.
@@ -67,14 +81,16 @@ class GroupQuota:
     Attributes:
         limits: Of all its members together.
         members: Their names; None for the members of the system's group of this name.
+        guaranteed_gpus: GPUs that they get back from whoever borrows them.
     """
 
     limits: Limits
     members: frozenset[str] | None = None
+    guaranteed_gpus: int = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         """As that of `Limits`."""
-        return GroupQuota, (self.limits, self.members)
+        return GroupQuota, (self.limits, self.members, self.guaranteed_gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,18 @@ class Quotas:
             if user in group.members if group.members is not None else name in in_groups:
                 found.append(Bound(f"group {name}", group.limits))
         return tuple(found)
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """Of groups, by name; none where nothing is guaranteed."""
+        own = [(name, self.groups[name]) for name in sorted(self.groups)]
+        return tuple(
+            [
+                Guarantee(name, group.guaranteed_gpus, group.members or frozenset())
+                for name, group in own
+                if group.guaranteed_gpus
+            ]
+        )
 
     @property
     def of_system(self) -> tuple[str, ...]:

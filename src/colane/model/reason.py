@@ -38,6 +38,8 @@ class Why(StrEnum):
     GROUP_INCOMPLETE = "group-incomplete"
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
+    DEADLINE_SEATS = "deadline-seats"
+    GUARANTEED_TO_OTHERS = "guaranteed-to-others"
     PREEMPTING = "preempting"
     SHRUNK = "shrunk"
     GROWN = "grown"
@@ -59,6 +61,8 @@ class Why(StrEnum):
     # starting
     FREE_GPU = "free-gpu"
     FREE_CORES = "free-cores"
+    KEEPS_DEADLINE = "keeps-deadline"
+    GUARANTEED = "guaranteed"
     SHARES = "shares"
     SHARES_BEST = "shares-best"
     TRIES_SHARING = "tries-sharing"
@@ -144,6 +148,7 @@ class Why(StrEnum):
     MPS_FAULT = "mps-fault"
     TIME_LIMIT = "time-limit"
     CANCELLED = "cancelled"
+    DEADLINE_REFUSED = "deadline-refused"
     AFTER_NEVER = "after-never"
     ARRAY_ENDED = "array-ended"
     STEPS_REACHED = "steps-reached"
@@ -202,6 +207,14 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.GROUP_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
+        Why.GUARANTEED_TO_OTHERS: (
+            "Resources: needs {need:GPU}, and what is left is guaranteed to groups, which it could not be stopped for: "
+            "submit it with --checkpoint or --preemptible to borrow that"
+        ),
+        Why.DEADLINE_SEATS: (
+            "Resources: {gpus} kept for it come free as {jobs} leave; it is to end within {left_s:.0f} s, and "
+            "may start as late as in {slack_s:.0f} s"
+        ),
         Why.PREEMPTING: "Resources: GPUs are kept for it and come free by stopping {jobs}",
         Why.NO_LANE: (
             "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
@@ -235,6 +248,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.HELD: "JobHeldUser: held by {by}; colane release lets it start",
         Why.POLICY_FAILED: "Priority: no job starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
+        Why.KEEPS_DEADLINE: (
+            "{gpus} are its own until it ends: within {left_s:.0f} s, and it starts {slack_s:.0f} s before it must"
+        ),
+        Why.GUARANTEED: "{gpus}: within the {guaranteed:GPU} that group {group} is guaranteed",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
         Why.CONSOLIDATED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
@@ -368,6 +385,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.MPS_FAULT: "a fatal error on the GPU that it shared through MPS: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
+        Why.DEADLINE_REFUSED: "Deadline: {problem}",
         Why.CANCELLED: "cancelled by {by}",
         Why.LIMITS_CHANGED: "from now on {what}, by {by}",
         Why.REQUEUED: "taken off its GPUs by {by}; it waits anew, and goes on from what it has saved",

@@ -19,6 +19,7 @@ from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
+from colane.scheduling.mechanisms.deadlines.keeping import Deadlines
 from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
 from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizing
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
@@ -28,6 +29,7 @@ from colane.scheduling.mechanisms.fairness.moves import ToAim
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.fairness.usage import PastUse
 from colane.scheduling.mechanisms.fairness.users import ShareBy
+from colane.scheduling.mechanisms.guarantees.keeping import Guarantees
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
@@ -60,6 +62,8 @@ NEVER: Final = Preemption(PreemptsFor.NEVER)
 HOUR: Final = Ageing(HOUR_S)
 DAY: Final = Ageing(DAY_S)
 WEEK: Final = Ageing(WEEK_S)
+
+PROMISES: Final = (Deadlines(), Guarantees())
 
 GAIN_MIN: Final = 0.1
 """Of a job's speed alone: sharing for less does not pay."""
@@ -108,9 +112,9 @@ PRESETS: Final[tuple[Composed, ...]] = (
 )  # fmt: skip
 
 POLICIES: Final[Mapping[str, Composed]] = MappingProxyType(
-    {preset.name: replace(preset, usage=PastUse()) for preset in PRESETS}
+    {preset.name: replace(preset, usage=PastUse(), keeps=PROMISES) for preset in PRESETS}
 )
-"""The rows; past use may go before the order of each."""
+"""The rows; past use may go before the order of each, and each keeps what was promised."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {

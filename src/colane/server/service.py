@@ -66,6 +66,7 @@ from colane.server.store.store import (
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import changed_limits, submission
 from colane.server.submitting.admission import admit_all, begin_hold
+from colane.server.submitting.deadlines import with_promises
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
 from colane.server.submitting.lookup import Families, Lookup
@@ -390,7 +391,7 @@ class Service:
             admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s, families)
             demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
-            return self.driver.keeper.submit(turn, waiting)
+            return self.driver.keeper.submit(turn, with_promises(self.driver.core, turn, waiting))
 
         return prepare
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from colane.core import Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
 from colane.model.constraints import NewLimit
 from colane.model.dependency import Dependency, DependsOn
@@ -18,6 +19,8 @@ from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
 from colane.model.plan import ACTION_NAMES
 from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.scheduling.mechanisms.deadlines.seats import Allowed, ComingPromise, NoPromise, promise
 from colane.simulate.accounts import JobAccounts
 from colane.simulate.agenda import Agenda
 from colane.simulate.bandwidth import NodeBandwidth
@@ -192,13 +195,34 @@ class Driver:
             job = jobs[index]
             until_s = job.submit_s + job.held_s
             holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
-            events.append(Submitted(job.id, job.spec, (*holds, *self._conditions(job))))
+            held = (*holds, *self._conditions(job))
+            is_due = job.spec.deadline_s is not None
+            events.append(self._promised(job, held) if is_due else Submitted(job.id, job.spec, held))
             if job.changed_limit_s is not None:
                 limit = NewLimit(None if job.changed_limit_s == inf else job.changed_limit_s)
                 events.append(LimitsChanged(job.id, "the trace", limit))
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index
+
+    def _promised(self, job: TraceJob, holds: tuple[Hold, ...]) -> Submitted:
+        """A job with a deadline, with the GPUs by which that is kept, or refused as it is live."""
+        coming = self._coming()
+        view, limits, is_held = ClusterView(self.core.state, self.now_s), self.core.limits, bool(holds)
+        found = promise(view, job.spec, self._allowed(), coming, limits, is_held=is_held)
+        if isinstance(found, NoPromise):
+            return Submitted(job.id, job.spec, refusal=Reason(Why.DEADLINE_REFUSED, {"problem": found.problem}))
+        return Submitted(job.id, job.spec, promised=found)
+
+    def _coming(self) -> list[ComingPromise]:
+        come = [event for event in self._events if isinstance(event, Submitted)]
+        return [ComingPromise(one.job, one.spec, one.promised) for one in come if one.promised is not None]
+
+    def _allowed(self) -> Allowed:
+        config = self.config
+        stop_s = max(costs.stop_s for costs in (config, *config.of_nodes.values()))
+        launch_s = config.launch_max_s
+        return Allowed(stop_s=stop_s, launch_s=launch_s, settle_s=self.core.config.protection_factor * launch_s)
 
     def _conditions(self, job: TraceJob) -> Iterator[Hold]:
         """What keeps a job from starting until others that it waits for have ended, or have started."""

@@ -69,6 +69,10 @@ class Draft(Overlay):
         self._decided.add(action.job)
         self.actions.append(action)
 
+    def leave_alone(self, job: JobId) -> None:
+        """Nothing else in the plan decides about a job, one that waits or one that runs."""
+        self._decided.add(job)
+
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.
 

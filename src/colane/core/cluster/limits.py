@@ -2,7 +2,8 @@
 
 What counts is what jobs use. A job uses its limits from the start of an attempt until its processes are gone, also
 while it is suspended or parked, for it comes back without asking; one for which a plan keeps GPUs or makes room uses
-them as well. A job that only waits uses nothing, so a job that waits for a busy GPU type holds up no other.
+them as well. One whose deadline is promised uses them from its submission. A job that only waits uses nothing, so a
+job that waits for a busy GPU type holds up no other.
 
 A waiting job is held (`HoldKind.LIMIT`) while it alone does not fit beside what is used. Jobs that do fit are in the
 queue, all kinds of them: the policy chooses. As it may choose several that do not fit together, its plan is cut before
@@ -18,7 +19,7 @@ share; until that has waited for `passes_s`: from then on jobs behind it are hel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from math import inf
@@ -180,6 +181,15 @@ class LimitBook:
         """Whether a job uses its limits."""
         return job.id in self._using
 
+    def reached(self, spec: JobSpec, coming: Sequence[JobSpec] = ()) -> str:
+        """Which limit keeps a job from starting beside what is used and others that come; empty where none does."""
+        mine = [each for each in coming if each.user == spec.user]
+        gpus = sum([gpus_counted(each) for each in mine])
+        for account in self.accounts(spec.user):
+            if account.room(gpus_counted(spec), len(mine), gpus) < 1:
+                return f"{account.bound.told()} is reached"
+        return ""
+
     def moved(self, old: Job | None, new: Job | None) -> None:
         """A job has come, changed or gone."""
         job = new or old
@@ -211,7 +221,7 @@ class LimitBook:
         return True
 
     def _stand(self, job: Job) -> None:
-        if job.placement is not None or job.id in self._kept:
+        if job.placement is not None or job.id in self._kept or job.constraints.promised is not None:
             self._count(job, 1)
         elif _waits(job):
             self._wait(job)

@@ -22,6 +22,7 @@ from colane.core.cluster.queue import ArrayBook, PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
+from colane.model.limits import Guarantee
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
@@ -99,6 +100,7 @@ class ClusterState:
         self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self.limits: LimitAccounts | None = None
+        self.guarantees: tuple[Guarantee, ...] = ()
         self._derived: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}

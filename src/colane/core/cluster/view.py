@@ -15,6 +15,7 @@ from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId, is_instance_type
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.limits import Guarantee
 from colane.model.progress import Progress
 from colane.model.resources import may_be_instances
 from colane.perf.estimates import Estimates
@@ -84,6 +85,11 @@ class ClusterView:
     def changed_pools(self) -> list[str]:
         """Pools in which something changed, in order of name, whether a job waits there or not."""
         return self._pools
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """GPUs that groups are guaranteed."""
+        return self._state.guarantees
 
     @property
     def usage(self) -> UsageBook:

@@ -32,9 +32,12 @@ BOUND_RATIO: Final = 0.1
 def is_movable(job: Job) -> bool:
     """Whether it may be taken off its GPUs to make room, as far as its own record tells.
 
-    A job over several nodes leaves all of them, and cannot be parked. One that answers requests stays.
+    A job over several nodes leaves all of them, and cannot be parked. One that answers requests stays,
+    as does one whose deadline is kept.
     """
     if job.placement is None or not job.placement.slots or job.is_on_host or job.spec.kind is JobKind.INFERENCE:
+        return False
+    if job.constraints.promised is not None:
         return False
     if job.effective.preemptible and job.state in MOVABLE and not job.parked:
         return True

@@ -8,7 +8,7 @@ from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.model import arrays
-from colane.model.constraints import Constraints
+from colane.model.constraints import Constraints, PromisedGpus
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Array
@@ -22,7 +22,13 @@ ARRAY_HOLD: Final = Hold(HoldKind.ARRAY)
 
 
 def entered(
-    step: Step, job_id: JobId, spec: JobSpec, holds: tuple[Hold, ...], array: Array | None = None, after: str = ""
+    step: Step,
+    job_id: JobId,
+    spec: JobSpec,
+    holds: tuple[Hold, ...],
+    array: Array | None = None,
+    after: str = "",
+    promised: PromisedGpus | None = None,
 ) -> Job:
     """A job as it is when it was just submitted; `after` names the jobs that its spec means."""
     story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
@@ -31,6 +37,8 @@ def entered(
     constraints = _constraints(step, spec)
     if after != spec.after:
         constraints = constraints._replace(after=after)
+    if promised is not None:
+        constraints = constraints._replace(promised=promised)
     return Job(
         job_id, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds, array=array
     )

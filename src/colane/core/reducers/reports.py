@@ -53,8 +53,13 @@ EXITED: Final = Reason(Why.EXITED)
 
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
-    step.put(entered(step, event.job, event.spec, event.holds, event.array, event.after))
+    step.put(entered(step, event.job, event.spec, event.holds, event.array, event.after, event.promised))
     job = step.state.jobs[event.job]
+    if event.refusal is not None:
+        step.leave(job, JobState.CANCELLED, event.refusal)
+        return
+    if event.promised is not None or step.state.guarantees:
+        step.state.changed_pools.add(event.spec.pool)  # others leave for it, however full the pool is
     set_hold_timers(step.timers, job)
     dependencies.enter(step, job)
     for element in arrays.make_held(step, job, event.elements):

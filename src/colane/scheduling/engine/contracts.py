@@ -387,6 +387,13 @@ class Admission(Protocol):
         """To serve a pool; None where it has nothing to say there."""
 
 
+class Keeping(Protocol):
+    """What goes before all that a policy decides: places that jobs were promised."""
+
+    def keep(self, draft: Draft, pool: str) -> None:
+        """Decide so in a draft for a pool in which something has changed."""
+
+
 class PastUsage(Protocol):
     """Something that goes before the order of a policy: users that have used least of late."""
 

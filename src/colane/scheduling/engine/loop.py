@@ -30,6 +30,7 @@ from colane.scheduling.engine.contracts import (
     Classes,
     ClassKey,
     CpuPlacing,
+    Keeping,
     Moving,
     Order,
     Outlook,
@@ -68,6 +69,7 @@ class Composed:
         moving: How running jobs are moved or resized.
         usage: Goes before the order: among equal priorities users that have used least.
         chooser: Decides about many jobs at once, before the others are asked in order; None where none does.
+        keeps: What keeps promises to jobs and groups, in this order, before anything else is decided.
         protects: Whether jobs are left alone for a while after their launch.
         is_as_published: Whether it is without guards that its publication lacks (`scheduling.presets.AS_PUBLISHED`).
     """
@@ -83,6 +85,7 @@ class Composed:
     moving: Moving | None = None
     usage: PastUsage | None = None
     chooser: Chooser | None = None
+    keeps: tuple[Keeping, ...] = ()
     protects: bool = True
     is_as_published: bool = False
 
@@ -112,7 +115,11 @@ class Composed:
         """Serve every pool in which something has changed and a job waits."""
         draft = Draft(view)
         first = None if self.moving is None or not self.moving.goes_first else self.moving
-        for pool in view.pools if first is None and self.chooser is None else view.changed_pools:
+        pools = view.pools if first is None and self.chooser is None else view.changed_pools
+        for pool in view.changed_pools:
+            for keeping in self.keeps:
+                keeping.keep(draft, pool)
+        for pool in pools:
             service = _Service(self, draft, pool)
             service.move(first)
             service.serve()

@@ -19,7 +19,7 @@ from colane.scheduling.engine.user_weights import UserWeights, read_weights
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
 
-PARTS = frozenset({"sources", "admits", "ways", "moving", "usage", "chooser", "protects", "is_as_published"})
+PARTS = frozenset({"sources", "admits", "ways", "moving", "usage", "chooser", "keeps", "protects", "is_as_published"})
 """Fields that hold parts, or none: no option themselves."""
 
 FACTORS = frozenset({"displaces_min", "keeps_min", "rho_gain_min", "speed_gain_min"})

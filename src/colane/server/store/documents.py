@@ -14,7 +14,7 @@ from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
-from colane.model.constraints import UNCONSTRAINED, NewLimit
+from colane.model.constraints import UNCONSTRAINED, NewLimit, PromisedGpus
 from colane.model.dependency import Dependency, DependsOn
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
@@ -69,6 +69,11 @@ def _read_slot(body: Sequence[Any]) -> Slot:
     return Slot(GpuId(node, number), lane)
 
 
+def _read_gpu(text: str) -> GpuId:
+    node, _, number = text.rpartition("/")
+    return GpuId(node, int(number))
+
+
 def _write_elsewhere(cores: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
     return {node: list(ids) for node, ids in cores}
 
@@ -107,6 +112,7 @@ CONSTRAINTS: Final = lean(
     UNCONSTRAINED,
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     sizes_lost=several(),
+    promised=maybe(record(PromisedGpus, gpus=several(Form(str, _read_gpu)))),
     time_limit=maybe(record(NewLimit)),
 )
 ORDINALS: Final = several(Form(list, tuple))

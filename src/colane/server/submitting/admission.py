@@ -11,6 +11,7 @@ from colane.api.job_request import JobRequest, in_base_units, said_name, said_tw
 from colane.model import file_names
 from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import CheckpointContract, parse_contract
+from colane.model.constraints import PromisedGpus
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobSpec
 from colane.model.job_fields import JOB_FIELDS, senseless
@@ -47,6 +48,7 @@ class Admitted:
         array: Its elements, where it is an array.
         elements: Those of them, counted from 0, that wait for something of their own, each with that.
         after: The jobs that the spec's `after` means, by id; empty where it waits for none.
+        promised: GPUs by which its deadline is kept; None where it has none.
     """
 
     spec: JobSpec
@@ -57,6 +59,7 @@ class Admitted:
     array: Array | None = None
     elements: tuple[tuple[int, tuple[Hold, ...]], ...] = ()
     after: str = ""
+    promised: PromisedGpus | None = None
 
     @property
     def ids(self) -> int:

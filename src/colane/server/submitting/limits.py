@@ -15,7 +15,7 @@ from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
 from colane.server.http.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
-DEFAULT, USER, GROUP, MEMBERS = "default", "user", "group", "members"
+DEFAULT, USER, GROUP, MEMBERS, GUARANTEED = "default", "user", "group", "members", "guaranteed_gpus"
 MEMBERSHIP_S: Final = 60.0
 """For so long it is remembered of what groups of the system a user is."""
 
@@ -81,12 +81,17 @@ def _named_tables(path: Path, body: Mapping[str, Any], kind: str) -> Mapping[str
 def _group(place: str, name: str, table: Any) -> GroupQuota:  # noqa: ANN401 - whatever the file holds
     members = table.get(MEMBERS) if isinstance(table, dict) else None
     if members is None:
+        if isinstance(table, dict) and GUARANTEED in table:
+            raise LimitsError(f"{place}.{GUARANTEED}: name the users it is for: members = [...]")
         _demand_system_group(place, name)
         return GroupQuota(_limits(place, table))
     if not isinstance(members, list) or not all(isinstance(user, str) and user for user in members):
         raise LimitsError(f'{place}.{MEMBERS}: must be names of users, as ["ann", "bob"], got {members!r}')
-    own = {field: value for field, value in table.items() if field != MEMBERS}
-    return GroupQuota(_limits(place, own), frozenset(members))
+    own = {field: value for field, value in table.items() if field not in {MEMBERS, GUARANTEED}}
+    limits, gpus = _limits(place, own), _whole(f"{place}.{GUARANTEED}", table.get(GUARANTEED, 0))
+    if limits.gpus is not None and gpus > limits.gpus:
+        raise LimitsError(f"{place}.{GUARANTEED}: must be at most gpus, which is {limits.gpus}, got {gpus}")
+    return GroupQuota(limits, frozenset(members), gpus)
 
 
 def _demand_system_group(place: str, name: str) -> None:
@@ -109,6 +114,11 @@ def _limits(place: str, table: Any) -> Limits:  # noqa: ANN401 - whatever the fi
     for name, value in table.items():
         if name not in known:
             raise LimitsError(f"{place}.{name}: {near_matches(name, known)}there are {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LIMIT_MAX:
-            raise LimitsError(f"{place}.{name}: must be a whole number from 0 up, got {value!r}")
+        _whole(f"{place}.{name}", value)
     return Limits(**table)
+
+
+def _whole(place: str, value: Any) -> int:  # noqa: ANN401 - whatever the file holds
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LIMIT_MAX:
+        raise LimitsError(f"{place}: must be a whole number from 0 up, got {value!r}")
+    return value

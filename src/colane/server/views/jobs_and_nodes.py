@@ -207,6 +207,9 @@ def _constraints(held_to: Constraints) -> ConstraintsObject:
         body["checkpoint"] = _checkpoint(held_to.checkpoint)
     if held_to.sizes_lost:
         body["sizes_lost"] = list(held_to.sizes_lost)
+    if held_to.promised is not None:
+        gpus, start_by_s = held_to.promised
+        body["promised"] = {"gpus": [str(gpu) for gpu in gpus], "start_by_s": start_by_s}
     if held_to.time_limit is not None:
         body["time_limit_s"] = body.pop("time_limit").value
     return cast("ConstraintsObject", body)

@@ -72,7 +72,7 @@ def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
         turn.next_job_id += job.ids
         ids.append(job_id)
         turn.admitted[job_id] = job
-        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array, job.elements, job.after))
+        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array, job.elements, job.after, job.promised))
     return ids
 
 

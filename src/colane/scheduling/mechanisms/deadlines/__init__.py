@@ -1,0 +1,1 @@
+"""Deadlines that are promised at submission, and kept."""

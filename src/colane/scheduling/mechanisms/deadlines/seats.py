@@ -1,0 +1,277 @@
+"""Which GPUs a job with a deadline would have for its own, or by when it could be kept at the earliest.
+
+After ElasticFlow's admission control: a job is given the fewest GPUs with which it ends in time (its minimum
+satisfactory share), as far as those promised before it are kept. Its shares of time slots are GPUs here, for most jobs
+run on one number of GPUs and are not stopped from slot to slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.limits import LimitBook
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
+from colane.core.cluster.view import ClusterView
+from colane.core.planners.means import is_movable
+from colane.model.constraints import PromisedGpus
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.resources import host_capacity, host_needs, ranks_held
+from colane.model.words import count
+from colane.scheduling.engine.times import RunTimes
+from colane.scheduling.mechanisms.deadlines.index import DeadlineJobs
+from colane.scheduling.mechanisms.deadlines.run_time import takes_s
+from colane.scheduling.mechanisms.deadlines.timetable import Seated, earliest_s, is_kept
+
+MARGIN_RATIO: Final = 1.1
+"""A run time that is predicted may be exceeded by a tenth; a time limit may not."""
+
+NEWCOMER: Final = JobId(2**62)
+"""Behind all others of its deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What is allowed for besides steps.
+
+    Attributes:
+        stop_s: From the decision to stop a job until its GPUs are free.
+        launch_s: From the start of a process to its stepping.
+        settle_s: How long a job that has just started cannot be stopped yet.
+        margin_ratio: Part of a predicted run time that is counted on.
+    """
+
+    stop_s: float = 0.0
+    launch_s: float = 0.0
+    settle_s: float = 0.0
+    margin_ratio: float = MARGIN_RATIO
+
+
+class NoPromise(NamedTuple):
+    """Why a deadline cannot be kept.
+
+    Attributes:
+        problem: In a sentence, with the fix.
+        earliest_s: In how many seconds from now it could be; None where nothing says so.
+    """
+
+    problem: str
+    earliest_s: float | None = None
+
+
+class ComingPromise(NamedTuple):
+    """A job that has been promised its GPUs and that the state does not know yet."""
+
+    job: JobId
+    spec: JobSpec
+    promised: PromisedGpus
+
+
+UNKNOWN_LENGTH: Final = (
+    "cannot be promised, as it is not known how long the job takes: say --time-limit, or --steps-total of a "
+    "family whose step time was measured"
+)
+HELD: Final = (
+    "cannot be promised to an array or a job that waits for a time or for others: leave out array, hold, begin, after, "
+    "singleton"
+)
+OVER_NODES: Final = "cannot be promised to a job over several nodes: leave out multi_node"
+ENDLESS: Final = (
+    "cannot be promised: the GPUs that it could have are held by jobs that cannot be stopped and of which no time "
+    "limit says when they end"
+)
+
+
+def promise(
+    view: ClusterView,
+    spec: JobSpec,
+    allowed: Allowed,
+    coming: Sequence[ComingPromise] = (),
+    limits: LimitBook | None = None,
+    *,
+    is_held: bool = False,
+) -> PromisedGpus | NoPromise:
+    """Return the GPUs by which a job that is submitted now meets its deadline, others kept, or why none do.
+
+    Args:
+        view: The cluster as it is.
+        spec: The job, with a deadline.
+        allowed: What is allowed for.
+        coming: Others of this moment.
+        limits: What users and groups may have running; None where nothing is bounded.
+        is_held: Whether it may not start yet, or is an array.
+    """
+    if is_held:
+        return NoPromise(HELD)
+    if spec.multi_node:
+        return NoPromise(OVER_NODES)
+    reached = limits is not None and limits.reached(spec, [one.spec for one in coming])
+    if reached:
+        return NoPromise(f"cannot be promised now, as {reached}: ask again when jobs under it have ended")
+    found = _Search(view, spec, allowed, coming)
+    if not found.is_length_known:
+        return NoPromise(UNKNOWN_LENGTH)
+    for place in found.places():
+        if is_kept(found.seated, place, found.left_s):
+            return PromisedGpus(place.gpus, place.due_s - place.takes_s)
+    return found.refusal()
+
+
+def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed) -> float:
+    """When a running job leaves its GPUs at the latest, or may be asked to; infinite where nothing says so."""
+    now_s = view.now_s
+    began_s = now_s if job.start_s is None else job.start_s
+    if job.constraints.promised is not None:
+        loads = [view.gpu(gpu) for gpu in job.gpus_held]
+        run_s = takes_s(times, view, job.effective, loads, allowed.margin_ratio) if loads else None
+        return inf if run_s is None else max(now_s, began_s + allowed.launch_s + run_s)
+    if job.is_leaving or (is_movable(job) and job.effective.preemptible):
+        return now_s
+    if job.suspended or job.is_on_host:
+        return inf
+    ends = inf if job.effective.time_limit_s is None else began_s + allowed.launch_s + job.effective.time_limit_s
+    if job.effective.preemptible and not job.parked and job.first_step_s is None:
+        ends = min(ends, now_s + allowed.launch_s + allowed.settle_s)
+    return max(now_s, ends)
+
+
+class _Search:
+    """The places of one job.
+
+    Attributes:
+        seated: Jobs that wait for GPUs of their own.
+        left_s: When GPUs that any of them or the job may have are left.
+        is_length_known: Whether how long the job takes is known anywhere.
+    """
+
+    def __init__(self, view: ClusterView, spec: JobSpec, allowed: Allowed, coming: Sequence[ComingPromise]) -> None:
+        self._view = view
+        self._spec = spec
+        self._allowed = allowed
+        self._times = RunTimes(Draft(view))
+        self.left_s: dict[GpuId, float] = {}
+        self.seated = [*self._waiting(), *self._coming(coming)]
+        self.is_length_known = False
+        self._places = sorted(self._all_places(), key=self._worth)
+
+    def places(self) -> Iterator[Seated]:
+        """The fewest GPUs first, of those the ones for which fewest others leave."""
+        return iter(self._places)
+
+    def refusal(self) -> NoPromise:
+        """By when it could be kept."""
+        found_s = min([earliest_s(self.seated, place, self.left_s) for place in self._places], default=inf)
+        if found_s == inf:
+            return NoPromise(ENDLESS)
+        in_s = found_s - self._view.now_s
+        told = (
+            f"cannot be kept: the earliest that can is in {_span(in_s)}, with {count(len(self.seated), 'deadline')} "
+            f"promised before it; ask for {_span(in_s)} or more, or leave it out"
+        )
+        return NoPromise(told, in_s)
+
+    def _worth(self, place: Seated) -> tuple[int, int, float, tuple[GpuId, ...]]:
+        busy = sum([not self._view.gpu(gpu).is_free for gpu in place.gpus])
+        return len(place.gpus), busy, max([self.left_s[gpu] for gpu in place.gpus]), place.gpus
+
+    def _waiting(self) -> Iterator[Seated]:
+        for job in self._view.derived(DeadlineJobs).of(self._spec.pool):
+            promised = job.constraints.promised
+            if promised is None or job.placement is not None:
+                continue
+            if all(gpu in self._loads(gpu.node) for gpu in promised.gpus):
+                yield self._seated(job.due_s or inf, job.id, job.effective, promised.gpus)
+
+    def _coming(self, coming: Iterable[ComingPromise]) -> Iterator[Seated]:
+        for one in coming:
+            if one.spec.pool == self._spec.pool:
+                yield self._seated(
+                    self._view.now_s + (one.spec.deadline_s or inf), one.job, one.spec, one.promised.gpus
+                )
+
+    def _seated(self, due_s: float, job: JobId, spec: JobSpec, seats: tuple[GpuId, ...]) -> Seated:
+        loads = [self._view.gpu(gpu) for gpu in seats]
+        for load in loads:
+            self._note(load)
+        run_s = takes_s(self._times, self._view, spec, loads, self._allowed.margin_ratio)
+        return Seated(due_s, job, seats, inf if run_s is None else self._whole(run_s, loads))
+
+    def _whole(self, run_s: float, loads: Sequence[GpuLoad]) -> float:
+        """With what it takes others to save their state and to go."""
+        there = [self._view.job(job).effective.checkpoint for load in loads for job in load.jobs]
+        lead_s = max([contract.lead_s for contract in there if contract is not None], default=0.0)
+        return lead_s + self._allowed.stop_s + self._allowed.launch_s + run_s
+
+    def _loads(self, node: str) -> dict[GpuId, GpuLoad]:
+        known = self._view.nodes.get(node)
+        return {} if known is None else {gpu: self._view.gpu(gpu) for gpu in known.ids.values()}
+
+    def _note(self, load: GpuLoad) -> None:
+        """When those on a GPU leave it."""
+        if load.id not in self.left_s:
+            jobs, now_s = self._view.jobs, self._view.now_s
+            ends_s = [ends_at_s(self._times, self._view, jobs[job], self._allowed) for job in load.jobs]
+            self.left_s[load.id] = inf if load.returning else max(ends_s, default=now_s)
+
+    def _all_places(self) -> Iterator[Seated]:
+        """Of each size and each node the GPUs that are left first."""
+        spec, now_s = self._spec, self._view.now_s
+        due_s = now_s + (spec.deadline_s or inf)
+        for gpus in spec.sizes or (spec.gpus,):
+            sized = spec.at(gpus)
+            for gpu_type in self._view.gpu_types_for(spec):
+                for node in self._view.nodes.values():
+                    loads = self._of_node(node, sized, gpu_type)
+                    if not loads:
+                        continue
+                    run_s = takes_s(self._times, self._view, sized, loads, self._allowed.margin_ratio)
+                    self.is_length_known = self.is_length_known or run_s is not None
+                    if run_s is not None:
+                        seats = tuple([load.id for load in loads])
+                        yield Seated(due_s, NEWCOMER, seats, self._whole(run_s, loads))
+
+    def _of_node(self, node: NodeState, spec: JobSpec, gpu_type: str) -> list[GpuLoad]:
+        """The GPUs of a node that a job would have; none where it does not hold it, or never surely has its cores."""
+        if node.node.pool != spec.pool or not node.node.takes_jobs:
+            return []
+        if ranks_held(node.node, spec, gpu_type, usable_only=True) < spec.gpus:
+            return []
+        need, loads = spec.gpu_memory_bytes or 0, list[GpuLoad]()
+        for load in self._loads(node.node.name).values():
+            if load.gpu.type == gpu_type and load.is_usable and load.capacity_bytes >= need:
+                self._note(load)
+                loads.append(load)
+        loads.sort(key=lambda load: (self._freed_s(load.id), self.left_s[load.id], not load.is_free, load.id))
+        chosen = sorted(loads[: spec.gpus], key=lambda load: load.id)
+        if len(chosen) < spec.gpus or not self._has_host(node, spec, chosen):
+            return []
+        return chosen
+
+    def _freed_s(self, gpu: GpuId) -> float:
+        """How long those that wait for a GPU of their own have it."""
+        return sum([one.takes_s for one in self.seated if gpu in one.gpus])
+
+    def _has_host(self, node: NodeState, spec: JobSpec, chosen: Sequence[GpuLoad]) -> bool:
+        """Whether a node has the cores and the memory that it books beside jobs that are on none of its GPUs."""
+        need = host_needs(spec, spec.gpus)
+        if need <= host_needs(spec, 0) and not any((need.cores, need.host_memory_bytes)):
+            return True
+        leaving = {job for load in chosen for job in load.jobs}
+        others = [self._view.job(job) for job in node.jobs if job not in leaving]
+        booked = need
+        for job in others:
+            ranks = len(job.placement.slots_on(node.node.name)) if job.placement is not None else 0
+            booked += host_needs(job.effective, ranks)
+        return booked <= host_capacity(node.node)
+
+
+def _span(seconds: float) -> str:
+    """A time that may be asked for as it is written: rounded up."""
+    if seconds < 600:
+        return f"{-(-seconds // 1):.0f}s"
+    return f"{-(-seconds // 60):.0f}m"

@@ -1,0 +1,1 @@
+"""GPUs that groups are guaranteed, and get back from whoever borrows them."""

@@ -1,0 +1,47 @@
+"""Deadlines at submission: promised and kept, or refused with the field to give or the earliest that can be kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.harness import SLEEP, node, world
+
+DUE = {**SLEEP, "deadline": "10m", "time_limit": "5m"}
+
+
+async def test_a_deadline_is_promised_with_gpus_of_its_own() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2))
+        job = await w.submit(deadline="10m", time_limit="5m")
+        shown = await w.good("GET", f"/job/{job}")
+        assert shown["needs"]["deadline_s"] == 600.0
+        assert shown["needs"]["share"] is False
+        assert len(shown["constraints"]["promised"]["gpus"]) == 1
+        assert "until it ends: within 600 s, and it starts 210 s before it must" in shown["reason"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"deadline": "10m"}, "not known how long the job takes: say --time-limit, or --steps-total"),
+        ({"deadline": "6m", "time_limit": "5m"}, "the earliest that can is in 390s"),
+        ({"deadline": "10m", "time_limit": "5m", "hold": True}, "leave out array, hold, begin, after, singleton"),
+        ({"deadline": "10m", "time_limit": "5m", "multi_node": True}, "leave out multi_node"),
+    ],
+)
+async def test_what_cannot_be_promised_is_refused_with_the_fix(said: dict[str, object], told: str) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        status, detail = await w.refused("POST", "/jobs", [SLEEP, {**SLEEP, **said}])
+        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
+        assert told in detail[0]["message"]
+        assert await w.good("GET", "/jobs") == []
+
+
+async def test_jobs_of_one_batch_are_promised_one_after_another() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        status, detail = await w.refused("POST", "/jobs", [DUE, DUE])
+        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
+        assert "in 13m, with 1 deadline promised before it" in detail[0]["message"]
+        await w.good("POST", "/jobs", [DUE, {**DUE, "deadline": "13m"}])

@@ -1,0 +1,149 @@
+"""Deadlines that are taken in are met, and taking one in breaks none that was taken in before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
+from colane.core.config import CoreConfig
+from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
+from colane.model.constraints import PromisedGpus
+from colane.model.job import JobId, JobSpec, JobState
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.perf.beliefs import Beliefs
+from colane.scheduling.mechanisms.deadlines.seats import Allowed, NoPromise, promise
+from colane.scheduling.registry import create
+from colane.simulate.beliefs import Belief, make_beliefs
+from colane.simulate.config import DriverConfig
+from colane.simulate.ledger import STATES
+from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.world import NeutralWorld
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob
+from tests.examples import examples
+
+from .scenes import cluster, job, random_cluster, random_jobs, workload
+
+
+def simulated(jobs: Sequence[TraceJob], machines: Cluster, name: str, costs: DriverConfig, *, knows: bool) -> Run:
+    """What comes of jobs whose lengths are known by their time limits alone, or truly."""
+    world = NeutralWorld()
+    belief = Belief.ORACLE if knows else Belief.NONE
+    beliefs = make_beliefs(belief, world, jobs, machines, noise=0.0, seed=0)
+    given = Inputs(
+        cluster=machines, workload=workload(*jobs), world=world, policy=create(name), beliefs=beliefs, driver=costs
+    )
+    return simulate(given)
+
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+COSTS = st.sampled_from([DriverConfig(), DriverConfig(launch_s=3, restart_s=2, stop_s=1), DriverConfig(stop_s=4)])
+
+
+def with_deadlines(jobs: Sequence[TraceJob], seed: int) -> list[TraceJob]:
+    """Every third job or so is to have ended within one to six times its length."""
+    draws = np.random.default_rng(seed)
+    found = []
+    for one in jobs:
+        slack = draws.uniform(1.2, 6.0)
+        is_due = one.spec.gpus > 0 and not one.spec.multi_node and draws.random() < 0.4
+        deadline_s = float(ceil(slack * (one.duration_s or 0.0) + 5.0)) if is_due else None
+        limit_s = float(ceil(one.duration_s or 0.0)) + 20.0 if draws.random() < 0.5 else None
+        spec = replace(one.spec, deadline_s=deadline_s, preemptible=draws.random() < 0.6, time_limit_s=limit_s)
+        found.append(replace(one, spec=spec))
+    return found
+
+
+def ends(done: Run) -> dict[int, tuple[JobState, float]]:
+    rows = done.ledger.rows
+    return {one: (STATES[code], end_s) for one, code, end_s in zip(rows.id, rows.state, rows.end_s, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["colane", "shadow-price", "srtf", "fifo", "f-sched"])
+@examples(25)
+@given(seed=SEEDS, costs=COSTS, knows=st.booleans())
+def test_a_deadline_that_is_taken_in_is_met(name: str, seed: int, costs: DriverConfig, knows: bool) -> None:
+    jobs = with_deadlines(random_jobs(seed), seed)
+    done = simulated(jobs, random_cluster(seed), name, costs, knows=knows)
+    assert done.ledger.flaws == []
+    found = ends(done)
+    for one in jobs:
+        state, end_s = found[one.id]
+        if one.spec.deadline_s is None:
+            assert state is JobState.SUCCEEDED
+        elif state is not JobState.CANCELLED:
+            assert state is JobState.SUCCEEDED
+            assert end_s <= one.submit_s + one.spec.deadline_s
+
+
+@pytest.mark.parametrize(("deadline_s", "gpus"), [(800.0, 1), (799.0, 2), (499.0, 4), (299.0, None)])
+def test_it_has_the_fewest_gpus_with_which_it_ends_in_time(deadline_s: float, gpus: int | None) -> None:
+    core = Core(create("colane"), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
+    core.step([NodeRegistered(each) for each in cluster(4).nodes], 0.0)
+    for count, step_s in ((1, 4.0), (2, 2.5), (4, 1.5)):
+        known = Value(step_s, ValueSource.MEASURED, 10)
+        core.step([ProfileDeclared(Profile(key=ProfileKey("f", None, count, "v100"), step_s=known))], 0.0)
+    spec = JobSpec(name="a", family="f", gpus=4, sizes=(1, 2, 4), steps_total=200, deadline_s=deadline_s)
+    found = promise(ClusterView(core.state, 0.0), spec, Allowed(margin_ratio=1.0))
+    assert (len(found.gpus) if isinstance(found, PromisedGpus) else None) == gpus
+    if isinstance(found, PromisedGpus):
+        core.step([Submitted(JobId(1), spec, promised=found)], 0.0)
+        assert core.state.jobs[JobId(1)].gpus_held == found.gpus
+
+
+@examples(60)
+@given(seed=SEEDS)
+def test_the_earliest_deadline_that_a_refusal_names_is_taken(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    core = Core(create("colane"), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
+    core.step([NodeRegistered(each) for each in random_cluster(seed).nodes], 0.0)
+    now_s, allowed, refusals = 0.0, Allowed(stop_s=5.0, launch_s=10.0), 0
+    for number in range(1, 16):
+        now_s += float(draws.integers(0, 30))
+        limit_s = float(draws.integers(10, 200))
+        deadline_s = float(ceil(limit_s * draws.uniform(1.0, 4.0))) + 15.0 if draws.random() < 0.7 else None
+        spec = JobSpec(
+            name=f"j{number}", family="f", gpus=int(draws.integers(1, 3)), time_limit_s=limit_s, deadline_s=deadline_s,
+            preemptible=bool(draws.random() < 0.5),
+        )  # fmt: skip
+        found = None if deadline_s is None else promise(ClusterView(core.state, now_s), spec, allowed)
+        if isinstance(found, NoPromise):
+            assert found.earliest_s is not None
+            assert found.earliest_s > (deadline_s or 0.0)
+            spec = replace(spec, deadline_s=found.earliest_s + 1e-6)
+            found = promise(ClusterView(core.state, now_s), spec, allowed)
+            refusals += 1
+            assert isinstance(found, PromisedGpus), "the earliest it named"
+        promised = found if isinstance(found, PromisedGpus) else None
+        core.step([Submitted(JobId(number), spec, promised=promised)], now_s)
+
+
+def test_why_says_how_much_time_is_left() -> None:
+    core = Core(create("colane"), ClusterState(Beliefs()), CoreConfig(runs_at_once=True))
+    core.step([NodeRegistered(each) for each in cluster(1).nodes], 0.0)
+    core.step([Submitted(JobId(1), JobSpec(name="a", family="f", time_limit_s=100.0))], 0.0)
+    spec = JobSpec(name="b", family="f", time_limit_s=50.0, deadline_s=180.0)
+    found = promise(ClusterView(core.state, 10.0), spec, Allowed())
+    assert isinstance(found, PromisedGpus)
+    core.step([Submitted(JobId(2), spec, promised=found)], 10.0)
+    assert core.why(JobId(2), 40.0).sentence() == (
+        "Resources: n0/0 kept for it come free as job 1 leave; it is to end within 150 s, and may start as late as "
+        "in 100 s"
+    )
+
+
+def test_whoever_saves_its_state_leaves_for_it_whatever_its_priority_and_it_for_none() -> None:
+    owned = job(1, 0.0, 500.0, priority=9)
+    due = job(2, 100.0, 100.0, deadline_s=115.0)
+    urgent = job(3, 110.0, 10.0, priority=99)
+    done = simulated([owned, due, urgent], cluster(1), "srtf", DriverConfig(), knows=True)
+    assert [stay.job for stay in done.ledger.stays] == [1, 2, 3, 1]
+    assert ends(done)[2] == (JobState.SUCCEEDED, 200.0)

@@ -1,0 +1,118 @@
+"""What a group is guaranteed it gets back within the time that borrowers take to leave, and nobody else before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core.events import Outcome
+from colane.model.job import JobId
+from colane.model.limits import GroupQuota, Limits, Quotas
+from colane.scheduling.registry import create
+from colane.simulate.config import DriverConfig
+from colane.simulate.process import Process
+from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.world import NeutralWorld, Running
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob
+from tests.examples import examples
+
+from .scenes import cluster, job, random_cluster, random_jobs, workload
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+COSTS = st.sampled_from([DriverConfig(), DriverConfig(launch_s=3, restart_s=2, stop_s=1), DriverConfig(stop_s=4)])
+
+
+def guaranteed(**groups: int) -> Quotas:
+    """Each group of one user of its name."""
+    return Quotas(groups={name: GroupQuota(Limits(), frozenset({name}), gpus) for name, gpus in groups.items()})
+
+
+class Owed:
+    """For how long a group had too little and got nothing, though a job of it waited."""
+
+    def __init__(self, quotas: Quotas, jobs: Sequence[TraceJob]) -> None:
+        self._groups = {name: group.guaranteed_gpus for name, group in quotas.groups.items()}
+        self._user = {one.id: one.spec.user for one in jobs}
+        self._waits: dict[JobId, int] = {}
+        self._has: dict[JobId, int] = {}
+        self._since_s: dict[str, float] = {}
+        self._had: dict[str, int] = {}
+        self.longest_s = 0.0
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        for one in outcome.jobs:
+            for known in (self._waits, self._has):
+                known.pop(one.id, None)
+            if one.is_waiting:
+                self._waits[one.id] = one.effective.gpus
+            elif one.gpus_held:
+                self._has[one.id] = len(one.gpus_held)
+        for name, gpus in self._groups.items():
+            has = sum([held for job_id, held in self._has.items() if self._user[job_id] == name])
+            fits = any(needs <= gpus - has for job_id, needs in self._waits.items() if self._user[job_id] == name)
+            if name in self._since_s:
+                self.longest_s = max(self.longest_s, now_s - self._since_s[name])
+            grew, self._had[name] = has > self._had.get(name, 0), has
+            if not fits or grew:
+                self._since_s.pop(name, None)
+            if fits:
+                self._since_s.setdefault(name, now_s)
+
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
+        """Not of interest."""
+
+
+def simulated(
+    jobs: Sequence[TraceJob], machines: Cluster, name: str, quotas: Quotas, costs: DriverConfig
+) -> tuple[Run, Owed]:
+    owed = Owed(quotas, jobs)
+    given = Inputs(
+        cluster=machines,
+        workload=workload(*jobs),
+        world=NeutralWorld(),
+        policy=create(name),
+        limits=quotas,
+        driver=costs,
+    )
+    return simulate(given, watchers=lambda _: [owed]), owed
+
+
+@pytest.mark.parametrize("name", ["colane", "shadow-price", "srtf", "fifo", "drf"])
+@examples(25)
+@given(seed=SEEDS, costs=COSTS)
+def test_a_group_has_what_it_is_guaranteed_once_borrowers_have_left(name: str, seed: int, costs: DriverConfig) -> None:
+    draws, machines = np.random.default_rng(seed), random_cluster(seed)
+    jobs = []
+    for one in random_jobs(seed, most_gpus=1):
+        spec = replace(one.spec, user=str(draws.choice(["a", "b", "c"])), preemptible=bool(draws.random() < 0.7))
+        jobs.append(replace(one, spec=spec, submit_s=one.submit_s / 8))
+    gpus = sum(len(node.gpus) for node in machines.nodes)
+    first = int(draws.integers(0, gpus + 1))
+    quotas = guaranteed(a=first, b=int(draws.integers(0, gpus - first + 1)))
+    done, owed = simulated(jobs, machines, name, quotas, costs)
+    assert done.ledger.flaws == []
+    protected_s = 4 * (costs.launch_s + costs.restart_s)
+    assert owed.longest_s <= costs.stop_s + protected_s
+
+
+def test_borrowers_leave_once_the_group_wants_its_gpus_and_come_back_after_it() -> None:
+    lent = [job(number, 0.0, 100.0, user="guest") for number in (1, 2)]
+    own = job(3, 10.0, 20.0, user="lab")
+    done, owed = simulated([*lent, own], cluster(2), "colane", guaranteed(lab=1), DriverConfig(stop_s=4.0))
+    ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
+    assert ends[JobId(3)] == 34.0
+    assert owed.longest_s == 4.0
+
+
+def test_what_cannot_be_stopped_borrows_nothing_that_is_guaranteed() -> None:
+    fixed = [job(number, 0.0, 100.0, user="guest", preemptible=False) for number in (1, 2)]
+    own = job(3, 10.0, 20.0, user="lab")
+    done, _ = simulated([*fixed, own], cluster(2), "colane", guaranteed(lab=1), DriverConfig())
+    ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
+    assert ends == {JobId(1): 100.0, JobId(2): 200.0, JobId(3): 30.0}
