@@ -263,6 +263,15 @@ def test_graphs_between_an_optimizers_steps_are_parts_of_them(to: Recorder, path
     assert wire.read(path) is None
 
 
+def test_an_optimizers_steps_in_a_capture_that_was_not_heard_of_belong_to_the_first_graph_replayed() -> None:
+    graphs, heard, other = torch_forward.Graphs(), SimpleNamespace(), SimpleNamespace()
+    graphs.captured(1)
+    assert [graphs.steps_of(graph) for graph in (heard, other, heard)] == [1, 0, 1]
+    graphs.begins(other)
+    graphs.captured(1)
+    assert [graphs.steps_of(graph) for graph in (heard, other)] == [1, 1]
+
+
 def test_batches_alone_are_steps_once_they_go_on_for_long(
     to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ class Graphs:
     def __init__(self) -> None:
         self._recording: Any = None
         self._cycle = Cycle()
+        self._unclaimed = 0
 
     def begins(self, graph: Any) -> None:
         """Hear that a graph begins to record."""
@@ -74,9 +75,20 @@ class Graphs:
 
     def captured(self, optimizer: int) -> None:
         """Hear that the step of an optimizer was recorded: each replay makes it again."""
-        if self._recording is not None:
+        steps = self._cycle.event(optimizer)
+        if self._recording is None:  # by a call that is not watched: the graph is the first that is replayed
+            self._unclaimed += steps
+        else:
             held = self._recording.__dict__
-            held[STEPS_HELD] = held.get(STEPS_HELD, 0) + self._cycle.event(optimizer)
+            held[STEPS_HELD] = held.get(STEPS_HELD, 0) + steps
+
+    def steps_of(self, graph: Any) -> int:
+        """Return how many whole steps a replay makes."""
+        held = graph.__dict__
+        if self._unclaimed and STEPS_HELD not in held:
+            held[STEPS_HELD], self._unclaimed = self._unclaimed, 0
+        steps: int = held.get(STEPS_HELD, 0)
+        return steps
 
 
 class Others:
@@ -390,7 +402,7 @@ def _watch_replays(torch: Any, others: Others) -> None:
     @functools.wraps(own)
     def replay(self: Any) -> Any:
         result = own(self)
-        steps = self.__dict__.get(STEPS_HELD)
+        steps = others.graphs.steps_of(self)
         if steps:
             others.to.step(recorder.OPTIMIZER, steps)
         else:

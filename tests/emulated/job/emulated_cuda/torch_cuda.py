@@ -527,6 +527,13 @@ def _is_capturing() -> bool:
     return _state.stream().graph is not None
 
 
+class _CurrentStream:
+    """What `torch.accelerator.current_stream` is asked for by optimizers."""
+
+    def is_capturing(self) -> bool:
+        return _is_capturing()
+
+
 def _init() -> None:
     if not _state.devices:
         raise RuntimeError("No CUDA GPUs are available")
@@ -573,6 +580,7 @@ def put_into(core: Any) -> None:
         "_accelerator_exchangeDevice": _exchange,
         "_accelerator_maybeExchangeDevice": _maybe_exchange,
         "_accelerator_synchronizeDevice": lambda number: _state.device(number).synchronize(),
+        "_accelerator_getStream": lambda _: _CurrentStream(),
         "_accelerator_resetPeakStats": _reset_peak,
         "_accelerator_getDeviceStats": _statistics,
         "_accelerator_emptyCache": _empty_cache,
