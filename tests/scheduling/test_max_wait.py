@@ -30,6 +30,21 @@ def test_a_running_scheduler_lets_no_job_wait_longer_than_is_said(name: str) -> 
     assert guarded(name) == registry.create(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("max-min:quantum_s=3", "max-min: quantum_s must be at least 10 s .*, got 3; 360 is usual"),
+        ("max-min-packed:quantum_s=0", "max-min-packed: quantum_s must be at least 10 s .*, got 0; 360 is usual"),
+        ("finish-time-fair:lease_s=9.5", "lease_s must be at least 10 s .*, got 9.5; 1200 is usual"),
+    ],
+)
+def test_rounds_shorter_than_a_change_of_places_are_for_simulations_alone(name: str, said: str) -> None:
+    for max_wait_s in (None, DAY_S):
+        with pytest.raises(registry.UnknownPolicyError, match=said):
+            guarded(name, max_wait_s=max_wait_s)
+    assert registry.create(name).name == name
+
+
 @pytest.mark.parametrize(("said", "bound"), [("7200", 7200.0), (f"{3 * DAY_S:.0f}", 3 * DAY_S), ("none", None)])
 def test_what_is_named_with_the_policy_stands(said: str, bound: float | None) -> None:
     assert bound_of(guarded(f"colane:max_wait_s={said}", max_wait_s=DAY_S)) == bound

@@ -208,7 +208,7 @@ def guarded(text: str, budget_s: float = BUDGET_S, max_wait_s: float | None = No
         UnknownPolicyError: There is none such.
     """
     if not is_file(text):
-        return registry.create(text) if max_wait_s is None else registry.bounded(text, max_wait_s)
+        return registry.for_service(text) if max_wait_s is None else registry.bounded(text, max_wait_s)
     policy = create(text)
     return GuardedPolicy(StrictPolicy(policy, path_of(text), budget_s), REST_BUDGETS * budget_s)
 

@@ -10,7 +10,7 @@ from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import WORDS, PolicyOptionError, configured, with_options
 from colane.scheduling.mechanisms.fairness.allocation import NoSolverError, need_solver
-from colane.scheduling.mechanisms.fairness.service import SmallestPart, Solver
+from colane.scheduling.mechanisms.fairness.service import SmallestPart, Solver, WorstFinish
 from colane.scheduling.presets import ALIASES, AS_PUBLISHED, NAMES, POLICIES, SUMMARIES
 
 __all__ = ["ALIASES", "AS_PUBLISHED", "NAMES", "POLICIES", "SUMMARIES", "UnknownPolicyError", "create", "preset"]
@@ -62,7 +62,7 @@ def bounded(name: str, max_wait_s: float) -> Composed:
     Raises:
         UnknownPolicyError: As `create`.
     """
-    policy = create(name)
+    policy = for_service(name)
     if "max_wait_s=" in name or policy.is_as_published:
         return policy
     own = [part for part in policy.admits if isinstance(part, Ageing)]
@@ -70,6 +70,28 @@ def bounded(name: str, max_wait_s: float) -> Composed:
         return policy
     others = tuple([part for part in policy.admits if not isinstance(part, Ageing)])
     return replace(policy, admits=(Ageing(max_wait_s), *others))
+
+
+ROUND_MIN_S: Final = 10.0
+"""About what it takes to stop a job and start another: in shorter rounds jobs move more than they run."""
+
+
+def for_service(name: str) -> Composed:
+    """A registered policy for jobs that really run: in each of its rounds some of them may change places.
+
+    Raises:
+        UnknownPolicyError: As `create`; or its rounds are shorter than such a change takes.
+    """
+    policy = create(name)
+    order = policy.order
+    if isinstance(order, (SmallestPart, WorstFinish)) and order.quantum_s < ROUND_MIN_S:
+        base, option = name.partition(":")[0], "quantum_s" if isinstance(order, SmallestPart) else "lease_s"
+        usual = create(base).order.quantum_s
+        raise UnknownPolicyError(
+            f"policy: {base}: {option} must be at least {ROUND_MIN_S:g} s where jobs really run, as a change of places "
+            f"takes about as long, got {order.quantum_s:g}; {usual:g} is usual"
+        )
+    return policy
 
 
 def preset(registered: str, /, **options: object) -> Composed:
