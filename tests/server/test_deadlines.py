@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.server.harness import SLEEP, node, world
@@ -36,6 +38,14 @@ async def test_what_cannot_be_promised_is_refused_with_the_fix(said: dict[str, o
         assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
         assert told in detail[0]["message"]
         assert await w.good("GET", "/jobs") == []
+
+
+async def test_why_says_of_one_that_runs_how_much_time_is_to_spare() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        job = await w.submit(deadline="10m", time_limit="5m")
+        [said, *_] = (await w.good("GET", f"/job/{job}/why"))["now"]
+        assert re.fullmatch(r"it is to end within (\d+ min|\d+ s), \d+ (s|min) to spare", said)
 
 
 async def test_jobs_of_one_batch_are_promised_one_after_another() -> None:

@@ -92,7 +92,7 @@ from colane.server.views.mechanisms import mechanisms_view
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, kept_devices, waiting_by_user
 from colane.server.views.sampled import Times, window_of
 from colane.server.views.stacks import NodeOfJob
-from colane.server.views.standing import at_other_sizes, standing, steps_total
+from colane.server.views.standing import at_other_sizes, deadline_said, standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, ReadModel
 from colane.server.writer.driver import LiveDriver, ReadBack
@@ -626,7 +626,8 @@ class Service:
         sight.demand_sight(job_id, job.spec.user)
         if is_live and job_id in self.driver.core.state.jobs:
             sizes = self.driver.core.speeds_at_sizes(job_id)
-            now = [*self._standing(job, sight), *at_other_sizes(job, sizes)]
+            due = deadline_said(job, self.driver.now())
+            now = [*due, *self._standing(job, sight), *at_other_sizes(job, sizes)]
             return {**why_live(self.driver, job), "now": now, "sizes": sizes_view(sizes)}
         return {**(explain(job.reason) if job.reason else NO_REASON), "now": [], "sizes": []}
 

@@ -89,6 +89,19 @@ def at_other_sizes(job: Job, speeds: Sequence[SizedSpeed]) -> list[str]:
     return [f"alone it would be {said} ({'; '.join(by)})"]
 
 
+def deadline_said(job: Job, now_s: float) -> list[str]:
+    """How much time a job that has its GPUs has left, and how much of it is to spare; one sentence at most."""
+    due_s, promised = job.due_s, job.constraints.promised
+    if due_s is None or promised is None or job.placement is None:
+        return []
+    if now_s > due_s:
+        return [f"its deadline was {_span(now_s - due_s)} ago"]
+    began_s = job.start_s or now_s
+    early_s = promised.start_by_s - began_s
+    said = f", {_span(early_s)} to spare" if early_s >= 0 else f", which it may miss: it started {_span(-early_s)} late"
+    return [f"it is to end within {_span(due_s - now_s)}{said}"]
+
+
 def _used_by_others(sample: Progress | None) -> list[str]:
     """That work which is not ours slows it, where there is enough of that."""
     ratio = None if sample is None else sample.others_ratio

@@ -169,9 +169,11 @@ class _Search:
         if found_s == inf:
             return NoPromise(ENDLESS)
         in_s = found_s - self._view.now_s
+        promised = len(self.seated)
+        before = f", with {count(promised, 'deadline')} promised before it" if promised else ""
         told = (
-            f"cannot be kept: the earliest that can is in {_span(in_s)}, with {count(len(self.seated), 'deadline')} "
-            f"promised before it; ask for {_span(in_s)} or more, or leave it out"
+            f"cannot be kept: the earliest that can is in {_span(in_s)}{before}; ask for {_span(in_s)} or more, or "
+            "leave it out"
         )
         return NoPromise(told, in_s)
 
