@@ -262,6 +262,12 @@ class TestSqliteFile:
         assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         store.close()
 
+    def test_records_of_one_or_two_kilobytes_lie_close_together(self, tmp_path: Path) -> None:
+        store, text = SqliteStore(tmp_path / "colane.db"), "x" * 1_100
+        store.commit(Transaction([put(job_key(number), text) for number in range(400)]))
+        store.close()
+        assert (tmp_path / "colane.db").stat().st_size < 400 * len(text) * 1.5
+
     def test_only_its_owner_reads_it(self, tmp_path: Path) -> None:
         SqliteStore(tmp_path / "colane.db").close()
         assert stat.S_IMODE((tmp_path / "colane.db").stat().st_mode) == 0o600

@@ -13,7 +13,7 @@ import pytest
 from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
 from colane.server.store.memory import MemoryStore
-from colane.server.store.sqlite import SqliteStore
+from colane.server.store.sqlite import PAGE_BYTES, SqliteStore
 from colane.server.store.store import META, Put, StoreError, Transaction
 from tests.disks import fill, small_disk
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
@@ -134,13 +134,15 @@ def test_a_damaged_store_is_not_believed(tmp_path: Path) -> None:
     store.commit(Transaction(puts=[Put(META, f"{n:04}", {"text": "x" * 200}) for n in range(500)]))
     store.close()
     whole, refused = path.read_bytes(), 0
-    for page in range(1, len(whole) // 4096):  # the first three bytes of a page's header say of what kind and how full
-        path.write_bytes(whole[: 4096 * page] + b"\x00\xff\xff\xff\xff" + whole[4096 * page + 5 :])
+    for page in range(
+        1, len(whole) // PAGE_BYTES
+    ):  # the first three bytes of a page's header say of what kind and how full
+        path.write_bytes(whole[: PAGE_BYTES * page] + b"\x00\xff\xff\xff\xff" + whole[PAGE_BYTES * page + 5 :])
         try:
             SqliteStore(path).close()
         except StoreError as error:
             refused += "put a copy of it back" in str(error) or "malformed" in str(error)
-    assert refused == len(whole) // 4096 - 1
+    assert refused == len(whole) // PAGE_BYTES - 1
     path.write_bytes(whole)
     SqliteStore(path).close()
 

@@ -24,6 +24,11 @@ def checksum(*fields: str | bytes | float | None) -> int:
     return crc32(b"\0".join([each if isinstance(each, bytes) else _bytes(each) for each in fields]))
 
 
+def text_checksum(*fields: str) -> int:
+    """Return the checksum of fields that are all texts: the same as `checksum`, sooner."""
+    return crc32("\0".join(fields).encode())
+
+
 def _bytes(field: str | float | None) -> bytes:
     return (field if isinstance(field, str) else repr(field)).encode()
 

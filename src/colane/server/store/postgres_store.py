@@ -6,9 +6,11 @@ One connection writes, one reads; each has its lock, so any thread may call any 
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from psycopg import errors, sql
 
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import postgres_checks
-from colane.server.store.checksums import ALTERED, checksum, decoded, shown
+from colane.server.store.checksums import ALTERED, checksum, decoded, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.postgres_functions import CALL, FUNCTION, TABLES
 from colane.server.store.store import (
@@ -88,13 +90,13 @@ class PostgresStore(NetworkStore):
         puts = {}
         for put in transaction.puts:  # the last one of a key counts
             text = json.dumps(put.document)
-            puts[put.collection, put.key] = (text, checksum(put.collection, put.key, text))
+            puts[put.collection, put.key] = (text, text_checksum(put.collection, put.key, text))
         lines = [json.dumps([float(entry.at_s), entry.kind, entry.body]) for entry in transaction.audit]
         values: list[Any] = [self.id, *(writer or (None, None, None)), list(transaction.clears)]
         values += [[one.collection for one in transaction.deletes], [one.key for one in transaction.deletes]]
         values += [[collection for collection, _ in puts], [key for _, key in puts]]
         values += [[text for text, _ in puts.values()], [sum_ for _, sum_ in puts.values()]]
-        values += [lines, [checksum(line) for line in lines]]
+        values += [lines, [text_checksum(line) for line in lines]]
         word, number = self._rows(self._writer, "written", CALL, *values)[0]
         self._judge_commit(word, number, writer)
         self._forget_unreadable(transaction)
@@ -248,6 +250,7 @@ class _Line:
         self._password = password
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._guard = _Guard()
 
     @property
     def is_connected(self) -> bool:
@@ -261,9 +264,7 @@ class _Line:
             if self._connection is None or self._connection.closed or self._connection.broken:
                 self._connection = _connect(self._address, self._password)
             connection = self._connection
-            guard = threading.Timer(ANSWER_MAX_S, _hang_up, [connection])
-            guard.daemon = True
-            guard.start()
+            self._guard.watch(connection)
             try:
                 yield connection
             except BaseException:
@@ -271,13 +272,60 @@ class _Line:
                     self._connection = None
                 raise
             finally:
-                guard.cancel()
+                self._guard.rest()
 
     def close(self) -> None:
         with self._lock:
+            self._guard.end()
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+class _Guard:
+    """Ends a connection whose server does not answer in time.
+
+    Its one thread sleeps on while answers come: a timer for each statement would start a thread for each.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._watched: Connection | None = None
+        self._due_s = self._wakes_s = math.inf
+
+    def watch(self, connection: Connection) -> None:
+        """End it unless `rest` is called in time."""
+        with self._changed:
+            self._watched, self._due_s = connection, time.monotonic() + ANSWER_MAX_S
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="colane-postgres", daemon=True)
+                self._thread.start()
+            elif self._due_s < self._wakes_s:
+                self._changed.notify()
+
+    def rest(self) -> None:
+        """The answer has come, or the connection has broken."""
+        with self._changed:
+            self._watched = None
+
+    def end(self) -> None:
+        """Let the thread end; a connection that is watched later is so by another."""
+        with self._changed:
+            self._thread = None
+            self._changed.notify()
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._thread is threading.current_thread():
+                left_s = self._due_s - time.monotonic()
+                if self._watched is None:
+                    self._due_s = left_s = math.inf
+                elif left_s <= 0:
+                    _hang_up(self._watched)
+                    self._watched, self._due_s, left_s = None, math.inf, math.inf
+                self._wakes_s = self._due_s
+                self._changed.wait(None if left_s == math.inf else left_s)
 
 
 def _hang_up(connection: Connection) -> None:

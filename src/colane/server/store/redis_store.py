@@ -18,7 +18,7 @@ from redis.retry import Retry
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import redis_checks
 from colane.server.store import redis_functions as functions
-from colane.server.store.checksums import ALTERED, checksum, decoded, shown
+from colane.server.store.checksums import ALTERED, checksum, decoded, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.store import (
     AUDIT,
@@ -103,7 +103,7 @@ class RedisStore(NetworkStore):
             values += [NUMBER[delete.collection], delete.key]
         for put in transaction.puts:
             text = json.dumps(put.document)
-            values += [NUMBER[put.collection], put.key, f"{checksum(put.collection, put.key, text):08x}{text}"]
+            values += [NUMBER[put.collection], put.key, f"{text_checksum(put.collection, put.key, text):08x}{text}"]
         values += [_line(entry) for entry in transaction.audit]
         word, number = self._call("written", functions.COMMIT, self._keys, *values)
         self._judge_commit(word.decode(), int(number or 0), writer)
@@ -296,4 +296,4 @@ def _client(address: StoreAddress, password: str | None) -> redis.Redis:
 
 def _line(entry: AuditEntry) -> str:
     text = json.dumps([float(entry.at_s), entry.kind, entry.body])
-    return f"{checksum(text):08x}{text}"
+    return f"{text_checksum(text):08x}{text}"
