@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from colane.server import main
+from colane.server.config import ServerConfig
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Document, StoreWriter, Transaction
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
@@ -131,3 +136,24 @@ async def test_a_commit_that_fails_and_what_is_read_anew(w: World) -> None:
     assert (await w.refused("POST", "/job", SLEEP))[0] == 503
     store.failure = None
     assert await w.submit() == 2
+
+
+def test_other_threads_give_way_to_the_loop_within_a_millisecond(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of its waits for the thread that writes a commit down lasts as long as Python's lock is held at most."""
+    seen: list[float] = []
+
+    async def serve(*_: object) -> None:
+        seen.append(sys.getswitchinterval())
+
+    before_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    monkeypatch.setattr(main, "serve", serve)
+    try:
+        main.run_server(ServerConfig(state_dir=tmp_path))
+    finally:
+        sys.setswitchinterval(before_s)
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+    assert seen
+    assert seen[0] <= 0.001

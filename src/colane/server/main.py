@@ -58,6 +58,10 @@ OBJECTS_PER_COLLECTION: Final = 100_000
 """Cycles are looked for after so many new objects, not Python's 700: a thousand reports that wait for one turn would be
 searched again and again, and with them all live jobs. What a turn leaves behind holds few cycles."""
 
+LOCK_HELD_S: Final = 0.0005
+"""So long at most, not Python's 5 ms, another thread runs Python code while the event loop waits to: writing a large
+commit down takes 20 ms and more."""
+
 log = logging.getLogger(__name__)
 Listener = TypeVar("Listener")
 
@@ -81,6 +85,7 @@ def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None 
     raise_descriptor_limit()  # not in serve: under `up` jobs would inherit it
     gc.freeze()
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+    sys.setswitchinterval(LOCK_HELD_S)
     factory = uvicorn_config(None).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, on_listening))
