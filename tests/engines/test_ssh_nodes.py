@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -269,6 +271,21 @@ def test_what_is_asked_wrongly_is_one_line(here: Colane, words: list[str], said:
     assert found.code == 2, found
     assert said in found.err
     assert len(found.err.splitlines()) == 1
+
+
+def test_what_is_copied_fits_any_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a module that is compiled here its source is copied; what Colane needs, pip fetches there."""
+    package = tmp_path / "colane"
+    package.mkdir()
+    for name in ("plan.py", "plan.cpython-311-x86_64-linux-gnu.so", "plan.pyc"):
+        (package / name).write_bytes(b"")
+    monkeypatch.setattr(wheel, "PACKAGE", package)
+    made = wheel.own_wheel()
+    with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
+        assert [name for name in archive.namelist() if name.startswith("colane/")] == ["colane/plan.py"]
+        described = next(name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert b"Root-Is-Purelib: true\nTag: py3-none-any\n" in archive.read(described)
+    assert made.name.endswith("-py3-none-any.whl")
 
 
 def test_a_command_of_another_version_than_the_scheduler_adds_and_renews_nothing(
