@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.server.harness import SLEEP, node, world
+from tests.server.harness import SLEEP, launched, node, report, world
 
 DUE = {**SLEEP, "deadline": "10m", "time_limit": "5m"}
 
@@ -55,3 +55,16 @@ async def test_jobs_of_one_batch_are_promised_one_after_another() -> None:
         assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
         assert "in 13m, with 1 deadline promised before it" in detail[0]["message"]
         await w.good("POST", "/jobs", [DUE, {**DUE, "deadline": "13m"}])
+
+
+async def test_jobs_that_save_their_state_make_room_once_they_are_protected_no_more() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        before = await w.submit(preemptible=True)
+        now_s = w.service.driver.now()
+        step = {"at_s": now_s, "steps": 1, "step_mean_s": 0.1}
+        await w.good("POST", "/node/n1/report", report(launched(before, start_s=now_s - 20, progress=step)))
+        assert (await w.good("GET", f"/job/{before}"))["state"] == "running-protected"
+        status, detail = await w.refused("POST", "/job", {**SLEEP, "deadline": "6m", "time_limit": "5m"})
+        assert (status, "the earliest that can is in" in detail[0]["message"]) == (422, True)
+        await w.submit(deadline="12m", time_limit="5m")

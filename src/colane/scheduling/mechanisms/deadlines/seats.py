@@ -20,7 +20,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.planners.means import is_movable
 from colane.model.constraints import PromisedGpus
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.resources import host_capacity, host_needs, ranks_held
 from colane.model.words import count
 from colane.scheduling.engine.times import RunTimes
@@ -135,9 +135,19 @@ def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed) ->
     if job.suspended or job.is_on_host:
         return inf
     ends = inf if job.effective.time_limit_s is None else began_s + allowed.launch_s + job.effective.time_limit_s
-    if job.effective.preemptible and not job.parked and job.first_step_s is None:
-        ends = min(ends, now_s + allowed.launch_s + allowed.settle_s)
+    if job.effective.preemptible and not job.parked:
+        if job.first_step_s is None:
+            ends = min(ends, now_s + allowed.launch_s + allowed.settle_s)
+        elif job.state is JobState.RUNNING_PROTECTED:
+            ends = min(ends, _unprotected_s(now_s, job.first_step_s, began_s, allowed))
     return max(now_s, ends)
+
+
+def _unprotected_s(now_s: float, first_step_s: float, began_s: float, allowed: Allowed) -> float:
+    """When a job that has made its first step may be stopped, by the time its launch took (paper E, 4.2)."""
+    took = (first_step_s - began_s) / allowed.launch_s if allowed.launch_s else 1.0
+    over_s = first_step_s + took * allowed.settle_s
+    return over_s if over_s > now_s else now_s + allowed.settle_s  # protected anew, after a move
 
 
 class _Search:
