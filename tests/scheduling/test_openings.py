@@ -54,10 +54,10 @@ def test_a_gpu_on_which_it_is_slower_does_not_count() -> None:
     assert life.spans[3] == [(20, 210)]
 
 
-def gangs(*busy: Coming, apart: str = "") -> list[list[tuple[float, float]]]:
+def gangs(*busy: Coming, apart: str = "", policy: str = EAGER) -> list[list[tuple[float, float]]]:
     """When jobs run on two nodes of two GPUs, on two sockets of one; the last is a gang of 90 s after 20 s."""
     nodes, coming = [machine(n, (0, int(n == apart))) for n in ("n0", "n1")], [*busy, known(20, 90, gpus=2)]
-    spans = Life(create(EAGER), nodes, coming, [step_time(1.0, "P100", gpus=gpus) for gpus in (1, 2)]).run().spans
+    spans = Life(create(policy), nodes, coming, [step_time(1.0, "P100", gpus=gpus) for gpus in (1, 2)]).run().spans
     return [spans[number] for number in range(1, len(coming) + 1)]
 
 
@@ -66,6 +66,11 @@ SHORT, LONG = known(0, 100, gpus=2), known(0, 300, gpus=2)
 
 def test_a_gang_waits_for_gpus_that_fall_free_at_once() -> None:
     assert gangs(SHORT, LONG) == [[(0, 100)], [(0, 300)], [(100, 190)]]
+
+
+@pytest.mark.parametrize(("awaits", "span"), [("yes", (100, 190)), ("no", (20, 110))])
+def test_so_it_does_by_the_shadow_price(awaits: str, span: tuple[float, float]) -> None:
+    assert gangs(SHORT, LONG, policy=f"shadow-price:quantum_s=0,move_s=0,awaits={awaits}")[-1] == [span]
 
 
 def test_gpus_that_fall_free_one_by_one_are_no_place_for_a_gang() -> None:

@@ -47,10 +47,10 @@ def test_of_jobs_on_one_gpu_a_second_of_the_first_saves_one_for_each_but_half_a_
     assert shadow_price(4, 8, 8) == pytest.approx(3.0)
 
 
-def prices(core: Core, **options: float) -> dict[int, float]:
+def prices(core: Core, makespan_weight: float = 0.0) -> dict[int, float]:
     """Of all live jobs of a core."""
     draft = Draft(ClusterView(core.state, 10.0))
-    weigh = ByShadowPrice(**options).bind(draft, "default").weigh
+    weigh = ByShadowPrice(makespan_weight=makespan_weight).bind(draft, "default").weigh
     return {int(job.id): weigh(job) for job in core.state.jobs.values()}
 
 

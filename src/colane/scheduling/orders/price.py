@@ -54,6 +54,8 @@ class ByShadowPrice:
         gpus_power: Jobs go by what they have left times their GPUs to this power, as under `ByValue`.
         makespan_weight: How much it counts besides when all are through: 0 is the least mean time to the end, 0.1 to
             0.2 is near the best of both, 2 is the soonest end of all.
+        awaits: None is stopped for a gang that would have a place before it could be through, as soon as every waiting
+            job would have one (`scheduling.engine.openings`).
     """
 
     displaces_min: float = 1.25
@@ -61,6 +63,7 @@ class ByShadowPrice:
     quantum_s: float = 60.0
     makespan_weight: float = 0.0
     gpus_power: float = 0.75
+    awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         work = _WorkLeft(draft, pool, self.gpus_power)
@@ -74,7 +77,7 @@ class ByShadowPrice:
             walk = ranked(draft, sorted_lines(draft, index, rank))
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s, because="it has less left to do",
-            weigh=prices.of, left_s=left_s, drains_s=all_work(draft, pool, left_s),
+            weigh=prices.of, left_s=left_s, drains_s=all_work(draft, pool, left_s), awaits=self.awaits,
         )  # fmt: skip
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
