@@ -62,8 +62,9 @@ async def test_jobs_that_save_their_state_make_room_once_they_are_protected_no_m
         await w.good("POST", "/node", node(gpus=1))
         before = await w.submit(preemptible=True)
         now_s = w.service.driver.now()
-        step = {"at_s": now_s, "steps": 1, "step_mean_s": 0.1}
-        await w.good("POST", "/node/n1/report", report(launched(before, start_s=now_s - 20, progress=step)))
+        step = {"at_s": now_s, "steps": 1, "step_mean_s": 0.1, "first_step_s": now_s}
+        told = launched(before, start_s=now_s - 20, progress=step)
+        await w.good("POST", "/node/n1/report", {**report(told), "at_s": now_s})
         assert (await w.good("GET", f"/job/{before}"))["state"] == "running-protected"
         status, detail = await w.refused("POST", "/job", {**SLEEP, "deadline": "6m", "time_limit": "5m"})
         assert (status, "the earliest that can is in" in detail[0]["message"]) == (422, True)
