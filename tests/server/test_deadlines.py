@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from colane.model.limits import GroupQuota, Limits, Quotas
 from tests.server.harness import SLEEP, launched, node, report, world
 
 DUE = {**SLEEP, "deadline": "10m", "time_limit": "5m"}
@@ -46,6 +47,20 @@ async def test_why_says_of_one_that_runs_how_much_time_is_to_spare() -> None:
         job = await w.submit(deadline="10m", time_limit="5m")
         [said, *_] = (await w.good("GET", f"/job/{job}/why"))["now"]
         assert re.fullmatch(r"it is to end within (\d+ min|\d+ s), \d+ (s|min) to spare", said)
+
+
+async def test_a_user_is_promised_no_more_gpus_at_once_than_the_limits_say() -> None:
+    lab = GroupQuota(Limits(deadline_gpus=2), frozenset({"ann", "bob"}))
+    quotas = Quotas(Limits(deadline_gpus=3), {"ann": Limits(deadline_gpus=1)}, {"lab": lab})
+    async with world(quotas=quotas) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        for user in ("ann", "bob"):
+            await w.good("POST", "/job", {**DUE, "user": user})
+        for user, told in (("ann", "ann's limit of 1 GPU"), ("bob", "group lab's limit of 2 GPUs")):
+            status, detail = await w.refused("POST", "/job", {**DUE, "user": user})
+            assert status == 422
+            assert f"cannot be promised now, as {told} for deadlines is reached" in detail[0]["message"]
+        await w.good("POST", "/job", {**DUE, "user": "cem"})
 
 
 async def test_jobs_of_one_batch_are_promised_one_after_another() -> None:

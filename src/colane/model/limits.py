@@ -21,16 +21,18 @@ class Limits:
         running: Jobs that run.
         queued: Jobs that wait.
         submits_per_minute: Jobs submitted within any minute.
+        deadline_gpus: GPUs that are promised at once for deadlines, which go before all other jobs.
     """
 
     gpus: int | None = None
     running: int | None = None
     queued: int | None = None
     submits_per_minute: int | None = None
+    deadline_gpus: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
-        return _limits, (self.gpus, self.running, self.queued, self.submits_per_minute)
+        return _limits, (self.gpus, self.running, self.queued, self.submits_per_minute, self.deadline_gpus)
 
     @property
     def holds(self) -> bool:
@@ -38,8 +40,16 @@ class Limits:
         return self.gpus is not None or self.running is not None
 
 
-def _limits(gpus: int | None, running: int | None, queued: int | None, submits_per_minute: int | None) -> Limits:
-    return Limits(gpus=gpus, running=running, queued=queued, submits_per_minute=submits_per_minute)
+def _limits(
+    gpus: int | None,
+    running: int | None,
+    queued: int | None,
+    submits_per_minute: int | None,
+    deadline_gpus: int | None = None,
+) -> Limits:
+    return Limits(
+        gpus=gpus, running=running, queued=queued, submits_per_minute=submits_per_minute, deadline_gpus=deadline_gpus
+    )
 
 
 class Bound(NamedTuple):

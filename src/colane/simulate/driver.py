@@ -208,8 +208,8 @@ class Driver:
     def _promised(self, job: TraceJob, holds: tuple[Hold, ...]) -> Submitted:
         """A job with a deadline, with the GPUs by which that is kept, or refused as it is live."""
         coming = self._coming()
-        view, limits, is_held = ClusterView(self.core.state, self.now_s), self.core.limits, bool(holds)
-        found = promise(view, job.spec, self._allowed(), coming, limits, is_held=is_held)
+        view, core, is_held = ClusterView(self.core.state, self.now_s), self.core, bool(holds)
+        found = promise(view, job.spec, self._allowed(), coming, core.limits, core.config.limits, is_held=is_held)
         if isinstance(found, NoPromise):
             return Submitted(job.id, job.spec, refusal=Reason(Why.DEADLINE_REFUSED, {"problem": found.problem}))
         return Submitted(job.id, job.spec, promised=found)

@@ -42,7 +42,7 @@ def with_promises(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admi
             found.append(job)
             continue
         is_held = bool(job.holds or job.is_singleton or job.array)
-        made = promise(view, job.spec, allowed, coming, core.limits, is_held=is_held)
+        made = promise(view, job.spec, allowed, coming, core.limits, core.config.limits, is_held=is_held)
         if isinstance(made, NoPromise):
             raise RefusedError(422, [Problem(f"jobs[{position}].deadline_s", made.problem)])
         coming.append(ComingPromise(JobId(NEWCOMER + position - len(jobs)), job.spec, made))

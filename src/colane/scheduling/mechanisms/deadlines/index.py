@@ -21,6 +21,10 @@ class DeadlineJobs(NodesMatterNot):
         elif old is not None and old.constraints.promised is not None:
             self._jobs[old.spec.pool].pop(old.id, None)
 
+    def all(self) -> list[Job]:
+        """Those of all pools."""
+        return [job for jobs in self._jobs.values() for job in jobs.values()]
+
     def of(self, pool: str) -> list[Job]:
         """Those of a pool, in order of their deadlines."""
         found = self._jobs.get(pool)

@@ -21,6 +21,7 @@ from colane.core.planners.means import is_movable
 from colane.model.constraints import PromisedGpus
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.limits import Quotas
 from colane.model.resources import host_capacity, host_needs, ranks_held
 from colane.model.words import count
 from colane.scheduling.engine.times import RunTimes
@@ -93,6 +94,7 @@ def promise(
     allowed: Allowed,
     coming: Sequence[ComingPromise] = (),
     limits: LimitBook | None = None,
+    quotas: Quotas | None = None,
     *,
     is_held: bool = False,
 ) -> PromisedGpus | NoPromise:
@@ -103,23 +105,45 @@ def promise(
         spec: The job, with a deadline.
         allowed: What is allowed for.
         coming: Others of this moment.
-        limits: What users and groups may have running; None where nothing is bounded.
+        limits: Keeps account of what users and groups may have running; None where that is not bounded.
+        quotas: What they may have; None where nothing is bounded.
         is_held: Whether it may not start yet, or is an array.
     """
     if is_held:
         return NoPromise(HELD)
     if spec.multi_node:
         return NoPromise(OVER_NODES)
-    reached = limits is not None and limits.reached(spec, [one.spec for one in coming])
+    reached = limits.reached(spec, [one.spec for one in coming]) if limits is not None else ""
+    reached = reached or _promised_out(view, spec, spec.gpus_min, coming, quotas)
     if reached:
         return NoPromise(f"cannot be promised now, as {reached}: ask again when jobs under it have ended")
     found = _Search(view, spec, allowed, coming)
     if not found.is_length_known:
         return NoPromise(UNKNOWN_LENGTH)
     for place in found.places():
+        if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
+            break
         if is_kept(found.seated, place, found.left_s):
             return PromisedGpus(place.gpus, place.due_s - place.takes_s)
     return found.refusal()
+
+
+def _promised_out(
+    view: ClusterView, spec: JobSpec, gpus: int, coming: Sequence[ComingPromise], quotas: Quotas | None
+) -> str:
+    """Which limit on GPUs of deadlines a job would exceed with so many; empty where it would none."""
+    if quotas is None:
+        return ""
+    known = [(job.spec.user, job.constraints.promised) for job in view.derived(DeadlineJobs).all()]
+    given = [*known, *[(one.spec.user, one.promised) for one in coming]]
+    for bound in quotas.bounds(spec.user):
+        most = bound.limits.deadline_gpus
+        if most is None:
+            continue
+        mine = [promised for user, promised in given if bound.name in {one.name for one in quotas.bounds(user)}]
+        if sum([len(promised.gpus) for promised in mine if promised is not None]) + gpus > most:
+            return f"{bound.name}'s limit of {count(most, 'GPU')} for deadlines is reached"
+    return ""
 
 
 def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed) -> float:
