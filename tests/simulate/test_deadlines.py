@@ -135,8 +135,7 @@ def test_why_says_how_much_time_is_left() -> None:
     assert isinstance(found, PromisedGpus)
     core.step([Submitted(JobId(2), spec, promised=found)], 10.0)
     assert core.why(JobId(2), 40.0).sentence() == (
-        "Resources: n0/0 kept for it come free as job 1 leave; it is to end within 150 s, and may start as late as "
-        "in 100 s"
+        "Resources: n0/0 kept for it, to be left by job 1; it is to end within 150 s, and may start as late as in 100 s"
     )
 
 

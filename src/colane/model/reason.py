@@ -212,7 +212,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "submit it with --checkpoint or --preemptible to borrow that"
         ),
         Why.DEADLINE_SEATS: (
-            "Resources: {gpus} kept for it come free as {jobs} leave; it is to end within {left_s:.0f} s, and "
+            "Resources: {gpus} kept for it, to be left by {jobs}; it is to end within {left_s:.0f} s, and "
             "may start as late as in {slack_s:.0f} s"
         ),
         Why.PREEMPTING: "Resources: GPUs are kept for it and come free by stopping {jobs}",
