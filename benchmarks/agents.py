@@ -38,7 +38,7 @@ import psutil
 
 from colane.client.agent_link import AgentLink
 from colane.client.client import Client
-from colane.client.errors import SchedulerError
+from colane.client.errors import SchedulerError, SchedulerUnreachable
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.server.http.listening import raise_descriptor_limit
 
@@ -112,7 +112,13 @@ class FakeAgent:
             "address": f"http://127.0.0.1:{self._port}/{self.name}", "gpus": self._gpus, "cores": list(range(64)),
             "host_memory_bytes": 512 * GB, "host_bandwidth_bytes_per_s": 0, "host_refusal": "",
         }  # fmt: skip
-        self._hears(await self._link.register(described))
+        while True:
+            try:
+                self._hears(await self._link.register(described))
+            except SchedulerUnreachable:  # it has too many to register: asked again, as real ones do
+                await asyncio.sleep(HEARTBEAT_S)
+            else:
+                return
 
     def _hears(self, node: Any) -> None:  # noqa: ANN401 - a node object
         self._heard = {"cluster_id": node["cluster_id"], "epoch": node["epoch"], "events_seen": node["events"]}

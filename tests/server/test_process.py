@@ -149,3 +149,16 @@ def test_headers_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
                 slow.sendall(begun)
                 assert slow.recv(1) == b"", "hung up on"
         assert started.http.get("/health").status_code == 200
+
+
+def test_requests_that_the_end_cuts_off_are_one_line(tmp_path: Path) -> None:
+    code = "import colane.server.http.listening as listening; listening.SHUTDOWN_S = 1\n"
+    with scheduler(tmp_path / "state", before=code) as started:
+        host, port = started.url.removeprefix("http://").split(":")
+        asked = f"POST /job HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {started.token}\r\n"
+        body = "Content-Type: application/json\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as slow:
+            slow.sendall((asked + body).encode())
+            assert slow.recv(100).startswith(b"HTTP/1.1 100 ")  # its body is waited for now
+            assert started.stop() == 0
+        assert started.errors().splitlines() == ["Cancel 1 running task(s), timeout graceful shutdown exceeded"]

@@ -200,6 +200,11 @@ def listen_unix(path: Path) -> socket.socket | None:
     return listener
 
 
+def _is_no_broken_off_request(record: logging.LogRecord) -> bool:
+    """Requests that the end cuts off are counted in one line, and are no error each; their clients ask again."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
 def uvicorn_config(app: Any, tls: TlsFiles | None = None) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
     """Return how HTTP is served: over TCP by TLS where there are files for it, over the unix socket always plain."""
     return uvicorn.Config(
@@ -245,6 +250,7 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what streams, then wait for what is under way."""
         self._service.end_streams()
+        logging.getLogger("uvicorn.error").addFilter(_is_no_broken_off_request)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
