@@ -356,7 +356,7 @@ class TestRejectedPlan:
                 return Plan(view.version, tuple(Start(job, there, Reason(Why.FREE_GPU)) for job in view.jobs))
 
         made: Policy = Greedy()
-        monkeypatch.setattr(registry, "create", lambda _: made)
+        monkeypatch.setattr(registry, "for_service", lambda _: made)
         async with world() as w:
             await w.good("POST", "/node", node())
             await w.submit()
@@ -375,7 +375,7 @@ async def test_a_policy_that_fails_costs_the_submissions_it_is_asked_about(monke
         def plan(self, _view: Any) -> Any:
             raise RuntimeError("a bug")
 
-    monkeypatch.setattr(registry, "create", lambda _: Broken())
+    monkeypatch.setattr(registry, "for_service", lambda _: Broken())
     service = make_service(MemoryStore(), ServiceConfig(policy="x", workdir="/"))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(create_app(service, rules_of(service)))
