@@ -7,7 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from colane.api.jobs import ReasonObject
+from colane.model.reason import Reason, Why
 from colane.server.http.refusals import DeclaredRoute
+from colane.server.store import ledger
+from colane.server.store.ledger import explain
 from tests.server.harness import SLEEP, World, node, report, world
 
 JSON = {"Content-Type": "application/json"}
@@ -86,3 +90,20 @@ async def test_what_is_valid_does_without_fastapi(monkeypatch: pytest.MonkeyPatc
 
 async def _never(*_: object) -> None:
     raise AssertionError("a request went FastAPI's way")
+
+
+async def test_the_reason_that_all_jobs_of_a_batch_have_is_put_into_words_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Reason] = []
+
+    def explained(reason: Reason) -> ReasonObject:
+        asked.append(reason)
+        return explain(reason)
+
+    monkeypatch.setattr(ledger, "explain", explained)
+    async with world() as w:
+        ids = (await w.good("POST", "/jobs", [SLEEP] * 20))["ids"]
+        lines = [line.body for line in w.service.store.audit(0, 100) if line.kind == "job"]
+    assert [line["job"] for line in lines if line["why"] == Why.SUBMITTED] == ids
+    assert [reason.why for reason in asked].count(Why.SUBMITTED) == 1

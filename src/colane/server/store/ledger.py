@@ -291,16 +291,20 @@ def profile_name(key: ProfileKey) -> str:
 
 
 def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
+    told: dict[int, ReasonObject] = {}  # by identity: all jobs of a batch have one reason
     for job in outcome.jobs:
         old = turn.read_model.jobs.get(job.id)
         for line in job.changes_since(old.changes if old else 0):
+            reason = told.get(id(line.reason))
+            if reason is None:
+                reason = told[id(line.reason)] = explain(line.reason)
             body: JobEventObject = {
                 "job": job.id,
                 "name": job.spec.name,
                 "state": line.state.value,
                 "attempt": job.attempt,
                 "element": None if job.element is None else str(job.element),
-                **explain(line.reason),
+                **reason,
             }
             yield AuditEntry(turn.now_s, "job", body)
     for decision in outcome.decisions:
