@@ -186,7 +186,6 @@ def test_what_goes_wrong_in_slurm_is_a_line_each_and_nothing_is_lost_nor_asked_f
             cluster.stop("munged")
             no_munge = "authentication error: is munge running here (systemctl status munge)?; pilots that run go on"
             until(lambda: no_munge in up.said(), "it is said", 60)
-            assert up.said().count("pilots that run go on") == 1
             cluster.start("munged")
             until(lambda: "Slurm answers again" in up.said(), "it is back")
             assert (names(cluster), scheduler.job(job)["attempt"]) == ({"1"}, 1)
