@@ -198,7 +198,8 @@ LIMITS: Final[Setting[Path | None]] = Setting(
     takes=Path,
     metavar="FILE",
     default_told="10000 waiting jobs a user",
-    help="What users and groups may use: gpus, running, queued, submits_per_minute (docs/how-to/security.md).",
+    help="What users and groups may use: gpus, running, queued, submits_per_minute, deadline_gpus, guaranteed_gpus "
+    "(docs/how-to/security.md).",
 )
 LEASE: Final = Setting(
     name="lease",
