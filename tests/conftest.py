@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ settings.load_profile("colane")
 
 os.environ.setdefault("COLANE_OTHERS", "ignore")
 """Other tests run at the same time: their load must not keep jobs from sharing and from teaching."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts what runs in the background so, and every process of a test would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("COLANE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
