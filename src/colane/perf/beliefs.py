@@ -69,15 +69,12 @@ class Beliefs(Estimates):
 
     @property
     def profiles(self) -> Mapping[ProfileKey, Profile]:
-        """All profiles."""
         return self._profiles
 
     def of_family(self, family: str) -> list[Profile]:
-        """All profiles of a family."""
         return [self._profiles[key] for key in self._families.get(family, ())]
 
     def profile(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profile | None:
-        """What is known of a job on a GPU type, with so many GPUs, else with as many as it asked for."""
         return self._profiles.get(profile_key(spec, gpu_type, gpus))
 
     def curve(self, spec: JobSpec, gpu_type: str) -> Curve:
@@ -85,10 +82,6 @@ class Beliefs(Estimates):
         return self._curves.of(profile_key(spec, gpu_type))
 
     def taught(self, since: int) -> frozenset[Kind] | None:
-        """The kinds of job that all observations after the first so many concern, and any job beside these.
-
-        None where that may be all kinds.
-        """
         missed = self.updates - since
         found = frozenset[Kind]()
         for concerned in list(self._taught)[-missed:] if 0 < missed <= len(self._taught) else ():
@@ -142,7 +135,6 @@ class Beliefs(Estimates):
         return Memory(int(persistent), int(total) - int(persistent))
 
     def see_devices(self, old: Iterable[Gpu], new: Iterable[Gpu]) -> tuple[str, ...]:
-        """A node's GPUs are others than they were: types whose largest memory is another by that."""
         before = {gpu_type: max(sizes) for gpu_type, sizes in self._devices.items()}
         for gpu in new:
             sizes = self._devices.setdefault(gpu.type, {})
@@ -177,7 +169,6 @@ class Beliefs(Estimates):
         return profile.persistent_bytes, profile.ephemeral_bytes
 
     def load(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Load | None:
-        """C and M of a job, None when its occupancy is unknown. An unknown M counts as 0."""
         key = profile_key(spec, gpu_type, gpus)
         return self._load(key, leans=_leans(spec, key))
 
@@ -221,7 +212,6 @@ class Beliefs(Estimates):
         return rate
 
     def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:  # noqa: ARG002
-        """How long all of a job takes alone on the fastest of these types, if that is known otherwise than by steps."""
         return None
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
@@ -250,12 +240,10 @@ class Beliefs(Estimates):
         return points
 
     def learn_profile(self, profile: Profile) -> Profile:
-        """Merge new knowledge; the merged profile is returned and kept."""
         old = self._profiles.get(profile.key)
         return self._believe(profile if old is None else merge_profiles(old, profile, self.config.samples_max))
 
     def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:
-        """A job of a kind holds so much: the profile, where that is so many times the most that was seen lately."""
         profile = self._profiles.get(key)
         if profile is None or not self.learns:
             return None
@@ -269,7 +257,6 @@ class Beliefs(Estimates):
         return self._keep(replace(profile, memory_window=_with(window, seen)))
 
     def count_attempt(self, key: ProfileKey, user: str) -> Profile | None:
-        """A user's attempt has ended of which memory was seen: the profile with one more of them in its window."""
         profile = self._profiles.get(key)
         window = None if profile is None else profile.memory_window
         if profile is None or window is None or not self.learns:
@@ -284,22 +271,11 @@ class Beliefs(Estimates):
         return profile
 
     def is_window_over(self, key: ProfileKey) -> bool:
-        """Whether what was once needed of memory gives way to what was needed lately."""
         profile = self._profiles.get(key)
         window = None if profile is None else profile.memory_window
         return window is not None and window.attempts >= self.config.memory_attempts
 
     def give_way(self, key: ProfileKey, held: Iterable[Memory], growth_ratio: float) -> Profile | None:
-        """A window is over: another begins, and what is believed of memory is the most that was seen in this one.
-
-        Args:
-            key: The kind.
-            held: What jobs of it hold now.
-            growth_ratio: Below this, memory has not changed.
-
-        Returns:
-            The profile; None where no less is believed than before.
-        """
         profile = self._profiles[key]
         window = profile.memory_window
         if window is None:
@@ -317,26 +293,11 @@ class Beliefs(Estimates):
         return self._believe(left)
 
     def forget_speed(self, key: ProfileKey) -> Profile:
-        """Its jobs have changed since they were measured alone: what is left of the profile is returned and kept.
-
-        Raises:
-            KeyError: There is no such profile.
-        """
         left = self._believe(without_speed(self._profiles[key]))
         self._sharing_beliefs.forget_sets(key)
         return left
 
     def forget(self, family: str, sharing: Collection[ProfileKey] = ()) -> list[Profile]:
-        """Believe nothing of a family any more.
-
-        Args:
-            family: Whose profiles go.
-            sharing: Kinds of it that share a GPU now: their co-runners rely on what is believed of memory, which stays.
-
-        Returns:
-            Profiles that have changed: of those kinds what stays, and of others that told how they go next to it what
-            is left.
-        """
         old = self.of_family(family)
         for profile in old:
             del self._profiles[profile.key]
@@ -399,7 +360,6 @@ class Beliefs(Estimates):
         return True
 
     def learn_set(self, measurement: SetMeasurement) -> None:
-        """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
         if self._sharing_beliefs.learn(measurement):
             kinds = frozenset([(key.family, key.batch_size) for key in measurement.keys])
             self._note(None if self._sharing_beliefs.is_telling else kinds)
