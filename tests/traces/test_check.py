@@ -119,7 +119,8 @@ def test_submissions_of_another_unit_are_seen() -> None:
     seconds, read_as_seconds = (workload(*(job(n, n * gap, 300) for n in range(1, 13))) for gap in (60, 60_000))
     assert "odd-unit" not in messages(seconds)
     assert messages(read_as_seconds)["odd-unit"] == (
-        "12 jobs keep 0.0055 GPUs busy over 7.6 days: the times at which they are submitted may be in a smaller unit"
+        "12 jobs keep 0.0055 GPUs busy over 7.6 days, and the largest asks for 1: "
+        "the times of submission may be in a smaller unit, or durations in a larger unit"
     )
 
 

@@ -12,7 +12,8 @@ from colane.model.job import JobSpec, NeedClass
 from colane.model.resources import Inventory, Lack, Shortfall
 from colane.model.words import count
 from colane.traces.clusters import Cluster
-from colane.traces.contents import contents, odd_unit
+from colane.traces.contents import contents
+from colane.traces.units import odd_units
 from colane.traces.workload import TraceJob, Workload, gpu_types_asked
 
 EXAMPLES_MAX = 3
@@ -129,8 +130,7 @@ def _notes(workload: Workload) -> list[Finding]:
 
 def _contents(workload: Workload) -> list[Finding]:
     found = [Finding(Level.INFO, content.code, content.message) for content in contents(workload)]
-    odd = odd_unit(workload)
-    return found if odd is None else [Finding(Level.WARNING, "odd-unit", odd), *found]
+    return [*(Finding(Level.WARNING, "odd-unit", odd) for odd in odd_units(workload)), *found]
 
 
 class _Test(NamedTuple):

@@ -15,16 +15,6 @@ SHOWN_MAX = 8
 """So many GPU numbers or outcomes are shown, the most frequent ones."""
 
 DAY_S = 86_400
-LONG_S = 100 * DAY_S
-"""Training jobs of which half run longer are more likely to be in another unit."""
-
-SHORT_S = 1.0
-"""The same, where half run for less."""
-
-GAPS_MIN = 10
-BUSY_MIN = 0.05
-"""Jobs, so many or more, that keep less than this part of one GPU busy are more likely to come in another unit."""
-
 UNITS_MIN, WHOLE_MIN = 2, 10
 """A time is told in the largest unit of which it has so many, and in whole ones from so many on."""
 
@@ -54,33 +44,6 @@ def contents(workload: Workload) -> Iterator[Content]:
     models = {(job.model, job.batch_size) for job in workload.jobs}
     kinds = (count(len(pools), "pool"), count(len(users), "user"), count(len(models), "pair"))
     yield Content("kinds", ", ".join(kinds) + " of model and batch")
-
-
-def odd_unit(workload: Workload) -> str | None:
-    """Say why times seem to be in another unit than they were read in; None where they do not."""
-    known = [job.duration_s for job in workload.jobs if job.duration_s is not None and isfinite(job.duration_s)]
-    if not known:
-        return None
-    half_s = median(known)
-    if half_s > LONG_S:
-        return f"half of the jobs run for {time(half_s)} or longer: their duration may be in a smaller unit"
-    if half_s < SHORT_S and max(known) > 0:
-        return f"half of the jobs run for {time(half_s)} or less: their duration may be in a larger unit"
-    return _odd_gaps(workload)
-
-
-def _odd_gaps(workload: Workload) -> str | None:
-    """Say so where jobs come so far apart that all of them together hardly use one GPU."""
-    submitted_s = [job.submit_s for job in workload.jobs if isfinite(job.submit_s)]
-    asked = [job for job in workload.jobs if job.duration_s is not None and isfinite(job.duration_s) and job.spec.gpus]
-    if len(asked) < GAPS_MIN:
-        return None
-    span_s = max(submitted_s) - min(submitted_s)
-    busy_s = sum(job.spec.gpus * job.gpu_ratio * (job.duration_s or 0.0) for job in asked)
-    if busy_s >= BUSY_MIN * span_s:
-        return None
-    busy = f"keep {busy_s / span_s:.2g} GPUs busy over {time(span_s)}"
-    return f"{len(asked):,} jobs {busy}: the times at which they are submitted may be in a smaller unit"
 
 
 def time(value_s: float) -> str:

@@ -112,6 +112,7 @@ class Workload:
         times: In what unit the file has its times; empty for a generator's.
         unused: Columns of the file that its reader does not look at.
         bad_rows: Messages of the rows that were skipped as bad, in order of the file.
+        doubts: Columns that are more likely to be in another unit, where the reader alone can tell: one line each.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Workload:
     times: str = ""
     unused: tuple[str, ...] = ()
     bad_rows: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def said(self) -> tuple[str, ...]:

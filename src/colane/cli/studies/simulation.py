@@ -91,7 +91,7 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     """What people should know of the inputs."""
     from colane.simulate.beliefs import describe  # noqa: PLC0415 - imported late
     from colane.simulate.gaps import gaps_of  # noqa: PLC0415 - imported late
-    from colane.traces.contents import odd_unit  # noqa: PLC0415 - imported late
+    from colane.traces.units import odd_units  # noqa: PLC0415 - imported late
 
     yield f"World: {loaded.world.name}."
     yield f"Belief: {describe(request.belief, request.noise)}."
@@ -100,8 +100,7 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     times = f", times as {workload.times}" if workload.times else ""
     source = workload.source or workload.name
     yield f"Workload: {count(f'{len(workload.jobs):,}', 'job')} of {source}, read as {workload.format}{guessed}{times}."
-    odd = odd_unit(workload)
-    for said in (*workload.said, *(() if odd is None else (odd,))):
+    for said in (*workload.said, *odd_units(workload)):
         yield f"Workload: {said}."
     if request.time_scale != 1:
         yield f"Submission times are divided by {request.time_scale:g}."

@@ -25,7 +25,7 @@ LAYOUTS = (
         unread=("interval", "resource_time_0", "resource_time_1", "resource_time_2", "priority"),
     ),
 )  # fmt: skip
-OTHER_UNIT_MIN = 100
+OTHER_UNIT_MIN = 20
 """A duration so many times the iterations, or less than one part in so many, is in another unit: of the published
 lists, all are within 0.18 and 2 times."""
 

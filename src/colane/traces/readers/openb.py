@@ -6,6 +6,7 @@ Of github.com/alibaba/clusterdata, `cluster-trace-gpu-v2023`. Times are seconds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +68,17 @@ def read(path: Path, text: str, options: Options) -> Workload:
         Note(0 if has_times else len(ran), "pod", "of a list without times: submitted at once, of unknown duration"),
         Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
     )
-    return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
+    told = workload.notes + tuple(note for note in notes if note.many)
+    return replace(workload, notes=told, doubts=tuple(_doubts(sheet, ran)))
+
+
+def _doubts(sheet: Sheet, ran: Sequence[int]) -> Iterator[str]:
+    made_s = sheet.column_or("creation_time", cells.seconds, 0.0)
+    placed_s = sheet.column_or("scheduled_time", cells.optional(cells.seconds), None)
+    early = sum(placed is not None and placed < made for made, placed in ((made_s[row], placed_s[row]) for row in ran))
+    if 2 * early > len(ran):
+        pods = f"{early:,} of {len(ran):,} pods are scheduled before they are created"
+        yield f"{pods}: creation_time or scheduled_time may be in another unit"
 
 
 def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:

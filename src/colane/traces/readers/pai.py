@@ -12,9 +12,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.layout import Bare, FileLayout, Header
@@ -31,6 +33,18 @@ TASK_COLUMNS = (
 JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 STATUSES = frozenset({"Running", "Terminated", "Failed", "Waiting", "Interrupted"})
 PERCENT = 100
+MACHINE_MAX = {
+    "plan_gpu": (8, PERCENT, "GPUs"),
+    "plan_cpu": (96, PERCENT, "cores"),
+    "plan_mem": (512, 1, "GiB of memory"),
+}
+"""What the largest machine of the published cluster has: how many, how many of the column's units are one, of what."""
+
+SPARE_MAX = 2
+"""An instance that asks for more times as much is in another unit."""
+
+CPU_PERCENT_MIN, TASKS_MIN = 20, 10
+"""So are tasks, so many or more, of which half ask for fewer percent of a core; published are 600 for half of them."""
 
 
 def _status(text: str) -> str:
@@ -113,7 +127,22 @@ def read(path: Path, text: str, options: Options) -> Workload:
     early = Note(late, "job", "of which a task started before it was submitted, taken as submitted")
     notes = (*workload.notes, unfinished, early, *notes)
     unused = other if launches else ()
-    return replace(workload, notes=tuple(note for note in notes if note.many), unused=unused)
+    told = tuple(note for note in notes if note.many)
+    return replace(workload, notes=told, unused=unused, doubts=tuple(_doubts(sheet)))
+
+
+def _doubts(sheet: Sheet) -> Iterator[str]:
+    """Columns that ask more of one machine than there is, or hardly anything."""
+    for name, (most, unit, what) in MACHINE_MAX.items():
+        asked = [value for value in sheet.column(name, cells.otherwise(0.0, cells.seconds)) if value]
+        over = [value for value in asked if value > SPARE_MAX * most * unit]
+        if over:
+            tasks = f"{count(f'{len(over):,}', 'task')} of {len(asked):,}"
+            each = f"{max(over) / unit:,.6g} {what} for one instance, where the largest machine has {most}"
+            yield f"{tasks} ask for up to {each}: {name} may be in a smaller unit than it is read in"
+        elif name == "plan_cpu" and len(asked) >= TASKS_MIN and median(asked) < CPU_PERCENT_MIN:
+            half = f"half of the tasks ask for {median(asked) / unit:.2g} of a core or less"
+            yield f"{half}: plan_cpu may be in a larger unit than hundredths"
 
 
 def _beside(path: Path, stem: str) -> tuple[Path, str]:

@@ -6,23 +6,27 @@ fewer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
 from colane.traces import cells
 from colane.traces.layout import Header
 from colane.traces.readers.assemble import Columns, Options, assemble
-from colane.traces.sheet import read_sheet
+from colane.traces.sheet import Sheet, read_sheet
 from colane.traces.workload import TraceJob, Workload
 
 NAME = "tiresias"
 LAYOUTS = (
-    Header(read=("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration"), unread=("interval",)),
+    Header(read=("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration"), optional=("interval",)),
 )
+ROUNDING_S = 1.0
+"""By so much may a submission and the interval to it differ."""
 
 
 def read(path: Path, text: str, options: Options) -> Workload:
-    """Read a job list: the iterations are the steps.
+    """Read a job list: the iterations are the steps. By the intervals the unit of submissions is judged.
 
     Raises:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
@@ -37,4 +41,18 @@ def read(path: Path, text: str, options: Options) -> Workload:
         spec = JobSpec(name=names[row], family=models[row], gpus=gpus[row], steps_total=steps[row])
         return TraceJob(id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], line=sheet.lines[row])
 
-    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+    workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+    return replace(workload, doubts=tuple(_doubts(sheet, submit_s)))
+
+
+def _doubts(sheet: Sheet, submit_s: Sequence[float]) -> Iterator[str]:
+    """Say so where most submissions do not follow the one before by its interval; lists cut or sorted have some."""
+    interval_s = sheet.column_or("interval", cells.optional(cells.number), None)
+    gaps = [
+        (after - submit, interval)
+        for submit, after, interval in zip(submit_s, submit_s[1:], interval_s, strict=False)
+        if interval is not None and submit is not None and after is not None
+    ]
+    other = sum(abs(gap_s - interval) > ROUNDING_S for gap_s, interval in gaps)
+    if 2 * other > len(gaps):
+        yield f"{other:,} of {len(gaps):,} intervals are not those to the next submit_time: one may be in another unit"

@@ -5,9 +5,11 @@ Of its authors' simulator. `arrival` is in seconds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.layout import OBJECT, Document
@@ -46,7 +48,10 @@ def read(path: Path, text: str, options: Options) -> Workload:
         )  # fmt: skip
         return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=sheet.lines[row])
 
-    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+    workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+    over = sum(utilities[row] > 1 for row in sheet.good())
+    doubt = f"{count(f'{over:,}', 'job')} of a minimal_utility above 1, taken as 1: it may be in another unit"
+    return replace(workload, doubts=(doubt,) if over else ())
 
 
 def _sheet(path: Path, text: str, options: Options) -> Sheet:
