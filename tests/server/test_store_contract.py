@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import select
 import shutil
@@ -84,6 +86,19 @@ class TestDocuments:
         store.commit(Transaction(deletes=[Delete(JOBS, "a"), Delete(JOBS, "never there")]))
         assert store.get(JOBS, "a") is None
 
+    @pytest.mark.parametrize("collection", [JOBS, names.FINISHED_JOBS])
+    def test_whatever_a_document_and_a_line_hold_comes_back(self, store: Store, collection: str) -> None:
+        deep: object = 1
+        for _ in range(300):
+            deep = [deep]
+        texts = ["ü 漢 \U0001f600", "\ud800 alone", '\x00\x1f\x7f\u2028"\\/']
+        values = [*texts, 2**70, -0.0, 1e22, 5e-324, math.inf, deep]
+        for value in values:
+            body = {"value": value, f"{value!s:.9}": [value]}
+            store.commit(Transaction([Put(collection, "a", body)], audit=[AuditEntry(0.1, "job", body)]))
+            assert store.get(collection, "a") == body
+            assert store.audit(store.last_audit_number() - 1, 1)[0][1:] == (0.1, "job", body)
+
     def test_collections_are_apart(self, store: Store) -> None:
         store.commit(Transaction(puts=[put("a", 1), put("a", 2, names.NODES)]))
         store.commit(Transaction(clears=[JOBS]))
@@ -135,13 +150,16 @@ class TestDocuments:
             {"user": "ann", "label": 'say "hi" %_'},
             {"user": "bob", "label": "ann"},
             {"user": "ann", "label": ""},
+            {"user": "bö", "label": ""},
         ]
-        store.commit(Transaction(puts=[put(job_key(number), value) for number, value in enumerate(values)]))
+        ended = names.FINISHED_JOBS
+        store.commit(Transaction(puts=[put(job_key(number), value, ended) for number, value in enumerate(values)]))
         by_ann, quoted = '"user": "ann"', '"label": "say \\"hi\\" %_"'
-        assert [int(key) for key, _ in store.page_back(JOBS, None, 5, [by_ann])] == [2, 0]
-        assert [int(key) for key, _ in store.page_back(JOBS, job_key(2), 5, [by_ann])] == [0]
-        assert [int(key) for key, _ in store.page_back(JOBS, None, 5, [by_ann, quoted])] == [0]
-        assert [int(key) for key, _ in store.page_back(JOBS, None, 1, [by_ann])] == [2]
+        assert [int(key) for key, _ in store.page_back(ended, None, 5, [by_ann])] == [2, 0]
+        assert [int(key) for key, _ in store.page_back(ended, job_key(2), 5, [by_ann])] == [0]
+        assert [int(key) for key, _ in store.page_back(ended, None, 5, [by_ann, quoted])] == [0]
+        assert [int(key) for key, _ in store.page_back(ended, None, 1, [by_ann])] == [2]
+        assert [int(key) for key, _ in store.page_back(ended, None, 5, [json.dumps("bö")])] == [3]
 
     def test_what_is_not_json_is_refused_whole(self, store: Store) -> None:
         with pytest.raises(TypeError):

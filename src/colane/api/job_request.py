@@ -97,8 +97,8 @@ def _type(takes: Values) -> Any:  # noqa: ANN401, PLR0911 - a type; one for each
 def _members(field: JobField) -> Iterator[tuple[str, Any]]:
     """The field as pydantic has it, and the one beside it that takes text with a unit."""
     kind = _type(field.takes)
-    default = [*field.default] if isinstance(field.takes, SomeOf) else field.default
-    yield field.name, (kind | None if default is None else kind, Field(default, description=field.meaning))
+    optional = kind | None if field.default is None else kind
+    yield field.name, (optional, Field(field.default, description=field.meaning))
     if isinstance(field.takes, Amount):
         told = ANNOTATED[kind, BeforeValidator(_of_text(field.takes.parse))]
         yield field.text, (told | None, Field(None, description=f"{field.name}, or text with a unit"))
@@ -184,6 +184,8 @@ _AMOUNT_TEXTS: Final = {field.text: field.name for field in JOB_FIELDS if field.
 
 def in_base_units(request: JobRequest) -> JobRequest:
     """Return a request whose texts with a unit stand in the fields of the base unit."""
+    if _AMOUNT_TEXTS.keys().isdisjoint(request.model_fields_set):
+        return request
     given = request.model_fields_set & _AMOUNT_TEXTS.keys()
     said = {_AMOUNT_TEXTS[text]: getattr(request, text) for text in given}
     found = {name: value for name, value in said.items() if value is not None}

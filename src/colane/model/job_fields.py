@@ -568,7 +568,8 @@ BY_NAME: Final[Mapping[str, JobField]] = {field.name: field for field in JOB_FIE
 
 
 RULED: Final = tuple(field for field in JOB_FIELDS if field.needs_gpu or field.requires)
-_RULED_NAMES: Final = frozenset(field.name for field in RULED)
+RULED_NAMES: Final = frozenset(field.name for field in RULED)
+_PLACE: Final = {field.name: place for place, field in enumerate(RULED)}
 
 
 def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[JobField, str]]:
@@ -578,10 +579,9 @@ def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[Jo
         values: Values by field; one that is missing has its default.
         has_gpus: Whether the job asks for a GPU.
     """
-    if _RULED_NAMES.isdisjoint(values):
-        return
-    for field in RULED:
-        if values.get(field.name, field.default) == field.default:
+    for name in sorted(RULED_NAMES.intersection(values), key=_PLACE.__getitem__):
+        field = BY_NAME[name]
+        if values[name] == field.default:
             continue
         if field.needs_gpu and not has_gpus:
             yield field, "needs a GPU: leave it out, or ask for gpus"

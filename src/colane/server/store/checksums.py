@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from colane.server.store.store import Document, Transaction, Unreadable
+from pydantic_core import to_json
+
+from colane.server.store.store import FINISHED_JOBS, Document, Transaction, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,20 @@ def text_checksum(*fields: str) -> int:
 
 def _bytes(field: str | float | None) -> bytes:
     return (field if isinstance(field, str) else repr(field)).encode()
+
+
+def document_text(collection: str, document: Document) -> str:
+    """Return a document as JSON in ASCII; of a collection that is searched for texts, with the spaces these have."""
+    return json.dumps(document) if collection == FINISHED_JOBS else json_text(document)
+
+
+def json_text(body: object) -> str:
+    """Return a body of plain values as JSON in ASCII, sooner than `json` does: a commit writes thousands."""
+    try:
+        text = to_json(body)
+    except ValueError:  # a text that is no UTF-8, which `json` knows how to write
+        return json.dumps(body)
+    return text.decode("ascii") if text.isascii() else json.dumps(body)
 
 
 def decoded(collection: str, key: bytes, body: bytes) -> tuple[str, Document] | Unreadable:

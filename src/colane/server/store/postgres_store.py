@@ -21,7 +21,7 @@ from psycopg import errors, sql
 
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import postgres_checks
-from colane.server.store.checksums import ALTERED, checksum, decoded, shown, text_checksum
+from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.postgres_functions import CALL, FUNCTION, TABLES
 from colane.server.store.store import (
@@ -89,9 +89,9 @@ class PostgresStore(NetworkStore):
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         puts = {}
         for put in transaction.puts:  # the last one of a key counts
-            text = json.dumps(put.document)
+            text = document_text(put.collection, put.document)
             puts[put.collection, put.key] = (text, text_checksum(put.collection, put.key, text))
-        lines = [json.dumps([float(entry.at_s), entry.kind, entry.body]) for entry in transaction.audit]
+        lines = [json_text([float(entry.at_s), entry.kind, entry.body]) for entry in transaction.audit]
         values: list[Any] = [self.id, *(writer or (None, None, None)), list(transaction.clears)]
         values += [[one.collection for one in transaction.deletes], [one.key for one in transaction.deletes]]
         values += [[collection for collection, _ in puts], [key for _, key in puts]]

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import redis_checks
 from colane.server.store import redis_functions as functions
-from colane.server.store.checksums import ALTERED, checksum, decoded, shown, text_checksum
+from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
 from colane.server.store.store import (
     AUDIT,
@@ -102,7 +102,7 @@ class RedisStore(NetworkStore):
         for delete in transaction.deletes:
             values += [NUMBER[delete.collection], delete.key]
         for put in transaction.puts:
-            text = json.dumps(put.document)
+            text = document_text(put.collection, put.document)
             values += [NUMBER[put.collection], put.key, f"{text_checksum(put.collection, put.key, text):08x}{text}"]
         values += [_line(entry) for entry in transaction.audit]
         word, number = self._call("written", functions.COMMIT, self._keys, *values)
@@ -295,5 +295,5 @@ def _client(address: StoreAddress, password: str | None) -> redis.Redis:
 
 
 def _line(entry: AuditEntry) -> str:
-    text = json.dumps([float(entry.at_s), entry.kind, entry.body])
+    text = json_text([float(entry.at_s), entry.kind, entry.body])
     return f"{text_checksum(text):08x}{text}"

@@ -14,7 +14,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from colane.server.store.checksums import ALTERED, Noting, checksum, decoded, shown, text_checksum
+from colane.server.store.checksums import (
+    ALTERED,
+    Noting,
+    checksum,
+    decoded,
+    document_text,
+    json_text,
+    shown,
+    text_checksum,
+)
 from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,
@@ -122,8 +131,8 @@ class SqliteStore(Noting):
 
     def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
         self.check()
-        puts = [_row(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
-        lines = [(float(entry.at_s), entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
+        puts = [_row(put.collection, put.key, document_text(put.collection, put.document)) for put in transaction.puts]
+        lines = [(float(entry.at_s), entry.kind, json_text(entry.body)) for entry in transaction.audit]
         with self._write_lock:
             if transaction.deletes or transaction.clears:
                 self._is_scrubbed = False

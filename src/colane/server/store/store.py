@@ -231,7 +231,7 @@ class Readable(Protocol):
         """Return at most `limit` documents with keys less than `before` (None for the last), the greatest key first.
 
         Only documents whose JSON text, as `json.dumps` writes it, holds all texts of `containing`: a first sieve that
-        decodes nothing.
+        decodes nothing. The documents of `FINISHED_JOBS` alone are written so.
         """
 
     def note_unreadable(self, record: Unreadable) -> bool:

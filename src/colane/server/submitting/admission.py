@@ -14,7 +14,7 @@ from colane.model.checkpoint import CheckpointContract, parse_contract
 from colane.model.constraints import PromisedGpus
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobSpec
-from colane.model.job_fields import JOB_FIELDS, senseless
+from colane.model.job_fields import JOB_FIELDS, RULED_NAMES, senseless
 from colane.model.phases import Array
 from colane.model.problem import Problem
 from colane.perf.shared_family import owned_problem
@@ -200,9 +200,10 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         problems += [] if flaw is None else [Problem(field, flaw)]
     if request.array and request.output and not file_names.is_apart(request.output):
         problems.append(Problem("output", "would be one file for all elements of the array: put %a or %j in its name"))
-    said = {name: getattr(request, name) for name in request.model_fields_set}
-    told = senseless(said, has_gpus=request.gpus != (0,))
-    problems += [Problem(said_name(field, given), message) for field, message in told]
+    if not RULED_NAMES.isdisjoint(given):
+        said = {name: getattr(request, name) for name in request.model_fields_set}
+        told = senseless(said, has_gpus=request.gpus != (0,))
+        problems += [Problem(said_name(field, given), message) for field, message in told]
     return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
 
 
@@ -245,6 +246,8 @@ def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         return [Problem("command", "is required (or model_name for a built-in training job)")]
     if not request.command or not request.command[0].strip():
         return [Problem("command", "must not be empty: give the program and its arguments")]
+    if TRAINER_FIELDS.isdisjoint(given):
+        return []
     only = sorted(name for name in given & TRAINER_FIELDS if name != "model_name")
     return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
 
