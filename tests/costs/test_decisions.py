@@ -66,6 +66,11 @@ def test_an_arrival_costs_the_same_however_many_families_wait(policy: str) -> No
     assert calls_an_arrival(policy, 128) < 2 * calls_an_arrival(policy, 16)
 
 
+@pytest.mark.parametrize("policy", ["sjf", "srtf", "colane"])
+def test_an_end_costs_little_more_the_more_families_wait(policy: str) -> None:
+    assert calls_an_end(policy, 128) < 1.3 * calls_an_end(policy, 26)
+
+
 def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cluster() -> None:
     few, many = ("shadow-price", 26, 2_000, 34), ("shadow-price", 26, 10_000, 68)
     assert calls_an_arrival(*many) < 1.5 * calls_an_arrival(*few)

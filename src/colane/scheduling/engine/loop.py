@@ -239,7 +239,7 @@ class _Service:
                     continue
                 refused = True
                 hope.refused()
-                if not self._pass(job, walk):
+                if not self._pass(job, walk) or hope.is_over:
                     break
         if started and refused:
             for bound_source in self._bound_sources:
@@ -386,7 +386,7 @@ class _Service:
         classes = waiting if came is None else {key: waiting[key] for key in came if key in waiting}
         for bound_source in self._bound_sources:
             helped = bound_source.may_help(classes)
-            if helped is None:
+            if helped is None or helped is classes:
                 return classes
             found.update(helped)
         return found
@@ -414,6 +414,11 @@ class _Hope:
     def is_lost(self, job: Job) -> bool:
         """Whether a job need not be looked at."""
         return self._left is not None and (job.spec.priority, job.need) not in self._left
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job need be looked at any more."""
+        return self._left is not None and not self._left
 
     def started(self) -> None:
         """A job takes what others might have had, or opens the way for them."""

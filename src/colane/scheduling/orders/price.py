@@ -15,13 +15,13 @@ from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId
-from colane.scheduling.engine.contracts import BoundOrder, Classes, QueueIterator, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Rank
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import all_work
-from colane.scheduling.engine.walks import priority_of, ranked
+from colane.scheduling.engine.walks import priority_of
 from colane.scheduling.mechanisms.fairness.users import Users
-from colane.scheduling.orders.length import ByLength, sorted_lines
+from colane.scheduling.orders.length import ByLength, by_heads
 from colane.scheduling.orders.value import across_users
 
 EACH_MAX: Final = 1024
@@ -70,11 +70,7 @@ class ByShadowPrice:
         left_s, rank = work.left_s, work.rank
         prices = Prices(draft, pool, rank, left_s, self.makespan_weight)
         index = draft.view.derived(ByWork, self.gpus_power, len(draft.view.derived(Users).lines(pool)) > 1)
-        walk: Callable[[Callable[[], Classes]], QueueIterator]
-        if index.by_user:
-            walk = across_users(draft, pool, index, rank)
-        else:
-            walk = ranked(draft, sorted_lines(draft, index, rank))
+        walk = across_users(draft, pool, index, rank) if index.by_user else by_heads(draft, pool, index, rank)
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s, because="it has less left to do",
             weigh=prices.of, left_s=left_s, drains_s=all_work(draft, pool, left_s), awaits=self.awaits,

@@ -19,7 +19,7 @@ from colane.scheduling.engine.times import attained_gpu_s
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
-from colane.scheduling.orders.length import ByLength, sorted_lines
+from colane.scheduling.orders.length import ByLength, by_heads
 
 
 class Objective(StrEnum):
@@ -74,7 +74,7 @@ class ByValue:
         elif len(draft.view.derived(Users).lines(pool)) > 1:
             walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power, True), held)
         else:
-            walk = ranked(draft, sorted_lines(draft, draft.view.derived(ByLeft, self.objective, self.gpus_power), held))
+            walk = by_heads(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power), held)
 
         def left_s(job: Job) -> float:
             known_s = expected.left_s(job)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Outlook, SchedulingContext
@@ -112,14 +111,14 @@ class BoundFree(BoundSourceDefaults):
         draft, pool = self._draft, self._context.pool
         most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
         anywhere, sizer = max(most.values(), default=0), self._context.sizer
-        found: dict[ClassKey, Line] = {}
+        found: list[ClassKey] = []
         if anywhere:
-            for key, line in classes.items():
+            for key in classes:
                 need = key[1]
                 have = anywhere if need.gpu_type is None else most.get(need.gpu_type, 0)
                 if need.home or need.multi_node or sizer.fewest(need) <= have:
-                    found[key] = line
-        return found
+                    found.append(key)
+        return classes if len(found) == len(classes) else {key: classes[key] for key in found}
 
     def _types(self, job: Job, spec: JobSpec) -> list[str]:
         draft = self._draft
