@@ -123,10 +123,17 @@ def test_a_job_parked_for_an_urgent_one_goes_on_before_those_that_could_not_have
 
 
 EAGER = "colane:quantum_s=5,move_s=5"
+PRICED = "shadow-price:quantum_s=5,move_s=5"
 
 
 @pytest.mark.parametrize(
-    "policy", ["srtf:quantum_s=5", "colocate", EAGER, f"{EAGER},objective=makespan", f"{EAGER},objective=fair"]
+    "policy",
+    [
+        "srtf:quantum_s=5",
+        "colocate",
+        *[f"{EAGER}{aim}" for aim in ("", ",objective=makespan", ",objective=fair")],
+        *[f"{PRICED}{aim}" for aim in ("", ",objective=makespan", ",objective=fair")],
+    ],
 )
 @pytest.mark.parametrize("steps", [50, 5000, 500_000])
 def test_an_urgent_job_takes_a_place_however_long_it_is(policy: str, steps: int) -> None:

@@ -20,7 +20,7 @@ from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
-from colane.scheduling.orders.price import ByShadowPrice, shadow_price
+from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_price, shadow_price
 from colane.scheduling.registry import create
 from colane.simulate.world import NeutralWorld
 from tests.core.worlds import GIB, World, make_node, make_profile
@@ -45,6 +45,12 @@ def test_a_second_saves_at_least_itself_and_the_more_the_more_are_behind(
 def test_of_jobs_on_one_gpu_a_second_of_the_first_saves_one_for_each_but_half_a_round() -> None:
     assert shadow_price(1, 9, 1) == pytest.approx(9.5)
     assert shadow_price(4, 8, 8) == pytest.approx(3.0)
+
+
+@examples(50)
+@given(had=st.floats(0, 1e6), more=st.floats(0, 1e6), usual=st.floats(0, 1e6))
+def test_who_has_had_less_counts_for_more_but_for_no_more_than_so_much(had: float, more: float, usual: float) -> None:
+    assert OWED_MAX >= owed_price(had, usual) >= owed_price(had + more, usual) >= 1.0
 
 
 def prices(core: Core, makespan_weight: float = 0.0) -> dict[int, float]:
@@ -81,6 +87,12 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
 def test_none_is_stopped_for_one_that_goes_behind_it() -> None:
     life = Life(create(f"{POLICY}:quantum_s=0"), ONE, [known(0, 100), known(20, 1000)], STEP).run()
     assert life.spans == {1: [(0, 100)], 2: [(100, 1100)]}
+
+
+def test_for_fairness_a_job_of_who_has_had_less_takes_the_place_of_one_of_who_has_had_more() -> None:
+    jobs = [known(0, 400, user="ann"), known(0, 300, user="bob"), known(100, 50, user="ann")]
+    life = Life(create(f"{POLICY}:objective=fair"), ONE, jobs, STEP).run()
+    assert life.spans[2][0] == (100, 400)
 
 
 def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:

@@ -39,7 +39,7 @@ from colane.scheduling.mechanisms.price.gang_moves import GangMoves
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.sharing.best_sharing import BesideBest
+from colane.scheduling.mechanisms.sharing.best_sharing import BesideBest, BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.migration import Migration
 from colane.scheduling.mechanisms.sharing.moving_co_runner import ByMovingCoRunner
 from colane.scheduling.mechanisms.sharing.splitting import Splitting
@@ -105,7 +105,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     ),
     Composed(
         "shadow-price", ByShadowPrice(),
-        (Fastest(), BesideServers(), ByShrinking(VALUE_SIZES), GANGS),
+        (Fastest(), BesideUnmeasured(), BesideServers(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
         moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),

@@ -133,6 +133,7 @@ class BoundOrder:
         drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
         awaits: Whether no job is stopped for one that has a place before it could be through (`engine.openings`).
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
+        exchanges: Whether `weigh` is in job-seconds that a second of work saves, for which places change hands.
     """
 
     __slots__ = (
@@ -142,6 +143,7 @@ class BoundOrder:
         "class_key",
         "displaces",
         "drains_s",
+        "exchanges",
         "gain_min",
         "is_arrival",
         "left_s",
@@ -177,8 +179,10 @@ class BoundOrder:
         drains_s: Callable[[], float] | None = None,
         awaits: bool = False,
         class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
+        exchanges: bool = False,
     ) -> None:
         self.class_key: Final = class_key
+        self.exchanges: Final = exchanges
         self.aim: Final = aim
         self.weigh: Final = weigh
         self.left_s: Final = left_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Final
@@ -16,13 +17,8 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, Rank
-from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.waiting import all_work
-from colane.scheduling.engine.walks import priority_of
-from colane.scheduling.mechanisms.fairness.users import Users
-from colane.scheduling.orders.length import ByLength, by_heads
-from colane.scheduling.orders.value import across_users
+from colane.scheduling.orders.value import ByValue, Objective
 
 EACH_MAX: Final = 1024
 SAMPLE_MAX: Final = 256
@@ -34,6 +30,12 @@ HALF: Final = 0.5
 LONG_MAX: Final = 3.0
 """A job counts as no more than so many times as long as all work takes, where the end of all is aimed at."""
 
+MAKESPAN_WEIGHT: Final = 2.0
+"""How much it counts when all are through where nothing else is aimed at (`ByShadowPrice.makespan_weight`)."""
+
+OWED_MAX: Final = 3.0
+"""Work for an owner who has had less than others counts no more than so many times as much as for these."""
+
 
 def shadow_price(gpus: int, behind: float, of: int) -> float:
     """Job-seconds that a second of work saves on a job of so many GPUs that so many jobs come after, of so many GPUs.
@@ -43,22 +45,35 @@ def shadow_price(gpus: int, behind: float, of: int) -> float:
     return max(1.0, 1.0 + gpus * (behind / max(1, of) - HALF))
 
 
+def owed_price(had: float, usual: float) -> float:
+    """How much a second of work on a job counts whose owner has had so much service, of so much on average.
+
+    Between 1 and `OWED_MAX`: the less its owner has had the more, but never less than the work itself.
+    """
+    return max(1.0, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
+
+
 @dataclass(frozen=True, slots=True)
 class ByShadowPrice:
-    """Jobs with least left first, times a power of their GPUs; see the module.
+    """Jobs in the order of `ByValue`, weighed by what a second of work saves; see the module.
 
     Attributes:
+        objective: What is aimed at. Under `jct` a second counts by what it saves all; under `makespan` the more the
+            longer a job is, against all work; under `fair` the more the less its owner has had.
         displaces_min: A gang takes the places of jobs with this many times as much left at least.
+        keeps_min: The same of a longer one under `makespan`, see `ByValue`.
         move_s: And with so many GPU-seconds more.
         quantum_s: A job runs at least this long before another takes its place.
         gpus_power: Jobs go by what they have left times their GPUs to this power, as under `ByValue`.
-        makespan_weight: How much it counts besides when all are through: 0 is the least mean time to the end, 0.1 to
-            0.2 is near the best of both, 2 is the soonest end of all.
+        makespan_weight: Under `jct`, how much it counts besides when all are through: 0 is the least mean time to the
+            end, 0.1 to 0.2 is near the best of both, 2 is the soonest end of all in this order.
         awaits: None is stopped for a gang that would have a place before it could be through, as soon as every waiting
             job would have one (`scheduling.engine.openings`).
     """
 
+    objective: Objective = Objective.JCT
     displaces_min: float = 1.25
+    keeps_min: float = 10.0
     move_s: float = 60.0
     quantum_s: float = 60.0
     makespan_weight: float = 0.0
@@ -66,47 +81,23 @@ class ByShadowPrice:
     awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        work = _WorkLeft(draft, pool, self.gpus_power)
-        left_s, rank = work.left_s, work.rank
-        prices = Prices(draft, pool, rank, left_s, self.makespan_weight)
-        index = draft.view.derived(ByWork, self.gpus_power, len(draft.view.derived(Users).lines(pool)) > 1)
-        walk = across_users(draft, pool, index, rank) if index.by_user else by_heads(draft, pool, index, rank)
-        return BoundOrder(
-            walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s, because="it has less left to do",
-            weigh=prices.of, left_s=left_s, drains_s=all_work(draft, pool, left_s), awaits=self.awaits,
+        order = ByValue(
+            self.objective, self.displaces_min, self.keeps_min, self.move_s, self.quantum_s, self.awaits,
+            self.gpus_power,
         )  # fmt: skip
-
-    def _displaces(self, waiting: Rank, running: Rank) -> bool:
-        if waiting[0] != running[0]:
-            return waiting[0] < running[0]
-        return (waiting[1] + self.move_s) * self.displaces_min < running[1]
+        weigher = partial(_weigher, draft, pool, self.objective, self.makespan_weight)
+        return order.weighed(draft, pool, weigher, exchanges=self.objective is Objective.JCT)
 
 
-class _WorkLeft:
-    """What jobs have left, for one plan: functions that need each other would leave a cycle behind once compiled."""
-
-    def __init__(self, draft: Draft, pool: str, gpus_power: float) -> None:
-        self._draft = draft
-        self._gpus_power = gpus_power
-        self._expected = Expected(draft, pool)
-
-    def left_s(self, job: Job) -> float:
-        """Seconds; of a job of unknown length as long as it has run."""
-        known_s = self._expected.left_s(job)
-        return had_s(job, self._draft.now_s) if known_s is None else known_s
-
-    def rank(self, job: Job) -> Rank:
-        """Its place in the order."""
-        return priority_of(job.spec), self.left_s(job) * float(job.effective.gpus) ** self._gpus_power
-
-
-class ByWork(ByLength):
-    """Waiting jobs of classes that were asked for, by what is left of them times a power of their GPUs."""
-
-    def __init__(self, gpus_power: float, by_user: bool) -> None:
-        super().__init__(by_user=by_user)
-        self.gpus_power = gpus_power
-        self.by_user = by_user
+def _weigher(
+    draft: Draft,
+    pool: str,
+    objective: Objective,
+    makespan_weight: float,
+    rank: Callable[[Job], Rank],
+    left_s: Callable[[Job], float],
+) -> Callable[[Job], float]:
+    return Prices(draft, pool, rank, left_s, makespan_weight, objective).of
 
 
 class Prices:
@@ -118,6 +109,7 @@ class Prices:
         rank: Order of jobs.
         left_s: What a job has left.
         makespan_weight: See `ByShadowPrice`.
+        objective: Likewise.
     """
 
     def __init__(
@@ -127,16 +119,19 @@ class Prices:
         rank: Callable[[Job], Rank],
         left_s: Callable[[Job], float],
         makespan_weight: float,
+        objective: Objective,
     ) -> None:
         self._draft = draft
         self._pool = pool
         self._rank = rank
         self._left_s = left_s
-        self._makespan_weight = makespan_weight
+        self._objective = objective
+        self._makespan_weight = MAKESPAN_WEIGHT if objective is Objective.MAKESPAN else makespan_weight
         self._order: list[tuple[Rank, JobId]] | None = None
         self._every = 1
         self._gpus = 1
         self._work_s = 0.0
+        self._usual = 0.0
         self._known: dict[JobId, float] = {}
 
     def of(self, job: Job) -> float:
@@ -147,12 +142,19 @@ class Prices:
         return price
 
     def _price(self, job: Job) -> float:
-        order = self._ordered()
-        behind = self._every * (len(order) - bisect_right(order, (self._rank(job), job.id)))
-        price = shadow_price(job.gpu_count, behind, self._gpus)
+        order, price = self._ordered(), 1.0
+        if self._objective is Objective.FAIR:
+            return owed_price(self._rank(job)[-1], self._usual)
+        if self._objective is Objective.JCT:
+            behind = self._every * (len(order) - bisect_right(order, (self._rank(job), job.id)))
+            price = shadow_price(job.gpu_count, behind, self._gpus)
         if self._makespan_weight:
-            price += self._makespan_weight * min(LONG_MAX, self._left_s(job) / self._work_s) ** 2
+            price += self._makespan_weight * min(LONG_MAX, self._length_s(job) / self._work_s) ** 2
         return price
+
+    def _length_s(self, job: Job) -> float:
+        """What it has left; where the longest go first as much as says its place, which a parked one holds."""
+        return -self._rank(job)[-1] if self._objective is Objective.MAKESPAN else self._left_s(job)
 
     def _ordered(self) -> list[tuple[Rank, JobId]]:
         """Jobs that run or wait, in order; of many every second, third, ..."""
@@ -162,6 +164,7 @@ class Prices:
             self._every = ceil(len(jobs) / SAMPLE_MAX) if len(jobs) > EACH_MAX else 1
             seen = [job for job in islice(jobs.values(), 0, None, self._every) if _counts(job)]
             self._order = sorted([(self._rank(job), job.id) for job in seen])
+            self._usual = sum([rank[-1] for rank, _ in self._order]) / max(1, len(seen))
             self._gpus = max(1, self._usable(live))
             work_s = self._every * sum([self._left_s(job) * job.gpu_count for job in seen], 0.0)
             self._work_s = max(1.0, work_s / self._gpus)

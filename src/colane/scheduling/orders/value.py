@@ -33,6 +33,10 @@ class Objective(StrEnum):
     """Equal service for users, or groups where jobs name one: the one that has had least first."""
 
 
+Weigher = Callable[[Callable[[Job], Rank], Callable[[Job], float]], Callable[[Job], float]]
+"""Of how waiting jobs are ranked and what they have left, in seconds, makes how much each one's speed counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class ByValue:
     """Jobs whose speed weighs most first.
@@ -60,6 +64,10 @@ class ByValue:
     gpus_power: float = 0.75
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
+        return self.weighed(draft, pool, self._weigh)
+
+    def weighed(self, draft: Draft, pool: str, weigher: Weigher, *, exchanges: bool = False) -> BoundOrder:
+        """The same order, with weights of its own: those follow from ranks, and from what jobs have left."""
         expected = Expected(draft, pool)
         rank = {
             Objective.JCT: self._by_left,
@@ -82,13 +90,13 @@ class ByValue:
 
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
-            gain_min=self.displaces_min, because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
+            gain_min=self.displaces_min, because=BECAUSE[self.objective], weigh=weigher(held, left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
-            awaits=self.awaits and self.objective is Objective.JCT,
+            awaits=self.awaits and self.objective is Objective.JCT, exchanges=exchanges,
         )  # fmt: skip
 
-    def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
+    def _weigh(self, _rank: Callable[[Job], Rank], left_s: Callable[[Job], float]) -> Callable[[Job], float]:
         if self.objective is Objective.FAIR:
             return gpu_group
         if self.objective is Objective.MAKESPAN:

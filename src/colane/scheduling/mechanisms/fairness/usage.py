@@ -68,6 +68,7 @@ def by_usage(draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
         soonest_end_s=own.soonest_end_s,
         drains_s=own.drains_s,
         awaits=own.awaits,
+        exchanges=own.exchanges,
     )
 
 

@@ -311,7 +311,8 @@ class GpuChanges:
             return victim.spec.priority < job.spec.priority
         if self.values.waits.spares(victim, job):
             return False
-        return may_move(victim, self._draft.now_s) and self._queue.rank(job) < self._queue.rank(victim)
+        queue = self._queue
+        return may_move(victim, self._draft.now_s) and queue.displaces(queue.rank(job), queue.rank(victim))
 
     def _may_stop(self, job: Job) -> bool:
         """Whether a job of one GPU may leave it now."""

@@ -290,7 +290,7 @@ class _Chooser:
         )  # fmt: skip
 
     def _because(self, job: Job, victim: Job) -> str:
-        if job.spec.priority > victim.spec.priority:
+        if job.spec.priority > victim.spec.priority or not self._queue.exchanges:
             return self._queue.because_of(job, victim)
         mine, other = self._queue.weigh(job), self._queue.weigh(victim)
         return f"a second of work on it saves {mine:.1f} job-seconds, on this one {other:.1f}"

@@ -24,7 +24,8 @@ GANG_GROWTH: Final = 1.5
 class ByExchange:
     """The offer of most value, as `MostValue` has it, but for places that others leave: these by exchange.
 
-    Among jobs of one GPU alone the chooser has decided.
+    Among jobs of one GPU alone the chooser has decided. Where another objective than the mean time to the end is
+    aimed at, it is no exchange that saves time: those leave that the order names, where that is of most value.
     """
 
     def choose(
@@ -35,7 +36,7 @@ class ByExchange:
 
 
 def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candidate) -> float:
-    victims = _equals(context, job, candidate)
+    victims = _equals(context, job, candidate) if context.queue.exchanges else []
     return _exchanged(context, job, candidate, victims) if victims else value_of(candidate, over_s)
 
 

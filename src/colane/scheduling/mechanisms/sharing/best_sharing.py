@@ -36,7 +36,25 @@ class BesideBest:
     rise_min: float = 0.0
 
     def bind(self, context: SchedulingContext) -> BoundBestSharing | None:
-        return BoundBestSharing(self, context) if self.jobs_per_gpu_max > 1 else None
+        return BoundBestSharing(context, self.jobs_per_gpu_max, self.rise_min) if self.jobs_per_gpu_max > 1 else None
+
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
+        """No job is stopped."""
+        return inf
+
+
+@dataclass(frozen=True, slots=True)
+class BesideUnmeasured:
+    """What a chooser that weighs known sharing leaves: sharing to be tried, and why a job finds no co-runners.
+
+    Attributes:
+        jobs_per_gpu_max: Jobs on one GPU at most.
+    """
+
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
+
+    def bind(self, context: SchedulingContext) -> BoundBestSharing | None:
+        return BoundBestSharing(context, self.jobs_per_gpu_max, inf) if self.jobs_per_gpu_max > 1 else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """No job is stopped."""
@@ -58,13 +76,13 @@ class _SharedGpu(NamedTuple):
 class BoundBestSharing(BoundSourceDefaults):
     """See `BesideBest`."""
 
-    def __init__(self, source: BesideBest, context: SchedulingContext) -> None:
+    def __init__(self, context: SchedulingContext, jobs_per_gpu_max: int, rise_min: float) -> None:
         self.has_grown = self.at_home = True
         self._draft = context.draft
         self._pool = context.pool
-        self._rise_min = source.rise_min
-        self._values = SharingValues(context.draft, context.pool, source.jobs_per_gpu_max - 1, context.queue)
-        self._settings = float(source.jobs_per_gpu_max), source.rise_min
+        self._rise_min = rise_min
+        self._values = SharingValues(context.draft, context.pool, jobs_per_gpu_max - 1, context.queue)
+        self._settings = float(jobs_per_gpu_max), rise_min
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         if job.home:
@@ -119,7 +137,8 @@ class BoundBestSharing(BoundSourceDefaults):
         found = [best for kind in kinds if (best := self._best(job, spec, kind)) is not None]
         if found:
             best = max(found, key=_rise)
-            facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": self._rise_min}
+            least = self._rise_min if self._rise_min < inf else 0.0
+            facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": least}
             return Reason(Why.NO_GAIN, facts, best.load.jobs)
         few = self._too_few(job, spec, kinds)
         if few is not None:
