@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from colane.adaptor import notebook, recorder, wire
-from colane.adaptor.writer import create
+from colane.adaptor import notebook, recorder
+from colane.adaptor.writer import RESTS, RESTS_WORD, create
 
 
 class Shell:
@@ -44,9 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def rests(path: Path) -> bool:
-    seen = wire.read(path)
-    assert seen is not None
-    return seen.rests
+    return int(struct.unpack_from("=Q", path.read_bytes(), RESTS_WORD * 8)[0]) == RESTS
 
 
 @contextmanager

@@ -120,8 +120,8 @@ def test_what_cannot_be_parked_is_told_and_left_alone() -> None:
 
     assert told() == ""
     assert told(rest="") == (
-        "it would not be seen that job 1 wants to step again: on a GPU that is seen of a notebook alone, between two "
-        "cells"
+        "it would not be seen that job 1 wants to step again: no process of it that reports steps can be watched, nor "
+        "is it a notebook between two cells"
     )
     site.do(NodeRegistered(replace(site.node, host_refusal="the driver is too old")))
     assert told() == "the GPU memory of job 1 cannot be moved to the host: the driver is too old"

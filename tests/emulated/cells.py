@@ -1,6 +1,7 @@
 """A notebook's kernel as a job, on a GPU: each line of a pipe is a cell of as many training steps. Run as a program.
 
-Argument: the pipe. A cell ends early where there is a file beside it whose name ends in `.enough`.
+Argument: the pipe. A cell ends early where there is a file beside it whose name ends in `.enough`; one that ends in
+`.ended` is there once the first has ended.
 
 IPython is not among what tests install: in its place stands a shell with its two events.
 """
@@ -56,6 +57,7 @@ def main(path: str) -> None:
     with open(path) as cells:  # noqa: PTH123
         for line in cells:
             shell.run(lambda steps=int(line): train(steps))
+            Path(f"{path}.ended").touch()
 
 
 if __name__ == "__main__":

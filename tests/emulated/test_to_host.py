@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="processes can be moved off a GPU on x86_64 only"),
 ]
 SOURCE = Path(__file__).with_name("libcuda.c")
-CELLS = str(Path(__file__).with_name("cells.py"))
+CELLS, IDLER = (str(Path(__file__).with_name(name)) for name in ("cells.py", "idler.py"))
 START_S = 120.0
 GIB, MIB = 2**30, 2**20
 
@@ -135,7 +135,6 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
         lane.fake.want(1, sys.executable, CELLS, str(pipe), env=lane.env | gpus.env)
         cells.write("1000000\n")
         await agent.until(lambda: lane.progress(1).get("steps", 0) > 5, "a cell runs", START_S)
-        assert not lane.progress(1).get("rest")
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)
         await agent.until(lambda: lane.progress(1).get("rest") == "asks", "it asks from its boundary")
         done = lane.progress(1)["steps"]
@@ -143,11 +142,11 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
         await agent.until(lambda: lane.progress(1)["steps"] > done, "it goes on")
         enough = f"{pipe}.enough"
         os.mknod(enough)
-        await agent.until(lambda: lane.progress(1).get("rest") == "possible", "the cell has ended")
+        await agent.until(Path(f"{pipe}.ended").exists, "the cell has ended")
         ((pid, held_bytes),) = gpus.gpu().held().items()
-        done = lane.progress(1)["steps"]
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)
         await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
+        done = lane.progress(1)["steps"]
         assert (gpus.gpu().held(), lane.progress(1)["rest"]) == ({pid: 0}, "possible")
         kernels = len(gpus.ran(1).kernels)
         os.unlink(enough)  # noqa: PTH108 - as `os.mknod`, and within the loop
@@ -160,3 +159,36 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
         lane.fake.end(1)
         await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
     cells.close()
+
+
+@pytest.mark.parametrize("way", ["reads", "looks", "serves"])
+async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_go_on(
+    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """What it calls next waits in the driver: its threads are seen to have moved."""
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pipe = tmp_path / "lines"
+    os.mkfifo(pipe)
+    lines = os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        lane.fake.want(1, sys.executable, IDLER, str(pipe), way, env=lane.env | gpus.env)
+        await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
+        assert lane.progress(1)["rest"] == "possible"
+        ((pid, held_bytes),) = gpus.gpu().held().items()
+        kernels = len(gpus.ran(1).kernels)
+        lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
+        assert (gpus.gpu().held(), lane.progress(1)["rest"]) == ({pid: 0}, "possible")
+        lines.write("3\n")
+        await agent.until(lambda: lane.progress(1)["rest"] == "asks", "it would go on")
+        assert (gpus.gpu().held()[pid], len(gpus.ran(1).kernels)) == (0, kernels)
+        lane.fake.change(1, paused=False, to_host=False, at_rest=False)
+        await agent.until(lambda: lane.progress(1)["steps"] == 23, "it goes on")
+        assert gpus.gpu().held()[pid] == held_bytes
+        lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "it can leave once more")
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    lines.close()

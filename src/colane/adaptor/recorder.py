@@ -12,15 +12,17 @@ import sys
 import threading
 import time
 
-from . import device_clock, memory, stacks
+from . import device_clock, memory, stacks, stillness
 from .writer import (
     BETWEEN_STEPS,
     CONTROLS,
     HOLD,
     IN_STEP,
+    RESTS,
     SERVES_ENV,
     SHARES,
     STEPS_FILE_ENV,
+    WATCHABLE,
     WireError,
     Writer,
     create,
@@ -63,6 +65,7 @@ class Recorder:
     def __init__(self, path: str) -> None:
         self.rank = 0
         self.has_left = self.rests = False
+        self._rests_within = 0
         self.is_new = True
         self.is_registered = False
         self._path = path
@@ -102,11 +105,17 @@ class Recorder:
         if total_steps is None and self._expected is not None:
             self.expect(self._expected)
         self.is_registered = self._is_armed = True
-        safely(stacks.listen)
+        safely(self._be_watchable, self._writer)
         if "IPython" in sys.modules:
             from . import notebook  # only its kernels need it
 
             safely(notebook.attach, self)
+
+    def _be_watchable(self, writer: Writer) -> None:
+        stacks.listen()
+        if stillness.offer(writer):
+            self._rests_within = WATCHABLE
+            writer.set_rests(WATCHABLE)
 
     def _stay(self, writer: Writer) -> None:
         try:
@@ -253,7 +262,8 @@ class Recorder:
     def stirs(self) -> None:
         """Something begins that may use the device: wait for the word to, where the job was parked as it stood."""
         if self._writer is not None:
-            self._writer.set_rests(0)  # before: who holds the job from now on knows that it does not stand still
+            # before: who holds the job from now on knows that it does not stand still
+            self._writer.set_rests(self._rests_within)
             if self._control[HOLD]:
                 with self._lock:
                     self._ask("boundary", self._writer)
@@ -261,7 +271,7 @@ class Recorder:
     def stands_still(self) -> None:
         """Say that the device is not used any more before `stirs`."""
         if self._writer is not None:
-            self._writer.set_rests(1)
+            self._writer.set_rests(RESTS)
 
     def beat(self) -> None:
         """Show life where no step says so."""

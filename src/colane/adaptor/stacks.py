@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 
+from . import stillness
 from .writer import STEPS_FILE_ENV
 
 PREFIX = "stacks."
@@ -89,7 +90,9 @@ def _answer_all(path: str) -> None:
                 asked = os.read(fd, ASKED_BYTES)
             finally:
                 os.close(fd)
-            if asked.isalnum():
+            if asked == stillness.QUESTION:
+                stillness.begin()
+            elif asked.isalnum():
                 _answer(path, asked.decode("ascii"))
     except FileNotFoundError:
         return  # the process is at its end, or its directory is gone

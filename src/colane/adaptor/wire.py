@@ -40,6 +40,7 @@ from colane.adaptor.writer import (
     REFORMS_WORD,
     REFUSED_WORD,
     RESTORED_WORD,
+    RESTS,
     RESTS_WORD,
     RING_OFFSET,
     RING_SLOTS,
@@ -56,6 +57,7 @@ from colane.adaptor.writer import (
     UNTIMED_WORD,
     VERSION,
     VERSION_WORD,
+    WATCHABLE,
     VersionError,
     WireError,
     Writer,
@@ -116,7 +118,7 @@ class Steps:
         answers: how many requests it has answered, where it answers any.
         latencies_s: how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`.
         idle_s: how long it has waited for requests.
-        rests: whether it uses no device, and asks at the gate before it does so again.
+        may_rest: whether it can be parked as it stands.
     """
 
     steps: int
@@ -144,7 +146,7 @@ class Steps:
     answers: int = 0
     latencies_s: tuple[float, ...] = ()
     idle_s: float = 0.0
-    rests: bool = False
+    may_rest: bool = False
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -228,7 +230,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         answers=_word(head, ANSWERS_WORD),
         latencies_s=_latencies(fd, _word(head, ANSWERS_WORD)),
         idle_s=idle_s,
-        rests=_word(head, RESTS_WORD) == 1,
+        may_rest=_word(head, RESTS_WORD) in (RESTS, WATCHABLE),
     )
 
 

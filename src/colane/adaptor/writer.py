@@ -41,6 +41,8 @@ HOLD, SHARES, CONTROLS = 3, 4, 5
 """Which words say that the job is held where it stands and that it shares a lane, and how many words there are."""
 RANKS_WANTED = 6
 """As how many ranks the job is to go on once its state is saved; 0: it leaves."""
+WATCH = 7
+"""1: it is watched whether the process stands still (`stillness`)."""
 RING_OFFSET = 2 * PAGE_BYTES
 FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
 
@@ -69,8 +71,13 @@ UNTIMED_WORD = 37
 and falls after a slot of the ring is written, so that no reader takes a slot that says nothing."""
 IDLE_WORD, ANSWERS_WORD = 38, 39
 """Of a job that answers requests: time in which it waited for one (s), and how many it has answered."""
-RESTS_WORD = 40
-"""1 while the process uses no device and asks at the gate before it does so again: a notebook between two cells."""
+RESTS_WORD, STILL_WORD = 40, 41
+"""Whether the job can be parked as it stands (`RESTS`, `WATCHABLE`, 0), and while the agent has it watched, when it was
+last seen to stand still (CLOCK_MONOTONIC, ns), or `MOVED`."""
+RESTS, WATCHABLE = 1, 2
+"""The process uses no device and asks at the gate before it does so again: a notebook between two cells. Or it can be
+watched whether it stands still."""
+MOVED = 1
 ANSWERS_OFFSET, ANSWER_SLOTS = 512, 448
 """Where the times that its last answers took lie, from the request on, waiting for the turn included."""
 ANSWERS_KEPT = ANSWER_SLOTS - 1
@@ -260,8 +267,12 @@ class Writer:
         self._words[RANKS_WORD] = ranks
 
     def set_rests(self, rests: int) -> None:
-        """Say whether it uses no device, and asks at the gate before it does so again (1)."""
+        """Say whether it can be parked as it stands: `RESTS`, `WATCHABLE` or 0."""
         self._words[RESTS_WORD] = rests
+
+    def set_still(self, still: int) -> None:
+        """Say when it was last seen to stand still, `MOVED`, or 0 while it is not watched."""
+        self._words[STILL_WORD] = still
 
     def answered(self, latency_s: float) -> None:
         """Say that one more request is answered, and how long that took from the request on."""

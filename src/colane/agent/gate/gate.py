@@ -148,10 +148,13 @@ class LaneGate:
         for job, place in self._places.items():
             gang = self._gangs[job]
             gate_job = place.gate_job
+            if not gate_job.at_rest:
+                gang.watch(watch=False)
             if gate_job.hold and not gang.held and self.floor.is_parked(job):
                 gang.hold()
                 self._nudge()
             elif gate_job.at_rest and not gang.held:
+                gang.watch(watch=gate_job.must_rest)
                 if gang.hold_at_rest(must_rest=gate_job.must_rest):
                     self._scan(gang)
                     self._nudge()

@@ -19,13 +19,18 @@ from colane.adaptor.writer import (
     CONTROL_OFFSET,
     COUNT_WORD,
     IN_STEP,
+    MOVED,
     PHASE_WORD,
     PID_WORD,
     RANKS_WANTED,
     RECORD,
     RECORD_OFFSETS,
+    RESTS,
     RESTS_WORD,
     RESUMED_WORD,
+    STILL_WORD,
+    WATCH,
+    WATCHABLE,
     YIELDED_WORD,
 )
 from colane.agent.gate.values import TurnTimes
@@ -35,7 +40,11 @@ RANKS_MAX = 256
 STEPS_MAX = 2**53
 """No job does more; what its page says beyond that is not to be believed, and must not overflow a word of another."""
 
+STILL_MAX_NS = 5_000_000_000
+"""A process that has not said for so long that it stands still may be within a call that keeps Python's lock."""
+
 _WORD = struct.Struct("=Q")
+_STANDS = struct.Struct(f"={STILL_WORD - RESTS_WORD + 1}Q")
 _TIMES = struct.Struct(f"={RESUMED_WORD - YIELDED_WORD + 1}Q")
 _TIME = struct.Struct("=d")
 _RECORDS_BYTES = RECORD_OFFSETS[-1] + RECORD.size - COUNT_WORD * 8
@@ -104,10 +113,31 @@ class ControlPage:
         self._write(turns.SOON_AT, max(0, int(due_s * 1e9)))
 
     def rests(self) -> bool:
-        """Whether its process uses no device, and asks before it does so again."""
+        """Whether its process uses no device and asks before it does so again, or is seen to stand still."""
+        rests, still = self._stands()
+        is_seen = rests == WATCHABLE and still > MOVED and time.monotonic_ns() < still + STILL_MAX_NS
+        return rests == RESTS or is_seen
+
+    def is_to_be_asked(self) -> bool:
+        """Whether its process can be watched, and does not know yet that it shall."""
+        rests, still = self._stands()
+        return rests == WATCHABLE and not still
+
+    def is_watched(self) -> bool:
+        """Whether its process is to be watched, as an earlier agent may have said."""
         with suppress(OSError, struct.error):
-            return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, RESTS_WORD * 8))[0] == 1)
+            return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, CONTROL_OFFSET + WATCH * 8))[0])
         return False
+
+    def watch(self, *, watch: bool) -> None:
+        """Say whether it is to be watched whether its process stands still."""
+        self._write(WATCH, int(watch))
+
+    def _stands(self) -> tuple[int, int]:
+        with suppress(OSError, struct.error):
+            rests, still = _STANDS.unpack(os.pread(self._fd, _STANDS.size, RESTS_WORD * 8))
+            return rests, still
+        return 0, 0
 
     def is_held(self) -> bool:
         """Whether a process that waits here goes on by our word alone, as an earlier agent may have said."""

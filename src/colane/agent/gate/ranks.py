@@ -16,6 +16,7 @@ from pathlib import Path
 
 from colane.adaptor import turns
 from colane.agent.gate.page import ControlPage, pages_of
+from colane.agent.gate.pipes import ask_to_watch
 from colane.agent.gate.values import TurnTimes
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Gang:
         held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
         stalled_s: Since when some wait for others.
         rested: Whether none of them used a device before it asked when they were held as they stood.
+        watched: Whether each is to be watched whether it stands still.
         is_told: Whether those that wait know when their turn is expected.
     """
 
@@ -101,6 +103,7 @@ class Gang:
     shares: bool = False
     held: bool = False
     rested: bool = False
+    watched: bool = False
     stalled_s: float | None = None
     is_told: bool = False
     _pages: dict[int, ControlPage] = field(default_factory=dict)
@@ -116,6 +119,8 @@ class Gang:
                     fresh.append(page)
         if is_first and fresh:
             self.held = all(page.is_held() for page in fresh)
+            self.watched = all(page.is_watched() for page in fresh)
+            self.rested = self.held and self.watched
         for page in fresh:
             self._order_page(page)
         return sorted(self._pages.items())
@@ -138,6 +143,15 @@ class Gang:
     def has_stepped(self) -> bool:
         """Whether any rank has done a step."""
         return self._top() > 0
+
+    def watch(self, *, watch: bool) -> None:
+        """Have each process watched whether it stands still; one that does not know yet is asked each time."""
+        if watch != self.watched:
+            self.watched = watch
+            self._order()
+        asked = watch and {page.counters().pid for page in self._pages.values() if page.is_to_be_asked()}
+        if asked:
+            ask_to_watch(self.steps_path.parent, asked)
 
     def hold_at_rest(self, *, must_rest: bool) -> bool:
         """Keep all of them as they stand, also without us; whether they are.
@@ -183,7 +197,7 @@ class Gang:
     def go(self, *, flag: bool) -> None:
         """Let all ranks go, which are parked at one step; with the flag up for one step more."""
         self._target = self._top() + 1 if flag and self.is_gang() else 0
-        self.flag, self.held, self.rested, self.is_told = flag, False, False, False
+        self.flag, self.held, self.rested, self.watched, self.is_told = flag, False, False, False, False
         self._order()
         for rank in self.ranks.values():
             rank.release()
@@ -275,4 +289,5 @@ class Gang:
 
     def _order_page(self, page: ControlPage) -> None:
         flag, pause_at = self.flag or self.held, self._target
+        page.watch(watch=self.watched)
         page.order(flag=flag, pause_at=pause_at, flush=self.flush, hold=self.held, shares=self.shares)

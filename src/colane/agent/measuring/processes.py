@@ -142,6 +142,16 @@ def terminate(process: ProcessId) -> None:
         os.close(fd)
 
 
+def own_number(pid: int) -> int:
+    """Return how a process numbers itself, in its own pid namespace; 0 when it is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+        return pid  # a kernel without pid namespaces
+    return 0
+
+
 def variables(pid: int) -> dict[bytes, bytes]:
     """Return the environment a process was started with; empty when it is gone, or not ours to read."""
     parts = (entry.partition(b"=") for entry in _environment(pid))

@@ -197,7 +197,7 @@ class AttemptMeter:
             others_ratio=self._others.mean_ratio,
             occupancy_by=source,
             note=note,
-            rest=MAY_REST if steps and steps.rests else "",
+            rest=MAY_REST if steps and steps.may_rest else "",
             saves=bool(steps and steps.saves),
             saved_s=steps.saved_s if steps else None,
             steps_saved=steps.steps_saved if steps else None,

@@ -20,6 +20,7 @@ from typing import Final
 
 import psutil
 
+from colane.adaptor import wire
 from colane.agent.launch import cage
 from colane.agent.measuring import processes
 from colane.agent.reconcile import DesiredJob, Key
@@ -66,6 +67,7 @@ class JobMemory:
         job: Its directory.
         place: Where it is.
         is_wanted: Whether it shall be on the host, as far as is known.
+        at_rest: Whether it leaves as it stands, and not at a boundary.
         saved: What was moved, while it is on the host.
         refusal: Why it could not be moved there.
         trouble: Why it cannot come back.
@@ -75,6 +77,7 @@ class JobMemory:
     job: JobDir
     place: _MemoryPlace = _MemoryPlace.ON_GPU
     is_wanted: bool = False
+    at_rest: bool = False
     saved: Saved | None = None
     refusal: str = ""
     trouble: str = ""
@@ -173,7 +176,7 @@ class HostMemory:
         return self._stays[key]
 
     def _see_to(self, stay: JobMemory, job: DesiredJob, *, is_parked: bool) -> None:
-        stay.is_wanted = job.to_host
+        stay.is_wanted, stay.at_rest = job.to_host, job.at_rest
         if stay.on_cpu:
             return  # its memory is the host's already: waiting frees its devices
         if not job.to_host:
@@ -226,6 +229,8 @@ class Mover:
         with self._busy:
             try:
                 pid, size_bytes = self._find_process(stay.job)
+                if stay.at_rest:
+                    _check_reports(stay.job, pid)
                 driver = self._driver()
                 _make_room(stay.job, pid, size_bytes)
                 stay.saved = driver.suspend(pid, size_bytes)
@@ -320,6 +325,20 @@ def _check_room(need_bytes: int, have_bytes: int) -> None:
     if need_bytes + HOST_MARGIN_BYTES > have_bytes:
         need, kept, have = (f"{size_bytes / 1e9:.3g} GB" for size_bytes in (need_bytes, HOST_MARGIN_BYTES, have_bytes))
         raise CannotSuspendError(f"it needs {need} of host memory and {kept} are kept free, {have} are free")
+
+
+def _check_reports(job: JobDir, pid: int) -> None:
+    """Refuse a process other than the one that says when it would go on.
+
+    Raises:
+        CannotSuspendError: It is another.
+    """
+    try:
+        seen = wire.read(job.steps_path)
+    except wire.WireError:
+        seen = None
+    if seen is None or seen.pid != processes.own_number(pid):
+        raise CannotSuspendError("another process of it reports its steps, so it would not be seen that it goes on")
 
 
 def _make_room(job: JobDir, pid: int, size_bytes: int) -> None:

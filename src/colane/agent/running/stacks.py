@@ -6,20 +6,17 @@ is waited for beyond a few seconds, and only so many printable characters of an 
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from colane.adaptor.stacks import ANSWER, ASKED_BYTES, PREFIX, RANK_NAMES
-from colane.agent.gate.page import RANKS_MAX
+from colane.adaptor.stacks import ANSWER, ASKED_BYTES, RANK_NAMES
+from colane.agent.gate.pipes import Pipe, pipes_in, put
 from colane.agent.measuring.processes import read_tree, variables
-from colane.agent.running.jobdir import NAMES_MAX, OWN, JobDir
+from colane.agent.running.jobdir import OWN, JobDir
 from colane.api.stacks import RawStacksObject
 
 WAIT_MAX_S: Final = 3.0
@@ -33,60 +30,26 @@ NONE_HERE: Final = "has neither made a step nor joined a group with Colane's ada
 
 RANK_DIGITS: Final = 10
 """A rank has fewer."""
-_PIPE = re.compile(re.escape(PREFIX) + r"(x|[0-9]{1,9})\.([0-9]{1,10})\.[0-9a-f]{8}", re.ASCII)
-
-
-class _Pipe(NamedTuple):
-    """Where one process waits to be asked.
-
-    Attributes:
-        path: The pipe.
-        rank: Of the whole job, as it said when it made it.
-        pid: As it numbers itself.
-    """
-
-    path: Path
-    rank: int | None
-    pid: int
 
 
 def ask(job: JobDir) -> list[RawStacksObject]:
     """Return what the processes of a job on this node say, by rank; of each that says nothing, why."""
     word = os.urandom(ASKED_BYTES // 2).hex().encode()
-    asked = [pipe for pipe in _pipes(job.path / OWN) if _put(pipe.path, word)]
+    asked = [pipe for pipe in pipes_in(job.path / OWN) if _put(pipe.path, word)]
     found = [*_answers(asked, word)]
     return sorted([*found, *_without(job, found)], key=lambda one: (one["rank"] is None, one["rank"] or 0, one["pid"]))
 
 
-def _pipes(directory: Path) -> list[_Pipe]:
-    names = [entry.name for entry in islice(os.scandir(directory), NAMES_MAX)]
-    matches = [match for match in map(_PIPE.fullmatch, names) if match is not None]
-    return [
-        _Pipe(directory / match[0], None if match[1] == "x" else int(match[1]), int(match[2]))
-        for match in matches[:RANKS_MAX]
-    ]
-
-
-def _put(path: Path, word: bytes) -> bool:
+def _put(path: Path, question: bytes) -> bool:
     """Ask one process; whether there is one. It may be between two questions."""
-    for is_last in (False, True):
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == errno.ENXIO and not is_last:
-                time.sleep(LOOK_EVERY_S)
-                continue
-            return False
-        try:
-            return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.write(fd, word) == len(word)
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
-    return False
+    asked = put(path, question)
+    if asked is None:
+        time.sleep(LOOK_EVERY_S)
+        asked = put(path, question)
+    return bool(asked)
 
 
-def _answers(asked: Sequence[_Pipe], word: bytes) -> Iterator[RawStacksObject]:
+def _answers(asked: Sequence[Pipe], word: bytes) -> Iterator[RawStacksObject]:
     """Yield each answer as it comes, and at the end those that have not."""
     until_s, left = time.monotonic() + WAIT_MAX_S, list(asked)
     while left:
@@ -102,7 +65,7 @@ def _answers(asked: Sequence[_Pipe], word: bytes) -> Iterator[RawStacksObject]:
     yield from (_silent(pipe.rank, pipe.pid, SILENT) for pipe in left)
 
 
-def _read(pipe: _Pipe, word: bytes) -> RawStacksObject | None:
+def _read(pipe: Pipe, word: bytes) -> RawStacksObject | None:
     """Return an answer to this question, None while there is none."""
     data = _content(Path(f"{pipe.path}{ANSWER}"))
     head, _, text = data.partition(b"\n")

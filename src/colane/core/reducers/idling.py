@@ -35,7 +35,7 @@ def refusal(state: ClusterState, job: Job, progress: Progress | None) -> str | N
     if problem is None and (progress is None or progress.rest != MAY_REST):
         problem = f"it would not be seen that job {job.id} wants to step again"
         if not is_on_cpu_devices(state, job):
-            problem += ": on a GPU that is seen of a notebook alone, between two cells"
+            problem += ": no process of it that reports steps can be watched, nor is it a notebook between two cells"
     return problem
 
 

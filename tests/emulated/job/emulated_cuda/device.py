@@ -18,6 +18,7 @@ import os
 import struct
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,7 @@ class Gpu:
 
     def __init__(self, home: Path, kind: Kind) -> None:
         self.kind = kind
+        self._record = home / f"checkpoint.{os.getpid()}"
         self._file = os.open(home / kind.uuid, os.O_RDWR | os.O_CLOEXEC)
         self._map = mmap.mmap(self._file, PAGE_BYTES)
         weakref.finalize(self, os.close, self._file)
@@ -142,6 +144,11 @@ class Gpu:
             span = Span(launched_s, began_s, began_s + kernel_s)
             _HEAD.pack_into(self._map, 0, max(free_s, span.ended_s), 0, busy_ns + int(kernel_s * 1e9))
         return span
+
+    def wait_for_driver(self) -> None:
+        """Wait while the driver has this process locked or off the GPU, as `libcuda.c` writes down."""
+        while self._record.exists() and any(self._record.read_bytes()[:4]):
+            time.sleep(0.01)
 
     @property
     def busy_s(self) -> float:

@@ -166,6 +166,7 @@ class Device:
             self._hold(self.reserved)
 
     def _hold(self, size: int) -> None:
+        self.gpu.wait_for_driver()
         try:
             self.gpu.hold(size)
         except OutOfMemoryError as error:
@@ -183,6 +184,7 @@ class Device:
         """Raise what a process is told once its GPU is lost or a kernel has failed."""
         if self.failure:
             raise _state.error(f"CUDA error: {self.failure}")
+        self.gpu.wait_for_driver()
         try:
             self.gpu.check()
         except (LostError, FailedError) as error:

@@ -1,0 +1,73 @@
+"""The pipes on which processes of a job wait to be asked something, through the adaptor in them (`adaptor.stacks`).
+
+They lie where the job's own user writes, who may put anything there: nothing is followed and nothing waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Container
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from colane.adaptor.stacks import PREFIX
+from colane.adaptor.stillness import QUESTION
+from colane.agent.gate.page import RANKS_MAX
+from colane.agent.running.jobdir import NAMES_MAX
+
+_PIPE = re.compile(re.escape(PREFIX) + r"(x|[0-9]{1,9})\.([0-9]{1,10})\.[0-9a-f]{8}", re.ASCII)
+
+
+class Pipe(NamedTuple):
+    """Where one process waits to be asked.
+
+    Attributes:
+        path: The pipe.
+        rank: Of the whole job, as it said when it made it.
+        pid: As it numbers itself.
+    """
+
+    path: Path
+    rank: int | None
+    pid: int
+
+
+def pipes_in(directory: Path) -> list[Pipe]:
+    """Find the pipes beside a job's steps file.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    names = [entry.name for entry in islice(os.scandir(directory), NAMES_MAX)]
+    matches = [match for match in map(_PIPE.fullmatch, names) if match is not None]
+    return [
+        Pipe(directory / match[0], None if match[1] == "x" else int(match[1]), int(match[2]))
+        for match in matches[:RANKS_MAX]
+    ]
+
+
+def put(path: Path, question: bytes) -> bool | None:
+    """Ask one process; whether there is one to ask, None where it may be between two questions."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        return None if error.errno == errno.ENXIO else False
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.write(fd, question) == len(question)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def ask_to_watch(directory: Path, pids: Container[int]) -> None:
+    """Have processes, as they number themselves, watch whether they stand still; it may be that one does not hear."""
+    with suppress(OSError):
+        for pipe in pipes_in(directory):
+            if pipe.pid in pids:
+                put(pipe.path, QUESTION)
