@@ -2,7 +2,7 @@
 #
 # Debian 12 with python3 and pip alone is enough: `python3 -m venv` fails there (ensurepip is a package of its own)
 # and so does a plain `pip install`, so an empty environment is made and filled by the system's pip. What pip is told
-# by its configuration and environment (index, proxy, find-links) is heeded. A second run costs a file comparison.
+# by its configuration and environment (index, proxy, find-links) is respected. A second run costs a file comparison.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${COLANE_VENV:-$ROOT/.venv}"

@@ -105,7 +105,7 @@ def busy_shot() -> ClusterShot:
     by_id = {one["id"]: one for one in listed}
     by_id[4088]["rate"] = {"ratio": 0.55, "steps_per_s": 2.2}
     by_id[4140]["sharing"] = {
-        "mates": [4141],
+        "lane_mates": [4141],
         "others": [],
         "share_asked_ratio": 0.33,
         "slowdown_predicted": 3.02,

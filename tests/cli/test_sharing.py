@@ -34,7 +34,13 @@ while not os.path.exists(sys.argv[1]):
 
 
 def sharing(**fields: Any) -> Any:
-    known = {"mates": [2], "others": [], "share_asked_ratio": 0.5, "slowdown_predicted": 2.0, "slowdown_measured": 2.14}
+    known = {
+        "lane_mates": [2],
+        "others": [],
+        "share_asked_ratio": 0.5,
+        "slowdown_predicted": 2.0,
+        "slowdown_measured": 2.14,
+    }
     sample = {"turn": "waiting", "turn_share_ratio": 0.481}
     return {"sharing": {**known, **fields}, "progress": sample, "why": "stepping", "state": "running", "lanes": [0]}
 
@@ -42,7 +48,7 @@ def sharing(**fields: Any) -> Any:
 def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.share_text(sharing()) == "48 % (50 %)"
     assert jobs.share_text(sharing(share_asked_ratio=None)) == "48 %"
-    assert jobs.share_text(sharing(mates=[])) == ""
+    assert jobs.share_text(sharing(lane_mates=[])) == ""
     assert jobs.slowdown_text(sharing()) == "2.14 (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_measured=None)) == "- (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_predicted=None)) == "2.14"
@@ -79,7 +85,7 @@ def test_the_time_left_counts_the_waiting_for_turns() -> None:
     assert jobs.eta_s(alone) == pytest.approx(20.0)
     sample = {"step_mean_s": 0.1, "turn": "waiting", "turn_share_ratio": 0.25}
     assert jobs.eta_s(sharing() | {"progress": sample, **steps}) == pytest.approx(80.0)
-    assert jobs.eta_s(sharing(mates=[]) | {"progress": sample, **steps}) == pytest.approx(20.0)
+    assert jobs.eta_s(sharing(lane_mates=[]) | {"progress": sample, **steps}) == pytest.approx(20.0)
     assert jobs.eta_s(sharing() | {"progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
 
 

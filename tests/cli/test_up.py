@@ -275,7 +275,7 @@ SPINS = "print('spins', flush=True)\nwhile True: pass"
 
 
 def test_work_of_others_on_a_device_is_seen(make_up: MakeUp) -> None:
-    up = make_up("--devices", "cpu:1", COLANE_OTHERS="heed")
+    up = make_up("--devices", "cpu:1", COLANE_OTHERS="respect")
     spinning = [subprocess.Popen([sys.executable, "-c", SPINS]) for _ in os.sched_getaffinity(0)]
     try:
         until(lambda: _others_ratio(up) >= 0.25, "the load of others")

@@ -15,13 +15,13 @@ async def test_jobs_on_one_device_say_how_they_share_it() -> None:
         first, second = await w.submit(**SMALL, weight=3), await w.submit(**SMALL)
         shown = await w.good("GET", f"/job/{first}")
         assert shown["sharing"] == {
-            "mates": [second],
+            "lane_mates": [second],
             "others": [],
             "share_asked_ratio": 0.75,
             "slowdown_predicted": 1 / 0.75,
             "slowdown_measured": None,
         }
-        assert [job["sharing"]["mates"] for job in await w.good("GET", "/live_jobs")] == [[second], [first]]
+        assert [job["sharing"]["lane_mates"] for job in await w.good("GET", "/live_jobs")] == [[second], [first]]
         assert shown["rate"]["ratio"] == 0.75
         assert shown["rate"]["source"] == "given"
         turns = {"slowdown": 1 / 0.75, "source": "given", "samples": 0, "spread_ratio": None}

@@ -225,15 +225,15 @@ def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(busy: Scheduler, watche
     shown["attempts"][0]["spans"] = [{**own, "since_s": since_s}]
     until_s = since_s + 4000
     half = {"gpus": ["n1/0"], "since_s": since_s + 1000, "until_s": since_s + 3000}
-    mates = [
+    co_runners = [
         {"id": 7, "name": NAMES[0], "user": "ann", "state": "succeeded", "spans": [half]},
         {"id": 8, "name": "a", "user": "ann", "state": "running", "spans": [{**half, "until_s": None}]},
     ]
-    told = {"id": 1, "since_s": since_s, "until_s": until_s, "jobs": mates, "hidden": 2, "left_out": False}
+    told = {"id": 1, "since_s": since_s, "until_s": until_s, "jobs": co_runners, "hidden": 2, "left_out": False}
     page.route("**/job/1", lambda route: route.fulfill(json=shown))
     page.route("**/job/1/co_runners?*", lambda route: route.fulfill(json=told))
     page.goto(running.url + "/#/job/1")
-    page.locator(".mates").wait_for()
+    page.locator(".co-runners").wait_for()
     whole, *bars = page.locator(".track i").evaluate_all(
         "all => all.map(one => [one.getBoundingClientRect(), one.parentElement.getBoundingClientRect()])"
         ".map(([bar, all]) => [(bar.x - all.x) / all.width, bar.width / all.width])"
@@ -241,7 +241,7 @@ def test_co_runners_lie_on_the_axis_of_the_jobs_own_time(busy: Scheduler, watche
     assert whole == pytest.approx([0, 1], abs=0.01)
     assert bars[0] == pytest.approx([0.25, 0.5], abs=0.01)
     assert bars[1] == pytest.approx([0.25, 0.75], abs=0.01)
-    assert page.locator(".mates a").all_text_contents() == ["7", "8"]
+    assert page.locator(".co-runners a").all_text_contents() == ["7", "8"]
     page.get_by_text("2 jobs of other users").wait_for()
     fits(page)
     page.route("**/job/1/co_runners?*", lambda route: route.fulfill(json={**told, "jobs": [], "hidden": 0}))

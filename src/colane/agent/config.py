@@ -107,6 +107,6 @@ class AgentConfig:
             drain_on_stop_s=values[table.DRAIN_ON_STOP] or 0.0,
             notice_file=values[table.NOTICE_FILE],
             notice_command=values[table.NOTICE_COMMAND],
-            reports_others=values[table.OTHERS] is table.LoadByOthers.HEED,
+            reports_others=values[table.OTHERS] is table.LoadByOthers.RESPECT,
             yield_bound_s=values[table.YIELD_BOUND],
         )

@@ -160,7 +160,7 @@ class ThrottleObject(TypedDict):
 class SharingObject(TypedDict):
     """How a running job shares its GPUs: with jobs in its lanes, and others. Slowdowns are against running alone."""
 
-    mates: list[int]
+    lane_mates: list[int]
     others: list[int]
     share_asked_ratio: float | None
     slowdown_predicted: float | None

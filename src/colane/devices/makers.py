@@ -72,7 +72,7 @@ NVIDIA: Final = Nvidia()
 class Amd:
     """AMD's: ROCm, whose runtime shows GPUs by UUID, and HIP those it is left with by position.
 
-    Reference: ROCm, GPU isolation techniques; a HIP that is told nothing heeds `CUDA_VISIBLE_DEVICES`.
+    Reference: ROCm, GPU isolation techniques; a HIP that is told nothing respects `CUDA_VISIBLE_DEVICES`.
     """
 
     has_mps = False
@@ -92,7 +92,7 @@ class Amd:
         positions = ",".join(str(position) for position in range(len(uuids)))
         return {
             "ROCR_VISIBLE_DEVICES": ",".join(uuids),
-            "HIP_VISIBLE_DEVICES": positions or "-1",  # empty it would be heeded as if it was not set
+            "HIP_VISIBLE_DEVICES": positions or "-1",  # empty it would be taken as if it was not set
             "CUDA_VISIBLE_DEVICES": positions,
         }
 

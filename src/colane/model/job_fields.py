@@ -107,6 +107,7 @@ class JobField(NamedTuple):
         shelf: Where the API has it.
         shown: How `colane show` says it where it is not its default, with the value as `{value}`; empty: not at all.
         column: Column of Colane's own trace, which is what `colane export` writes; empty: none.
+        of_one_time: It speaks of jobs of then: one that is submitted again goes without.
     """
 
     name: str
@@ -124,6 +125,7 @@ class JobField(NamedTuple):
     shelf: Shelf = Shelf.NEEDS
     shown: str = ""
     column: str = ""
+    of_one_time: bool = False
 
     @property
     def text(self) -> str:
@@ -270,6 +272,7 @@ JOB_FIELDS: Final = (
             "several with commas; @ is your last job.", ("--after",), "ok:JOB,...",
         ),
         slurm=("-d", "--dependency"), other_names=("depends", "depends_on", "dependency"), shown="after {value}",
+        of_one_time=True,
     ),
     JobField(
         "if_never", OneOf(IfNever), "what becomes of it when `after` cannot come true any more",
@@ -278,6 +281,7 @@ JOB_FIELDS: Final = (
             "What happens when --after cannot come true any more: cancel it, or hold it for 'colane resume'.",
             ("--if-never",),
         ),
+        of_one_time=True,
     ),
     JobField(
         "singleton", Flag(), "it starts once all jobs of the user with its name that were submitted before have ended",

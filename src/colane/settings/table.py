@@ -46,7 +46,7 @@ class EngineName(StrEnum):
 class LoadByOthers(StrEnum):
     """What an agent does about work on its devices that is not Colane's."""
 
-    HEED = "heed"
+    RESPECT = "respect"
     IGNORE = "ignore"
 
 
@@ -422,10 +422,10 @@ YIELD_BOUND: Final = Setting(
 OTHERS: Final = Setting(
     name="others",
     read=one_of(LoadByOthers),
-    default=LoadByOthers.HEED,
+    default=LoadByOthers.RESPECT,
     takes=LoadByOthers,
     variables=("COLANE_OTHERS",),
-    help="Work of others on the devices: heed it (nothing is learnt from jobs next to it, no sharing by "
+    help="Work of others on the devices: respect it (nothing is learnt from jobs next to it, no sharing by "
     "prediction, quiet devices first), or ignore it.",
 )
 

@@ -262,7 +262,7 @@ def eta_s(job: JobObject) -> float | None:
 def _turned(job: JobObject) -> float:
     """Part of the time in which it has its turn: step times are measured without the waiting. 1 without turns."""
     sample, sharing = job.get("progress"), job.get("sharing")
-    if not sample or not sharing or not sharing["mates"] or sample.get("turn") not in {"running", "waiting"}:
+    if not sample or not sharing or not sharing["lane_mates"] or sample.get("turn") not in {"running", "waiting"}:
         return 1.0
     return sample.get("turn_share_ratio") or 1.0
 
@@ -284,7 +284,7 @@ def is_guessed(job: JobObject) -> bool:
 def share_text(job: JobObject) -> str:
     """Return the part a job had of the time it wanted its lane, its share in brackets: `48 % (50 %)`; empty if none."""
     sharing, sample = job.get("sharing"), job.get("progress")
-    if not sharing or not sharing["mates"] or not sample or not sample.get("turn"):
+    if not sharing or not sharing["lane_mates"] or not sample or not sample.get("turn"):
         return ""
     got, asked = sample.get("turn_share_ratio"), sharing["share_asked_ratio"]
     if got is None:

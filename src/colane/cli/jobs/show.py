@@ -143,10 +143,10 @@ def _sharing(job: JobObject) -> Iterator[tuple[str, str]]:
     if sharing is None:
         return
     lanes = ", ".join(str(lane) for lane in sorted(set(job["lanes"])))
-    if sharing["mates"]:
+    if sharing["lane_mates"]:
         asked = sharing["share_asked_ratio"]
         share = "" if asked is None else f", {percent(asked)} of its time asked"
-        yield "takes turns", f"with {_names(sharing['mates'])} in lane {lanes}{share}"
+        yield "takes turns", f"with {_names(sharing['lane_mates'])} in lane {lanes}{share}"
     if sharing["others"]:
         yield "runs beside", f"{_names(sharing['others'])}, in lane {lanes}"
     measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]

@@ -466,7 +466,11 @@ class TopPicture:
             return f"idle{short_span(self.idle[job['id']])}"
         if job["on_host_bytes"] is not None:
             return "parked"
-        if job["state"] in {"running", "running-protected"} and job["sharing"] is not None and job["sharing"]["mates"]:
+        if (
+            job["state"] in {"running", "running-protected"}
+            and job["sharing"] is not None
+            and job["sharing"]["lane_mates"]
+        ):
             return "turns"
         if job["state"] == "queued" and job["holds"]:
             return "held"

@@ -96,7 +96,7 @@ class Waits:
             return False
         return self._stay_s(job, 1.0) > self._drains_s
 
-    def spares(self, victim: Job, job: Job, ratio: float = 1.0) -> bool:
+    def keeps_place(self, victim: Job, job: Job, ratio: float = 1.0) -> bool:
         """Whether a job that would be bound where it is parked keeps its place: one of its priority would run long."""
         queue = self._queue
         if queue is None or queue.drains_s is None or victim.effective.preemptible:

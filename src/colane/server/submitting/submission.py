@@ -13,6 +13,7 @@ from colane.api.job_request import JobRequest
 from colane.api.jobs import JobRequestObject
 from colane.api.nodes import LaunchSpecObject
 from colane.model.job import Job
+from colane.model.job_fields import JOB_FIELDS
 from colane.model.secrets import masked
 from colane.server.http.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
@@ -24,8 +25,7 @@ ASKED: Final = "request"
 
 _IN_LAUNCH: Final = frozenset({"command", "workdir", "env", "user"})
 _PLACES: Final = {name: place for place, name in enumerate(JobRequest.model_fields)}
-_OF_ONE_TIME: Final = frozenset({"after", "if_never"})
-"""They name jobs of then: what is submitted again waits for no other job."""
+_OF_ONE_TIME: Final = frozenset(field.name for field in JOB_FIELDS if field.of_one_time)
 
 
 def launch_key(job: Job) -> str:

@@ -220,7 +220,7 @@ def sharing_view(co_runners: CoRunners | None) -> SharingObject | None:
     if co_runners is None:
         return None
     return {
-        "mates": list(co_runners.lane_mates),
+        "lane_mates": list(co_runners.lane_mates),
         "others": list(co_runners.others),
         "share_asked_ratio": co_runners.share_ratio,
         "slowdown_predicted": co_runners.predicted,

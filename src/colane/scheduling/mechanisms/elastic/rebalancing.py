@@ -73,7 +73,7 @@ def _by_reach(context: SchedulingContext) -> dict[str, list[Job]]:
     return found
 
 
-class _Spares:
+class _Surplus:
     """GPUs that jobs have beyond their targets, in order of the jobs.
 
     Attributes:
@@ -119,12 +119,12 @@ class _SitePlan:
     def aim(self, targets: dict[JobId, int]) -> None:
         """Let jobs grow towards their targets, out of free GPUs and of what others have beyond theirs."""
         before, free = dict(self.now), dict(self._free)
-        spares = {kind: _Spares() for kind in self._free}
+        surplus = {kind: _Surplus() for kind in self._free}
         for job in self._jobs:
-            spares[self._kind[job.id]].add(job.id, self._spare(job, targets[job.id]))
+            surplus[self._kind[job.id]].add(job.id, self._surplus(job, targets[job.id]))
         for job in self._jobs:
             if targets[job.id] > self.now[job.id]:
-                self._grow(job, targets[job.id], spares[self._kind[job.id]])
+                self._grow(job, targets[job.id], surplus[self._kind[job.id]])
         if not self._is_worth_it(before):
             self.now, self._free = before, free
 
@@ -147,23 +147,23 @@ class _SitePlan:
                 why = Why.GROWN if len(loads) > job.gpu_count else Why.SHRUNK
                 self._context.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": len(loads)}))
 
-    def _grow(self, job: Job, target: int, spares: _Spares) -> None:
+    def _grow(self, job: Job, target: int, surplus: _Surplus) -> None:
         """To the largest size up to its target that there are GPUs for."""
         kind, now = self._kind[job.id], self.now[job.id]
-        within = self._free[kind] + spares.gpus
+        within = self._free[kind] + surplus.gpus
         sizes = [n for n in job.effective.sizes if now < n <= min(target, now + within)]
         while sizes and not self._pays(job, sizes[-1]):
             sizes.pop()
         if not sizes:
             return
         while sizes[-1] - now > self._free[kind]:
-            giver, gpus = spares.take()
+            giver, gpus = surplus.take()
             self.now[giver] -= gpus
             self._free[kind] += gpus
         self._free[kind] -= sizes[-1] - now
         self.now[job.id] = sizes[-1]
 
-    def _spare(self, job: Job, target: int) -> int:
+    def _surplus(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
         size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
         return max(0, self.now[job.id] - size)

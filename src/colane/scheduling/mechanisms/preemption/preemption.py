@@ -261,7 +261,7 @@ class BoundPreemption(BoundSourceDefaults):
                 action = cheapest(
                     draft, victim, job.id, self._context.queue.because_of(job, victim), host_bytes.get(node, 0), away_s
                 )
-                if action is None or (isinstance(action, Park) and self._waits.spares(victim, job)):
+                if action is None or (isinstance(action, Park) and self._waits.keeps_place(victim, job)):
                     return None
                 if isinstance(action, Park):
                     host_bytes[node] = host_bytes.get(node, 0) + draft.view.bytes_to_move(victim)

@@ -309,7 +309,7 @@ class GpuChanges:
             return False
         if victim.spec.priority != job.spec.priority:
             return victim.spec.priority < job.spec.priority
-        if self.values.waits.spares(victim, job):
+        if self.values.waits.keeps_place(victim, job):
             return False
         queue = self._queue
         return may_move(victim, self._draft.now_s) and queue.displaces(queue.rank(job), queue.rank(victim))

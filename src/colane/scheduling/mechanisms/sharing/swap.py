@@ -176,7 +176,7 @@ class BoundSwap(BoundSourceDefaults):
     def _is_bad(self, job: Job, group: _GroupVictims, number: int, victim: Job) -> bool:
         """Whether the victim would be bound for too long, or the job and those that remain to each other."""
         gpu_group, values, rest = group.gpu_group, self._values, others(group.gpu_group.members, group.place)
-        if values.waits.spares(victim, job, values.ratio(gpu_group.site, number, rest)):
+        if values.waits.keeps_place(victim, job, values.ratio(gpu_group.site, number, rest)):
             return True
         load = self._draft.load(victim.gpus_held[0]).without(victim.id)
         return bool(rest) and values.is_declined(load, gpu_group.site, rest, number, job)

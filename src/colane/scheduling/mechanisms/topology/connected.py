@@ -34,14 +34,14 @@ class Connected(UsualSource):
         measure: How slowdowns by neighbours count.
         postpones: Whether a job waits while the best utility is below its `utility_min`, or a running neighbour would
             fall below its own. One that is overdue asks for no utility any more.
-        spares_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
+        protects_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
     """
 
     placer: PlacementSearch = PlacementSearch.EXACT
     weights: Weights = NEUTRAL
     measure: Measure = Measure.EXCESS
     postpones: bool = False
-    spares_neighbours: bool = True
+    protects_neighbours: bool = True
 
     def bind(self, context: SchedulingContext) -> BoundConnected | None:
         """See `Source` and `Free.bind`."""
@@ -58,7 +58,7 @@ class BoundConnected(BoundSourceDefaults):
         self._free = BoundFree(Free(), context)
         self._places = BestPlaces(
             context.draft, context.pool, source.placer, source.weights,
-            spares_neighbours=source.postpones and source.spares_neighbours, measure=source.measure,
+            protects_neighbours=source.postpones and source.protects_neighbours, measure=source.measure,
         )  # fmt: skip
 
     @property

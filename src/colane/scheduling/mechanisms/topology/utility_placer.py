@@ -117,7 +117,7 @@ class BestPlaces:
         pool: Which nodes.
         placer: How a job is mapped onto a node.
         weights: Of the utility's terms.
-        spares_neighbours: Whether no job may be pushed below its own least utility.
+        protects_neighbours: Whether no job may be pushed below its own least utility.
         measure: How slowdowns by neighbours count.
     """
 
@@ -128,14 +128,14 @@ class BestPlaces:
         placer: PlacementSearch = PlacementSearch.EXACT,
         weights: Weights = NEUTRAL,
         *,
-        spares_neighbours: bool = False,
+        protects_neighbours: bool = False,
         measure: Measure = Measure.EXCESS,
     ) -> None:
         self._draft = draft
         self._pool = pool
         self._search = SEARCHES[placer]
         self._weights = weights
-        self._spares = spares_neighbours
+        self._protects_neighbours = protects_neighbours
         self._measure = measure
         self._sites: dict[str, Sites] = {}
         self._changed: dict[str, NodeState] = {}
@@ -297,7 +297,7 @@ class BestPlaces:
 
     def _harms(self, place: UtilityPlace, spec: JobSpec, least: float) -> bool:
         """Whether a neighbour would fall below its own least utility; noted if so."""
-        if not self._spares or not least:
+        if not self._protects_neighbours or not least:
             return False
         key = profile_key(spec, place.loads[0].gpu.type)
         harmed = next((one for part in place.everywhere for one in self._harmed(part, key)), None)

@@ -52,7 +52,7 @@ function Progress({ job }) {
 }
 
 function Facts({ job }) {
-  const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
+  const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.lane_mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
   const rows = [["User", html`<${Name} of=${job.user || "none"} />`],
     ["Place", job.gpus.length ? job.gpus.join(", ") : job.node ? `${job.node}, no GPU` : "none now"],
     ["Co-runners", coRunners.length ? coRunners.map(([word, ids], at) => html`${at ? "; " : ""}${word} ${ids.map((id, i) => html`${i ? ", " : ""}${jobLink(id)}`)}`)
@@ -89,7 +89,7 @@ function CoRunners({ coRunners: { jobs, hidden, left_out: leftOut, since_s: from
   const end = Math.max(until, ...spans.map(one => one.until_s ?? 0)), axis = { from, until: end };
   const others = [hidden ? `${count(hidden, "job")} of other users, of which you are not told` : "", leftOut ? "more came later, and are not shown" : ""].filter(Boolean);
   return html`<h2>Co-runners <small>jobs that shared its devices, from when to when</small></h2>
-    ${jobs.length || hidden ? html`<div class="mates"><div><span>this job</span><${Times} ...${axis} spans=${spans} own /><span>${took(spans, end)}</span></div>
+    ${jobs.length || hidden ? html`<div class="co-runners"><div><span>this job</span><${Times} ...${axis} spans=${spans} own /><span>${took(spans, end)}</span></div>
     ${jobs.map(one => html`<div key=${one.id}><span>${jobLink(one.id)} <${Name} of=${one.name} most=${16} /></span><${Times} ...${axis} spans=${one.spans} />
       <span title=${one.spans.map(span => `${places(span.gpus)}: ${moment(span.since_s)} to ${span.until_s === null ? "now" : moment(span.until_s)}`).join("; ")}>${took(one.spans, end)}</span></div>`)}
     <div class="ends"><span></span><span><time>${moment(from)}</time><time>${spans.at(-1).until_s === null ? "now" : moment(end)}</time></span><span></span></div></div>`
