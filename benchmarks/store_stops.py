@@ -21,21 +21,35 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any, Final
 
 import httpx
 from benchmarks.stores import named
 from benchmarks.submit_rest import JOB, TOKEN
+
+from colane.api.job_request import JobRequest
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
+from colane.server.http.access import Caller, Role
+from colane.server.store.memory import MemoryStore
+from colane.server.store.opening import open_store
+from colane.server.store.store import StoreWriter, Transaction
+from colane.settings.store_address import store_address
 
 CHUNK_BYTES = 1 << 18
 CLIENTS = 8
 BATCH = 200
 STARTED_MAX_S = 60.0
 SETTLES_S = 2.0
+LARGE = 2_000
+ROUNDS = 5
 
 TICKER = """
 import asyncio, json, signal, sys, time
@@ -50,7 +64,7 @@ class Stops:
         loop.call_later(self.TICK_S, self.tick)
 
     def begin(self):
-        self.longest, self.most_others, self.most_left = [0.0] * 4, 0.0, 0.0
+        self.longest, self.most_ran, self.most_others, self.most_left = [0.0] * 4, 0.0, 0.0, 0.0
         self.known = self.now()
 
     def now(self):
@@ -61,14 +75,17 @@ class Stops:
         took, ran, all_ran = (after - before for after, before in zip(now, self.known))
         late, others = max(0.0, took - self.TICK_S), all_ran - ran
         left = max(0.0, late - ran - others)
-        self.longest = max(self.longest, [late, ran, others, left])
+        self.longest, self.most_ran = max(self.longest, [late, ran, others, left]), max(self.most_ran, ran)
         self.most_others, self.most_left = max(self.most_others, min(late, others)), max(self.most_left, left)
         self.known = now
         self.loop.call_later(self.TICK_S, self.tick)
 
     def tell(self):
-        print(json.dumps([*self.longest, self.most_others, self.most_left]), flush=True)
+        print(json.dumps([*self.longest, self.most_ran, self.most_others, self.most_left, len(ASKED)]), flush=True)
         self.begin()
+        ASKED.clear()
+
+ASKED = []
 """
 BARE = f"""{TICKER}
 async def main():
@@ -85,8 +102,27 @@ from colane.server.config import ServerConfig
 from colane.server.main import run_server
 from colane.settings.store_address import store_address
 
+import threading
+from colane.server.store import postgres_store, redis_store, sqlite
+
+LOOP = threading.get_ident()
+COMMON = ("get", "count", "read_all", "page", "page_back", "audit", "last_audit_number", "version", "commit", "scrub")
+
+def noted(kind, name):
+    method = getattr(kind, name)
+
+    def asked(*given, **named):
+        if threading.get_ident() == LOOP:
+            ASKED.append(name)
+        return method(*given, **named)
+
+    setattr(kind, name, asked)
+
 def listening(url):
     Stops(asyncio.get_running_loop())
+    for kind in (sqlite.SqliteStore, redis_store.RedisStore, postgres_store.PostgresStore):
+        for name in COMMON:
+            noted(kind, name)
     print(url, flush=True)
 
 store = store_address(sys.argv[2]) if sys.argv[2] else None
@@ -106,9 +142,10 @@ class Noted:
         return self.process.stdout.readline().strip()
 
     def told(self) -> list[float]:
-        """Return the longest stop so far with its parts, and of all stops the most that others ran and that was left.
+        """Return what has stopped the loop so far, in seconds, and begin anew.
 
-        In seconds. Its parts are: the loop's thread ran, other threads did, and what is left. It begins anew.
+        First the longest stop with its parts: the loop's thread ran, other threads did, and what is left; then of all
+        stops the most that the loop ran, that others did and that was left; last how often the loop asked the store.
         """
         self.process.send_signal(signal.SIGUSR1)
         found: list[float] = json.loads(self._line())
@@ -205,23 +242,90 @@ def measured(store: str, added_s: float, seconds: float) -> tuple[int, list[floa
                 one.end()
 
 
+class Keeping(MemoryStore):
+    """Keeps the largest transaction."""
+
+    largest = Transaction()
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        self.largest = max(self.largest, transaction, key=lambda one: len(one.puts))
+        return super().commit(transaction, writer)
+
+
+async def transaction_of(jobs: int) -> Transaction:
+    """Return what a scheduler writes of a batch of so many jobs."""
+    store = Keeping()
+    service = make_service(store, ServiceConfig(policy="fifo", workdir="/"))
+    running = asyncio.create_task(service.driver.run())
+    requests = [JobRequest.model_validate(JOB)] * jobs
+    await service.driver.change(service.submit(requests, Caller("me", Role.OPERATOR)))
+    service.driver.stop()
+    await running
+    return store.largest
+
+
+GIVES_WAY: Final = frozenset(
+    {"Connection.execute", "Connection.executemany", "Connection.__exit__", "socket.sendall", "socket.recv_into",
+     "socket.recv"}
+)  # fmt: skip
+"""Of the calls of a commit those that let Python's lock go while they wait or work (SQLite's at each row)."""
+
+
+def longest_call(store: str, transaction: Transaction) -> tuple[float, str]:
+    """Return the CPU time of the longest call of a commit that Python does not interrupt, in seconds, and its name."""
+    longest, began_s = (0.0, ""), 0.0
+
+    def note(_: FrameType, event: str, call: Any) -> None:  # noqa: ANN401 - of a call what was called
+        nonlocal longest, began_s
+        now_s = time.thread_time()
+        if event == "c_call":
+            began_s = now_s
+        elif event == "c_return" and (name := call.__qualname__) not in GIVES_WAY:
+            longest = max(longest, (now_s - began_s, name))
+
+    def commit() -> None:
+        sys.setprofile(note)
+        opened.commit(transaction, StoreWriter(0, 0, 0))
+        sys.setprofile(None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        opened = open_store(store_address(named(store)) if store else None, Path(folder))
+        thread = threading.Thread(target=commit)
+        thread.start()
+        thread.join()
+        assert opened.version() == 1
+        opened.close()
+    return longest
+
+
+def kind_of(store: str) -> str:
+    """Return of which kind a store is."""
+    return {"": "sqlite", "unix": "redis"}.get(urllib.parse.urlsplit(store).scheme, "postgres")
+
+
 def main() -> None:
-    """Run all and print a table."""
+    """Run all and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stores", nargs="+", help="stores over the network, on sockets")
     parser.add_argument("--added", type=float, default=0.2, help="round trip that is added, seconds")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement")
     asked = parser.parse_args()
     print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} cores, load of the machine {os.getloadavg()[0]:.1f}\n")
-    heads = ("store", "added", "jobs", "longest stop", "the loop ran", "others ran", "left", "most that others ran")
-    last = ("most left", "a bare loop: longest stop", "most left")
-    print(f"| {' | '.join((*heads, *last))} |\n{'| --- ' * 11}|")
+    print("| store | longest uninterrupted call of a commit of 2,000 jobs, CPU | it is |\n| --- | --- | --- |")
+    transaction = asyncio.run(transaction_of(LARGE))
+    for store in ("", *asked.stores):
+        longest = [longest_call(store, transaction) for _ in range(ROUNDS)]
+        took_s, name = sorted(longest)[ROUNDS // 2]
+        print(f"| {kind_of(store)} | {took_s * 1e3:.2f} ms | `{name}` |", flush=True)
+    heads = ("store", "added", "jobs", "the loop asked the store", "longest stop", "the loop ran", "others ran", "left")
+    last = ("most that the loop ran", "most that others ran", "most left", "a bare loop: longest stop", "most left")
+    print(f"\n| {' | '.join((*heads, *last))} |\n{'| --- ' * 13}|")
     for store in asked.stores:
         for added_s in (0.0, asked.added):
-            made, told, bare = measured(store, added_s, asked.seconds)
-            kind = {"unix": "redis"}.get(urllib.parse.urlsplit(store).scheme, "postgres")
-            row = [f"{one * 1e3:.1f} ms" for one in (*told, bare[0], bare[5])]
-            print(f"| {kind} | {added_s * 1e3:.0f} ms | {made} | {' | '.join(row)} |", flush=True)
+            made, (*told, times), bare = measured(store, added_s, asked.seconds)
+            row = [f"{one * 1e3:.1f} ms" for one in (*told, bare[0], bare[6])]
+            how = f"{kind_of(store)} | {added_s * 1e3:.0f} ms | {made} | {times:.0f} times"
+            print(f"| {how} | {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

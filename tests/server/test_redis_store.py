@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import hiredis
 import pytest
 
 from colane.server.store import redis_functions
 from colane.server.store import store as names
 from colane.server.store.network import SCHEMA
 from colane.server.store.opening import MADE_FILE, PASSWORD_VARIABLE, open_store
-from colane.server.store.redis_store import LOOKED_AT_ONCE, RedisStore
+from colane.server.store.redis_store import LOOKED_AT_ONCE, WORDS_AT_ONCE, InPieces, RedisStore
 from colane.server.store.store import (
     AuditEntry,
     Durability,
@@ -105,6 +107,14 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_by_half(server: Red
             assert (list(store.read_all(JOBS)), store.version()) == ([("a", {"value": 1})], 1)
             store.commit(many, StoreWriter(0, 1, 1))
             assert (store.count(JOBS), store.version()) == (2001, 2)
+
+
+@pytest.mark.parametrize("count", [1, 500, 501, 1000, 1234])
+def test_a_long_command_is_the_same_in_pieces_of_which_none_is_long(count: int) -> None:
+    words: Any = ["FCALL", *(f"-\r\n{n}" * (n % 7) for n in range(count - 1))]
+    pieces = InPieces().pack(*words)
+    assert b"".join(pieces) == hiredis.pack_command(tuple(words))
+    assert max(piece.count(b"$") for piece in pieces) <= WORDS_AT_ONCE
 
 
 def test_functions_that_the_server_has_lost_are_loaded_anew(server: RedisServer) -> None:

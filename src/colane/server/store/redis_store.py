@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import HiredisRespSerializer
 from redis.retry import Retry
+from redis.utils import HIREDIS_AVAILABLE
 
 from colane.client.tls import CA_VARIABLE
 from colane.server.store import redis_checks
@@ -41,6 +43,9 @@ from colane.settings.store_address import StoreAddress
 
 LOOKED_AT_ONCE: Final = 1_000
 """Redis does nothing else meanwhile: a page is looked for among so many documents in one go."""
+WORDS_AT_ONCE: Final = 500
+"""A longer command is packed and sent in pieces: Python's lock is held for as long as one takes, by which the event
+loop waits. A commit of 2,000 jobs in one piece took 10 ms, such a piece takes 0.3."""
 SUM_DIGITS: Final = 8
 ORDER: Final = (*(name for name in COLLECTIONS if name != EPOCHS), EPOCHS)
 NUMBER: Final = {name: number for number, name in enumerate(ORDER)}
@@ -287,11 +292,34 @@ def _client(address: StoreAddress, password: str | None) -> redis.Redis:
         "client_name": "colane",
     }
     if address.scheme == "unix":
-        return redis.Redis(unix_socket_path=address.path, **given)
-    given |= {"host": address.host, "port": address.port, "socket_connect_timeout": CONNECT_MAX_S}
+        given["unix_socket_path"] = address.path
+    else:
+        given |= {"host": address.host, "port": address.port, "socket_connect_timeout": CONNECT_MAX_S}
     if address.scheme == "rediss":
         given |= {"ssl": True, "ssl_ca_certs": os.environ.get(CA_VARIABLE)}
-    return redis.Redis(**given)
+    made = redis.Redis(**given)
+    if HIREDIS_AVAILABLE:  # else the client packs word by word, in Python, which gives way by itself
+        made.connection_pool.connection_kwargs["command_packer"] = InPieces()
+    return made
+
+
+class InPieces(HiredisRespSerializer):
+    """Packs commands of many words piece by piece; see `WORDS_AT_ONCE`."""
+
+    def pack(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - words as Redis takes them
+        """Return a command as it is sent, piece after piece."""
+        if len(args) <= WORDS_AT_ONCE:
+            return list(super().pack(*args))
+        pieces = [b"*%d\r\n" % len(args)]
+        for begin in range(0, len(args), WORDS_AT_ONCE):
+            (piece,) = super().pack(_PIECE, *args[begin : begin + WORDS_AT_ONCE])
+            pieces.append(piece[piece.index(_PIECE_PACKED) + len(_PIECE_PACKED) :])
+        return pieces
+
+
+_PIECE: Final[Any] = b"-"
+"""A piece is packed as a command of this name, which is cut off."""
+_PIECE_PACKED: Final = b"$1\r\n-\r\n"
 
 
 def _line(entry: AuditEntry) -> str:

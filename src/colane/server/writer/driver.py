@@ -71,6 +71,9 @@ AGAIN_MIN_S: Final = 0.1
 EVENTS_PER_TURN_MAX: Final = 20_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
 
+COMPOSED_ON_THE_LOOP_MAX: Final = 100
+"""What a turn writes of more jobs, at 20 us each, is composed in the thread that commits it, beside the event loop."""
+
 WAIT_LOOK_S: Final = 0.02
 
 PROBE_S: Final = 10.0
@@ -382,7 +385,7 @@ class LiveDriver:
         try:
             outcome = self._decide(turn)
             launches = await self._launches(turn, outcome, loop, committer)
-            entry = self._compose(turn, outcome, launches)
+            entry = await self._composed(turn, outcome, launches, loop, committer)
             transaction = entry.transaction or self._probe(turn, loop.time())
             if transaction:
                 began_s = loop.time()
@@ -393,7 +396,7 @@ class LiveDriver:
                 self.version_told = self.lead.version
                 self._tell(entry, outcome, last)
         except _CoreError as error:
-            self._suspect(error.cause)
+            await self._suspect(error.cause, loop, committer)
             return
         except StoreError as error:
             self._note(error)
@@ -418,12 +421,22 @@ class LiveDriver:
             raise _CoreError(error) from error
         return outcome
 
-    def _compose(self, turn: Turn, outcome: Outcome, launches: Mapping[str, Document | None]) -> LedgerEntry:
-        try:
-            hardware, policy = self._hardware(outcome), self.decider.name
-            return compose(turn, outcome, hardware, policy, lambda job: launches[launch_key(job)])
-        except Exception as error:
-            raise _CoreError(error) from error
+    async def _composed(
+        self, turn: Turn, outcome: Outcome, launches: Mapping[str, Document | None], loop: asyncio.AbstractEventLoop,
+        committer: ThreadPoolExecutor,
+    ) -> LedgerEntry:  # fmt: skip
+        """What a turn writes. Nobody but this driver changes what it is made of, and the driver waits for it."""
+
+        def composed() -> LedgerEntry:
+            try:
+                hardware, policy = self._hardware(outcome), self.decider.name
+                return compose(turn, outcome, hardware, policy, lambda job: launches[launch_key(job)])
+            except Exception as error:
+                raise _CoreError(error) from error
+
+        if len(outcome.jobs) <= COMPOSED_ON_THE_LOOP_MAX:
+            return composed()
+        return await loop.run_in_executor(committer, composed)
 
     async def _launches(
         self, turn: Turn, outcome: Outcome, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
@@ -438,18 +451,19 @@ class LiveDriver:
 
         return await loop.run_in_executor(committer, read)
 
-    def _suspect(self, error: Exception) -> None:
+    async def _suspect(self, error: Exception, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
         """What the core did is undone; the only request of a turn is to blame, any of several may be.
 
         Raises:
             Exception: It comes without any request as well: the process ends, and its requests get 503.
         """
-        if not self._reload():
+        if not await self._read_anew(loop, committer):
+            self._timer_s = None
             return  # they get 503 in the next turn
         if not self._taken:
             raise error
         self.core.step([Tick()], self.now())
-        self._reload()
+        await self._read_anew(loop, committer)
         if len(self._taken) == 1:
             _refuse(self._taken[0], self.faults.refuse(error))
         else:
@@ -585,15 +599,6 @@ class LiveDriver:
             self._note(error)
             return False
         self.take_over(found)
-        return True
-
-    def _reload(self) -> bool:
-        try:
-            self.load()
-        except StoreError as error:
-            self._note(error)
-            self._timer_s = None
-            return False
         return True
 
     def _note(self, error: StoreError) -> None:
