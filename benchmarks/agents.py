@@ -2,9 +2,10 @@
 
 A real `colane server` on loopback; agents that start no process but say all that real ones say, a process for each
 hundred: they register, are nudged, ask what a job is to be launched with, report steps, memory and use of each job
-every two seconds, and tell of ends. Every GPU runs a job, and as many are submitted as end. Then all agents fall
-silent for longer than their lease and return at once (`--lose`). Printed with it: the same reports by a bare
-loop that reads and writes JSON, so that what the machine is does not matter.
+every two seconds, end them once no report was answered for their lease, and tell of ends. Every GPU runs a job, and as
+many are submitted as end. Then all agents fall silent for longer than their lease and return at once (`--lose`).
+Printed with it: the same reports by a bare loop that reads and writes JSON, so that what the machine is does not
+matter.
 
     python -m benchmarks.agents [--agents 1000] [--gpus 8] [--rate 20] [--seconds 60] [--lose] [--first]
         [--profile FILE]
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from colane.agent.running.lease import KILL_MARGIN_S
 from colane.client.agent_link import AgentLink
 from colane.client.client import Client
 from colane.client.errors import SchedulerError, SchedulerUnreachable
@@ -82,6 +84,7 @@ class Told:
         reports_s: How long reports took to be answered.
         returns_s: How long after all were let return each was first answered.
         refused: Answers that were none.
+        expired: Runs that ended with their lease.
         spans: Job, attempt, node, begin and end of each run that is over.
     """
 
@@ -90,6 +93,7 @@ class Told:
     refused: list[str] = field(default_factory=list)
     spans: list[tuple[int, int, str, float, float]] = field(default_factory=list)
     running: int = 0
+    expired: int = 0
     sample: tuple[str, str] = ("", "")
 
 
@@ -104,6 +108,8 @@ class FakeAgent:
         self._heard: dict[str, Any] = {}
         self._returned_s: float | None = None
         self._counted = 0
+        self._untold: list[Any] = []
+        self._lease: asyncio.TimerHandle | None = None
 
     async def register(self) -> None:
         """Make the node known."""
@@ -141,23 +147,24 @@ class FakeAgent:
 
     async def _be_silent(self, back: asyncio.Event) -> None:
         """Nothing is heard of it for longer than its lease, at whose end its jobs end."""
-        await asyncio.sleep(LEASE_S)
-        ended = [self._over(run, time.time()) for run in list(self._runs.values())]
-        self._told.running, self._counted = self._told.running - self._counted, 0
         await back.wait()
         self._returned_s = time.monotonic()
-        for body in ended:
-            while True:
-                try:
-                    await self._link.finished(body)
-                    break
-                except SchedulerError as error:
-                    self._told.refused.append(f"{self.name}: {error}")
+
+    def _lease_is_over(self) -> None:
+        """No report was answered for so long that its jobs may be started elsewhere."""
+        for run in list(self._runs.values()):
+            body = self._over(run, time.time())
+            body.update(outcome="lease-run-out", exit_code=None, signal=signal.SIGTERM)
+            self._untold.append(body)
+            self._told.expired += 1
+        self._told.running, self._counted = self._told.running - self._counted, 0
 
     async def _round(self) -> None:
         now_s = time.time()
-        for run in [run for run in self._runs.values() if run.end_s <= now_s]:
-            await self._link.finished(self._over(run, now_s))
+        self._untold += [self._over(run, now_s) for run in list(self._runs.values()) if run.end_s <= now_s]
+        while self._untold:
+            await self._link.finished(self._untold[0])
+            self._untold.pop(0)
         node = await self._report()
         await self._follow(node)
 
@@ -170,6 +177,11 @@ class FakeAgent:
         began_s = time.monotonic()
         node = await self._link.report(self.name, report)
         answered_s = time.monotonic()
+        if self._lease is not None:
+            self._lease.cancel()
+        if (lease_s := node["lease_s"]) is not None:
+            left_s = began_s + lease_s - KILL_MARGIN_S - answered_s
+            self._lease = asyncio.get_running_loop().call_later(max(0.0, left_s), self._lease_is_over)
         self._told.reports_s.append(answered_s - began_s)
         if self._returned_s is not None:
             self._told.returns_s.append(answered_s - self._returned_s)
@@ -180,7 +192,7 @@ class FakeAgent:
         return node
 
     async def _follow(self, node: Any) -> None:  # noqa: ANN401 - a node object
-        """Start and end what shall."""
+        """Start and end what shall; nothing is started where the answer came too late."""
         wanted = {(job["id"], job["attempt"]): job for job in node["jobs"] if job["run"]}
         for key in [key for key in self._runs if key not in wanted]:
             body = self._over(self._runs[key], time.time())
@@ -188,6 +200,8 @@ class FakeAgent:
             await self._link.finished(body)
             self.woken.set()
         for key in [key for key in wanted if key not in self._runs]:
+            if self._lease is not None and self._lease.when() <= asyncio.get_running_loop().time():
+                break
             launch = await self._link.launch_info(key[0])
             if launch["attempt"] == key[1]:
                 now_s = time.time()
@@ -267,7 +281,7 @@ async def _agents(first: int, count: int, gpus: int, url: str, token: str, order
         order = orders.recv()
         if order == "count":
             orders.send(told)
-            told.reports_s, told.returns_s, told.refused, told.spans = [], [], [], []
+            told.reports_s, told.returns_s, told.refused, told.spans, told.expired = [], [], [], [], 0
         else:
             {"silence": silent, "return": back, "end": end}[order].set()
             if order == "return":
@@ -289,6 +303,7 @@ async def _agents(first: int, count: int, gpus: int, url: str, token: str, order
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        server.close()
         for agent in agents:
             agent.end()
         orders.send(told)
@@ -332,6 +347,7 @@ class Fleet:
             for name in ("reports_s", "returns_s", "refused", "spans"):
                 getattr(whole, name).extend(getattr(part, name))
             whole.running += part.running
+            whole.expired += part.expired
             whole.sample = whole.sample if whole.sample[0] else part.sample
         return whole
 
@@ -463,7 +479,7 @@ def _wait_for_jobs(fleet: Fleet, wanted: int, limit_s: float) -> tuple[float, To
         part = fleet.count()
         for name in ("reports_s", "returns_s", "refused", "spans"):
             getattr(seen, name).extend(getattr(part, name))
-        seen.running, seen.sample = part.running, part.sample
+        seen.running, seen.sample, seen.expired = part.running, part.sample, seen.expired + part.expired
         if part.running >= wanted or time.monotonic() - began_s > limit_s:
             return time.monotonic() - began_s, seen
         time.sleep(1.0)
@@ -509,7 +525,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
             f"p99 {at(0.99, seen.reports_s)}; {len(users.took_s) / passed_s:.1f} submissions/s in "
             f"{at(0.5, users.took_s)}, p99 {at(0.99, users.took_s)}; {process.memory_full_info().pss / 1e6:.0f} MB; "
             f"load {load:.1f}; the agents' own {theirs_s / max(1, reports) * 1e3:.2f} ms a report; "
-            f"refused: {len(refused)} {refused[:2]}",
+            f"{seen.expired} runs ended with their lease; refused: {len(refused)} {refused[:2]}",
             flush=True,
         )
         if asked.lose:
@@ -525,7 +541,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
                 f"all silent for {2 * LEASE_S:g} s and back at once: {len(seen.returns_s)} agents answered, the last "
                 f"after {max(seen.returns_s, default=0.0):.1f} s; {seen.running} jobs run after "
                 f"{waited_s + 1.0:.0f} s, "
-                f"{cpu_s(process) - spent_s:.1f} s of CPU; refused: {len(seen.refused)} {seen.refused[:2]}"
+                f"{cpu_s(process) - spent_s:.1f} s of CPU; {seen.expired} more runs ended with their lease; "
+                f"refused: {len(seen.refused)} {seen.refused[:2]}"
             )
         twice = run_twice(spans + fleet.count("end").spans)
         print(f"jobs that ran twice at once: {len(twice)} {twice[:3]}")

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
+import pytest
+
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import StoreWriter, Transaction
+from colane.server.writer import driver
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import Clocks
 from tests.server.harness import (
@@ -21,8 +27,24 @@ from tests.server.harness import (
 NODE_TIMEOUT_S = 5.0
 
 
-def silent_world(clock: SteadyClock) -> Any:
-    return world(clocks=Clocks(steady=clock), node_timeout_s=NODE_TIMEOUT_S, tick_s=0.01)
+def silent_world(clock: SteadyClock, **settings: Any) -> Any:
+    return world(clocks=Clocks(steady=clock), node_timeout_s=NODE_TIMEOUT_S, tick_s=0.01, **settings)
+
+
+class WatchedStore(MemoryStore):
+    """Counts lines of a kind in each commit; one that has any waits until it may go on."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.counts = kind, list[int]()
+        self.has_begun, self.goes_on = threading.Event(), threading.Event()
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        if count := sum(entry.kind == self.kind for entry in transaction.audit):
+            self.counts.append(count)
+            self.has_begun.set()
+            assert self.goes_on.wait(DEADLINE_S)
+        return super().commit(transaction, writer)
 
 
 class TestLost:
@@ -50,6 +72,52 @@ class TestLost:
             await self.lose(w, clock)
             back = await w.good("POST", "/node/n1/report", report(gpus=[gpu(0)]))
             assert (back["lost"], back["jobs"][0]["attempt"]) == (False, 2)
+
+    async def test_an_agent_that_is_heard_while_its_node_is_being_lost_is_not_told_to_go_on(self) -> None:
+        clock, store = SteadyClock(), WatchedStore("node-lost")
+        async with silent_world(clock, store=store) as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            clock.go_on(NODE_TIMEOUT_S + 1)
+            assert await asyncio.to_thread(store.has_begun.wait, DEADLINE_S)
+            w.service.driver._wake.clear()
+            told = asyncio.create_task(w.good("POST", "/node/n1/report", report(gpus=[gpu(0)])))
+            waits = asyncio.create_task(w.service.driver._wake.wait())
+            await asyncio.wait({told, waits}, return_when=asyncio.FIRST_COMPLETED)
+            was_told = told.done()
+            store.goes_on.set()
+            assert not was_told, "its jobs would run on under a new lease, and be started elsewhere"
+            assert (await told)["jobs"][0]["attempt"] == 2
+
+    async def test_many_nodes_are_lost_and_come_back_in_turns_that_leave_the_others_heard(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(driver, "NODES_LOST_PER_TURN_MAX", 2)
+        monkeypatch.setattr(driver, "GPUS_PER_TURN_MAX", 4)
+        clock, store = SteadyClock(), WatchedStore("node-lost")
+        store.goes_on.set()
+        async with silent_world(clock, store=store) as w:
+            for name in "abcde":
+                await w.good("POST", "/node", node(name, 2))
+            clock.go_on(NODE_TIMEOUT_S + 1)
+            await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "e")
+            assert store.counts == [2, 2, 1]
+            store.kind, store.counts = "node-returned", []
+            gpus = [gpu(0), gpu(1)]
+            bring = (w.good("POST", f"/node/{name}/report", report(gpus=gpus)) for name in "abcde")
+            back = await asyncio.gather(*bring)
+            assert not any(each["lost"] for each in back)
+            assert sum(store.counts) == 5
+            assert max(store.counts) == 2
+
+    async def test_a_node_that_an_operator_knows_to_be_gone_loses_its_jobs_at_once(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            job = await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(job)))
+            assert (await w.refused("DELETE", "/node/n1"))[0] == 409
+            assert await w.good("DELETE", "/node/n1?gone=true") == {"removed": ["n1"]}
+            assert await w.state(job) == "queued"
 
     @staticmethod
     async def lose(w: Any, clock: SteadyClock) -> None:

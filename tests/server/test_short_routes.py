@@ -12,7 +12,7 @@ from colane.model.reason import Reason, Why
 from colane.server.http.refusals import DeclaredRoute
 from colane.server.store import ledger
 from colane.server.store.ledger import explain
-from tests.server.harness import SLEEP, World, node, report, world
+from tests.server.harness import SLEEP, World, finished, node, report, world
 
 JSON = {"Content-Type": "application/json"}
 LONG = "?not_a_parameter"
@@ -76,12 +76,18 @@ async def test_a_key_is_known_whichever_way_it_comes(path: str, body: Any) -> No
 
 async def test_what_is_valid_does_without_fastapi(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as w:
-        await w.good("POST", "/node", node())
         monkeypatch.setattr(DeclaredRoute, "handle", _never, raising=False)
+        assert (await w.post("/node", node())).json()["name"] == "n1"
         assert (await w.post("/job", SLEEP, **{"Idempotency-Key": "k"})).json() == {"id": 1}
         assert (await w.post("/jobs", [SLEEP] * 2)).json() == {"ids": [2, 3]}
         assert (await w.post("/node/n1/report", report())).status_code == 200
+        launch = await w.http.get("/job/1/launch")
+        assert (launch.json()["command"], launch.headers["cache-control"]) == (SLEEP["command"], "no-store")
+        assert (await w.post("/finished_job", finished(1))).json()["believed"]
+        assert not (await w.post("/finished_job", finished(1))).json()["believed"]
         monkeypatch.undo()
+        for number in ("0", "x", "9" * 30, "1e3"):
+            assert (await w.refused("GET", f"/job/{number}/launch"))[0] == 422
         assert await w.refused("POST", "/job", {}) == (
             422,
             [{"field": "command", "message": "is required (or model_name for a built-in training job)"}],

@@ -50,6 +50,7 @@ from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
 from colane.server.store.identity import History, new_cluster_id
+from colane.server.store.launch_reads import LaunchReads
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
 from colane.server.store.store import (
@@ -141,6 +142,7 @@ class Service:
         marks: From when to when devices were broken, or kept for jobs.
         overviews: What is told of the whole cluster.
         device_labels: Labels of devices in `/metrics`.
+        launches: What jobs are started with.
     """
 
     store: Store
@@ -163,6 +165,10 @@ class Service:
     behind: BehindWatch = field(default_factory=lambda: BehindWatch(time.monotonic))
     copies: Copies = field(default_factory=Copies)
     lookup: Lookup = field(default_factory=Lookup)
+    launches: LaunchReads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.launches = LaunchReads(self.store)
 
     @property
     def policy(self) -> str:
@@ -655,7 +661,7 @@ class Service:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
             raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
-        secret = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(job))
+        secret = await self.launches.get(launch_key(job))
         if secret is None and job_id not in self.read_model.jobs:  # it has ended meanwhile
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if secret is None:
@@ -799,6 +805,7 @@ class Service:
         has_news = changes.has_stepped(trial, name, self._ours(name, body))
         if not has_news:
             prepare(trial)
+        has_news = has_news or name in self.driver.losing
         if has_news or trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
         return self.node(name)
@@ -899,7 +906,7 @@ class Service:
         if problem := watch.problem:
             self.liveness.hear(name, self.driver.now())
             refused = RefusedError.because(503, problem)
-            if record is not None:
+            if record is not None and name not in self.driver.losing:
                 refused.lease_s = leases.lease_s(self.read_model, record, self.config.node_timeout_s)
             raise refused
 
@@ -987,6 +994,16 @@ class Service:
         if body.epoch is None:  # an older agent
             return events <= now
         return self.history.has(body.epoch.number, body.epoch.id, events, now)
+
+    async def finished(self, body: FinishedBody) -> bool:
+        """Take in how an attempt ended, and return whether it is believed; what is not costs no turn.
+
+        Raises:
+            RefusedError: See `finish`; 503.
+        """
+        prepare = self.finish(body)
+        is_news = prepare(Turn(self.read_model, self.driver.now(), 0, self.driver.progress))
+        return is_news and await self.driver.change(prepare)
 
     def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
         """Return the change that takes in how an attempt ended; one of another cluster is not believed.

@@ -17,6 +17,7 @@ from colane.api.stacks import StacksAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
+from colane.server.http.agent_routes import NOT_KEPT, LaunchRoute
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
@@ -262,18 +263,26 @@ async def start(service: TheService, caller: TheCaller, number: JobIdPath) -> JS
     return JSONResponse(await service.start_of(JobId(number), caller))
 
 
-@router.get("/job/{number}/launch", responses=answered(LaunchObject))
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds an environment or a secret."""
     service, caller = asked(request)
-    return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
+    return JSONResponse(await service.launch(JobId(number), caller), headers=NOT_KEPT)
+
+
+router.add_api_route(
+    "/job/{number}/launch",
+    launch,
+    methods=["GET"],
+    responses=answered(LaunchObject),
+    route_class_override=LaunchRoute,
+)
 
 
 @router.get("/job/{number}/request", responses=answered(JobRequestObject))
 async def request_of(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return the request by which a job like this one is submitted, without an environment: to its owner alone."""
     body = await service.request_of(JobId(number), caller)
-    return JSONResponse(body, headers={"Cache-Control": "no-store"})
+    return JSONResponse(body, headers=NOT_KEPT)
 
 
 @router.get("/job/{number}/log", response_class=Response)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 
 from colane.api.nodes import (
@@ -17,6 +17,7 @@ from colane.api.nodes import (
 )
 from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
+from colane.server.http.agent_routes import FinishedRoute, RegisterRoute, finished, registered
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
@@ -44,22 +45,28 @@ router.add_api_route(
 )
 
 
-@router.post("/finished_job", responses=answered(FinishedAnswer))
 async def finished_job(request: Request, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
-    service, caller = asked(request)
-    caller.demand_node(body.node)
-    believed = await service.driver.change(service.finish(body))
-    answer: FinishedAnswer = {"believed": believed, **service.standing_of(body.node)}
-    return JSONResponse(answer)
+    return JSONResponse(await finished(*asked(request), body))
 
 
-@router.post("/node", responses=answered(NodeObject))
-async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JSONResponse:
+router.add_api_route(
+    "/finished_job",
+    finished_job,
+    methods=["POST"],
+    responses=answered(FinishedAnswer),
+    route_class_override=FinishedRoute,
+)
+
+
+async def register(request: Request, body: NodeBody) -> JSONResponse:
     """Register a node; registering it again is an update. Another live agent of the same name is refused."""
-    caller.demand_node(body.name)
-    await service.driver.change(service.register(body))
-    return JSONResponse(service.node(body.name))
+    return JSONResponse(await registered(*asked(request), body))
+
+
+router.add_api_route(
+    "/node", register, methods=["POST"], responses=answered(NodeObject), route_class_override=RegisterRoute
+)
 
 
 @router.get("/agent_settings", responses=answered(AgentSettingsAnswer))
@@ -97,13 +104,18 @@ async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONRe
 
 @router.delete("/node/{name}", responses=answered(RemovedNodesAnswer))
 async def remove_node(
-    request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    name: NamePath,
+    idempotency_key: IdempotencyKey = None,
+    gone: Annotated[bool, Query(description="Nothing runs there any more, though it was heard of just now")] = False,
 ) -> JSONResponse:
     """Forget a node that never comes back; its jobs are queued again. Refused while its agent reports and has jobs."""
     caller.demand_operator("forget nodes")
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
-        changes.remove_node(turn, name, reports=service.liveness.is_heard(name))
+        changes.remove_node(turn, name, reports=service.liveness.is_heard(name) and not gone)
         return {"removed": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))

@@ -8,7 +8,7 @@ other route.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -20,10 +20,16 @@ JSON: Final = (b"content-type", b"application/json")
 
 
 class ShortRoute(DeclaredRoute):
-    """See the module's docstring."""
+    """See the module's docstring.
+
+    Attributes:
+        told: Headers of its answers, beside their type and length.
+    """
+
+    told: ClassVar[tuple[tuple[bytes, bytes], ...]] = ()
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[Any] | None:
-        """Return what comes to the answer of a POST; None where it is to go FastAPI's way.
+        """Return what comes to an answer; None where the request is to go FastAPI's way.
 
         Raises (from what is returned):
             RefusedError: What its caller may not say, or the service refuses.
@@ -33,12 +39,12 @@ class ShortRoute(DeclaredRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, which the door gives in one piece."""
         message = await receive()
-        is_whole = scope["method"] == "POST" and message["type"] == "http.request"
+        is_whole = scope["method"] in (self.methods or ()) and message["type"] == "http.request"
         coming = self.short(scope, message.get("body", b"")) if is_whole else None
         if coming is None:
             await super().handle(scope, replay([message], receive), send)
             return
         data = to_json(await coming)
-        headers = [JSON, (b"content-length", b"%d" % len(data))]
+        headers = [JSON, (b"content-length", b"%d" % len(data)), *self.told]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": data})

@@ -207,6 +207,7 @@ def register(turn: Turn, body: NodeBody) -> None:
     turn.leased[body.name] = body.leased
     turn.registered[body.name] = body
     turn.events.append(NodeRegistered(node))
+    turn.gpus_entering += len(node.gpus)
     turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
 
 
@@ -303,6 +304,7 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
     if record.lost:
         node = replace(record.node, gpus=gpus or record.node.gpus, drain=draining.drain_of(turn, record.node))
         turn.events.append(NodeRegistered(node))
+        turn.gpus_entering += len(node.gpus)
         turn.record("node-returned", node=name)
     elif gpus and gpus != record.node.gpus:
         turn.events.append(GpusObserved(name, gpus))

@@ -68,8 +68,13 @@ READ_APART_MAX: Final = 3
 AGAIN_MIN_S: Final = 0.1
 """A core that wants to be asked again at the very instant it was asked waits so long."""
 
-EVENTS_PER_TURN_MAX: Final = 20_000
+EVENTS_PER_TURN_MAX: Final = 4_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
+GPUS_PER_TURN_MAX: Final = 512
+"""The same for GPUs that come free or come in: a job may start on each, at ten times the cost of an event, and what is
+heard of no agent meanwhile must be less than a lease."""
+NODES_LOST_PER_TURN_MAX: Final = 64
+"""The same for nodes that are lost: all their jobs are queued again."""
 
 COMPOSED_ON_THE_LOOP_MAX: Final = 100
 """What a turn writes of more jobs, at 20 us each, is composed in the thread that commits it, beside the event loop."""
@@ -161,6 +166,8 @@ class LiveDriver:
         problem: Why nothing can be written at present, None while all is well.
         faults: Of the scheduler itself, met by requests.
         meters: What is counted of its work.
+        losing: Nodes that are lost once the turn under way is durable: their jobs may start elsewhere then, so until
+            then their agents are not told to go on.
         version_told: The store's version as agents are told of it: with the last change, not with what only says that
             this scheduler leads.
     """
@@ -191,6 +198,7 @@ class LiveDriver:
     faults: FaultLog = field(default_factory=FaultLog)
     meters: Meters = field(default_factory=Meters)
     version_told: int = 0
+    losing: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.lead = Lead(self.store, self.lease_s, self.timing.lead_clock)
@@ -403,6 +411,8 @@ class LiveDriver:
             await self._read_anew(loop, committer)
             _fail(self._taken, str(error))  # once they hear of it, nothing shows what they asked for
             return
+        finally:
+            self.losing = frozenset()
         self.keeper.count(turn)
         for waiting in self._taken:
             _resolve(waiting)
@@ -494,7 +504,7 @@ class LiveDriver:
         turn = self._new_turn()
         if wanted := [each for waiting in self._queue for each in waiting.reads]:
             await loop.run_in_executor(committer, turn.reads.fetch, wanted)
-        while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
+        while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX and turn.gpus_coming < GPUS_PER_TURN_MAX:
             if self._queue[0].is_suspect and self._taken:
                 break
             if self._queue[0].demand is not None and (self._taken or self._is_behind(loop)):
@@ -507,8 +517,7 @@ class LiveDriver:
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
         steady_s = loop.time()
         if steady_s >= self._next_tick_steady_s:
-            self._next_tick_steady_s = steady_s + self.timing.tick_s
-            self._add_time(turn)
+            self._next_tick_steady_s = steady_s + (0.0 if self._add_time(turn) else self.timing.tick_s)
         return turn
 
     def _is_behind(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -561,10 +570,14 @@ class LiveDriver:
         else:
             _resolve(waiting)
 
-    def _add_time(self, turn: Turn) -> None:
+    def _add_time(self, turn: Turn) -> bool:
+        """Add that time has passed; whether more nodes are silent than are lost in one turn."""
         live = [name for name, record in self.read_model.nodes.items() if record.leased and not record.lost]
-        turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
+        silent = [name for name in self.liveness.silent(live) if name not in turn.agents]
+        self.losing = frozenset(silent[:NODES_LOST_PER_TURN_MAX])
+        turn.events.extend(NodeLost(name) for name in silent[:NODES_LOST_PER_TURN_MAX])
         turn.events.append(Tick())
+        return len(silent) > NODES_LOST_PER_TURN_MAX
 
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}

@@ -20,8 +20,8 @@ from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
 from colane.server.writer.reads import Reads
 
-GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clock", "reads"})
-"""Fields that a turn begins with; requests add to the others."""
+GIVEN: Final = frozenset({"read_model", "now_s", "next_job_id", "progress", "clock", "reads", "gpus_entering"})
+"""Fields that a turn begins with, and what only counts; requests add to the others."""
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class Turn:
         answers: First answers by idempotency key.
         submissions: How many jobs were submitted, by name of the limit that counts them.
         groups: The groups of the system of each user that the core is told of in this turn.
+        gpus_entering: How many GPUs the nodes have that join or come back.
         audit: Lines beside those that the outcome gives.
     """
 
@@ -76,12 +77,18 @@ class Turn:
     answers: dict[str, Body] = field(default_factory=dict)
     submissions: Counter[str] = field(default_factory=Counter)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    gpus_entering: int = 0
     audit: list[AuditEntry] = field(default_factory=list)
 
     @property
     def size(self) -> tuple[int, ...]:
         """How much stands in it: the same before and after a request that added nothing."""
         return tuple([len(getattr(self, part)) for part in ADDED])
+
+    @property
+    def gpus_coming(self) -> int:
+        """How many GPUs come in with nodes, or come free, in this turn: an end counts as one."""
+        return len(self.finished) + self.gpus_entering
 
     def record(self, kind: str, **body: Any) -> None:  # noqa: ANN401
         """Add an audit line."""

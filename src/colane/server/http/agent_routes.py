@@ -1,0 +1,85 @@
+"""The routes that agents ask for each job, and by which they join: a thousand of them may return at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import ClassVar, Final
+
+from pydantic import ValidationError
+from starlette.types import Scope
+
+from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
+from colane.api.wire_nodes import FinishedBody, NodeBody
+from colane.model.field_values import EXACT_MAX
+from colane.model.job import JobId
+from colane.server.http.access import Caller
+from colane.server.http.door import CALLER
+from colane.server.http.short_route import ShortRoute
+from colane.server.service import Service
+
+DIGITS_MAX: Final = len(str(EXACT_MAX))
+NOT_KEPT: Final = {"Cache-Control": "no-store"}
+
+
+class FinishedRoute(ShortRoute):
+    """Of ends of attempts; see `ShortRoute`."""
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[FinishedAnswer] | None:
+        try:
+            told = FinishedBody.model_validate_json(body)
+        except ValidationError:
+            return None
+        return finished(*_asked(scope), told)
+
+
+class RegisterRoute(ShortRoute):
+    """Of nodes that join; see `ShortRoute`."""
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[NodeObject] | None:
+        try:
+            told = NodeBody.model_validate_json(body)
+        except ValidationError:
+            return None
+        return registered(*_asked(scope), told)
+
+
+class LaunchRoute(ShortRoute):
+    """Of what a job is started with; see `ShortRoute`."""
+
+    told: ClassVar[tuple[tuple[bytes, bytes], ...]] = tuple(
+        (name.lower().encode(), value.encode()) for name, value in NOT_KEPT.items()
+    )
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[LaunchObject] | None:
+        number: str = scope["path_params"]["number"]
+        if body or not (number.isascii() and number.isdecimal() and len(number) <= DIGITS_MAX):
+            return None
+        if not 1 <= int(number) <= EXACT_MAX:
+            return None
+        service, caller = _asked(scope)
+        return service.launch(JobId(int(number)), caller)
+
+
+async def finished(service: Service, caller: Caller, body: FinishedBody) -> FinishedAnswer:
+    """Take in how an attempt ended.
+
+    Raises:
+        RefusedError: 403, of a node that is not the caller's; what the service refuses.
+    """
+    caller.demand_node(body.node)
+    return {"believed": await service.finished(body), **service.standing_of(body.node)}
+
+
+async def registered(service: Service, caller: Caller, body: NodeBody) -> NodeObject:
+    """Take a node in, and return it.
+
+    Raises:
+        RefusedError: 403, it is not the caller's; what the service refuses.
+    """
+    caller.demand_node(body.name)
+    await service.driver.change(service.register(body))
+    return service.node(body.name)
+
+
+def _asked(scope: Scope) -> tuple[Service, Caller]:
+    return scope["app"].state.service, scope["state"][CALLER]
