@@ -273,9 +273,9 @@ class Client:
         answer: RemovedNodesAnswer = self._change("DELETE", "/nodes")
         return answer["removed"]
 
-    def remove_node(self, name: str) -> None:
-        """Forget a node; refused while its agent reports and has jobs."""
-        self._change("DELETE", f"/node/{name}")
+    def remove_node(self, name: str, *, is_gone: bool = False) -> None:
+        """Forget a node; refused while its agent reports and has jobs, unless it is known to be gone with them."""
+        self._change("DELETE", f"/node/{name}{'?gone=true' if is_gone else ''}")
 
     def drain(self, name: str, *, deadline_s: float | None = None, reason: str = "") -> None:
         """Let a node take no new jobs, and its jobs go; those still there after so many seconds are stopped."""

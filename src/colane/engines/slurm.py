@@ -46,6 +46,10 @@ END_MAX_S: Final = 60.0
 ENDING_S: Final = 30.0
 """Of the time before a pilot's end, what its agent has after its jobs have left."""
 WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+GONE: Final = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE"})
+"""Ended, and not COMPLETING: slurmd has said that all processes are gone. It does not for NODE_FAIL and BOOT_FAIL."""
+CONFINED: Final = "proctrack/cgroup"
+"""By it slurmd finds all processes of a job, also those that have made themselves a session of their own."""
 LIVES: Final = WAITS | {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING"}
 IN_VAIN: Final = ("Partition", "BadConstraints", "Invalid", "ReqNodeNotAvail", "Nodes_required", "QOS", "Assoc")
 """What Slurm's reasons begin with that name a limit, or what is down (squeue(1)): a person has to look."""
@@ -125,6 +129,7 @@ class SlurmEngine:
         self._known: dict[int, Pilot] = {}
         self._ran_s: dict[int, float] = {}
         self._ended: set[int] = set()
+        self._ids: dict[int, str] = {}
         self._next = 1
         self._looked_s = -math.inf
         self._estimate = (-math.inf, 0.0)
@@ -234,6 +239,7 @@ class SlurmEngine:
 
     def _has_ended(self, pilot: Pilot, now_s: float) -> None:
         self._ended.add(pilot.number)
+        self._ids[pilot.number] = pilot.job
         began_s = self._ran_s.pop(pilot.number, None)
         if began_s is not None and now_s - began_s >= SHORT_S:
             self._failed = 0
@@ -335,16 +341,32 @@ class SlurmEngine:
         }
 
     def _drop_ended(self) -> None:
-        """Forget nodes of pilots that have ended, once their jobs are queued again, and their tokens."""
+        """Forget nodes of pilots that have ended, once nothing can run there any more, and their tokens."""
         with suppress(SchedulerError), self._client() as scheduler:
             for number in sorted(self._ended):
                 node = scheduler.node_if_known(f"slurm-{number}")
-                if node is not None and node["jobs"]:
+                is_gone = node is not None and bool(node["jobs"]) and self._is_gone(number)
+                if node is not None and node["jobs"] and not is_gone:
                     continue  # until it counts as lost: what runs there may outlive its pilot for its lease
                 revoke_tokens(scheduler, f"slurm-{number}")
                 if node is not None:
-                    scheduler.remove_node(node["name"])
+                    scheduler.remove_node(node["name"], is_gone=is_gone)
                 self._ended.discard(number)
+                self._ids.pop(number, None)
+
+    def _is_gone(self, number: int) -> bool:
+        """Whether Slurm vouches that no process of a pilot that has ended is left."""
+        job = self._ids.get(number)
+        if job is None:
+            return False
+        try:
+            config, shown = _slurm("scontrol", "show", "config"), _slurm("scontrol", "-o", "show", "job", job)
+        except EngineError:  # it has forgotten the job, or does not answer
+            return False
+        tracked = (line.partition("=") for line in config.splitlines())
+        is_confined = any(name.strip() == "ProctrackType" and value.strip() == CONFINED for name, _, value in tracked)
+        states = [word.partition("=")[2] for word in shown.split() if word.startswith("JobState=")]
+        return is_confined and bool(states) and GONE.issuperset(states)
 
     def _say_once(self, about: str, text: str) -> None:
         if self._said.get(about) != text:
