@@ -14,9 +14,10 @@ from colane.server.samples.counts import broken, counted
 from colane.server.samples.idle import GAP_MAX_S, IdleWatch, JobSeen
 from colane.server.samples.keeper import ClusterCounts
 from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
-from colane.server.views import sampled
+from colane.server.views import look, sampled
 from colane.server.views.used import stem, used_of_asked
-from tests.server.harness import World, finished, gpu, launched, node, report, world
+from colane.server.writer.clock import Clocks
+from tests.server.harness import SteadyClock, World, finished, gpu, launched, node, report, world
 from tests.server.test_users import guest
 
 USED = {"busy_ratio": 0.5, "device_bytes": 10**9, "cpu_cores": 0.5, "host_bytes": 10**8, "steps_per_s": 1.0, "share_ratio": None}  # fmt: skip  # noqa: E501
@@ -56,6 +57,22 @@ async def test_all_waiting_jobs_are_counted_by_what_why_says_of_each() -> None:
         assert first["sentence"] == (await w.good("GET", f"/job/{first['jobs'][0]}/why"))["sentence"]
         await w.submit(array="0-9")
         assert (await overview(w))["waiting"] == 41
+
+
+async def test_a_silent_node_needs_a_look_long_before_it_is_lost() -> None:
+    clock = SteadyClock()
+    async with world(clocks=Clocks(steady=clock), node_timeout_s=60.0) as w:
+        await w.good("POST", "/node", node())
+        clock.skip(9.0)
+        assert (await overview(w))["look"] == []
+        clock.skip(2.0)
+        silent = (await overview(w))["look"][0]
+        assert (silent["code"], silent["node"]) == ("node-silent", "n1")
+        assert "nothing is heard of n1 for 11 s" in silent["sentence"]
+        await w.good("POST", "/node/n1/report", report())
+        assert (await overview(w))["look"] == []
+    assert look.silent_s(0.0, 14.0, heartbeat_s=5.0) is None  # it has missed two reports
+    assert look.silent_s(0.0, 15.0, heartbeat_s=5.0) == 15.0
 
 
 async def test_what_needs_a_look_is_told_worst_first() -> None:

@@ -553,8 +553,8 @@ class TopPicture:
 
 
 SHORT: Final[Mapping[str, str]] = {
-    "node-lost": "lost", "gpu-broken": "broken", "gpu-error": "Xid", "gpu-hot": "hot", "node-closed": "taken out",
-    "draining": "drains", "stalled": "no steps", "others": "used by others",
+    "node-lost": "lost", "node-silent": "silent", "gpu-broken": "broken", "gpu-error": "Xid", "gpu-hot": "hot",
+    "node-closed": "taken out", "draining": "drains", "stalled": "no steps", "others": "used by others",
 }  # fmt: skip
 CELL_MAX: Final = 36
 NARROW_NAME: Final = 8

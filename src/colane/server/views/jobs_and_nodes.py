@@ -32,6 +32,7 @@ from colane.api.nodes import (
     BandwidthWishObject,
     DesiredJobObject,
     GangObject,
+    HardwareObject,
     SaveObject,
     ShownNodeObject,
 )
@@ -331,7 +332,7 @@ def node_view(
     """
     placed = [(job, job.placement) for job in jobs if job.placement is not None]
     return {
-        **documents.encode_node(record.node),
+        **_told_of(record.node),
         "generation": record.generation,
         "state": _node_state(record, jobs),
         "lost": record.lost,
@@ -348,6 +349,21 @@ def node_view(
             for job, place in placed
         ],
     }
+
+
+NODES_KEPT: Final = 8_192
+"""The hardware of so many nodes is kept as it is told: it changes seldom, and is told with each answer to a report."""
+_told: dict[str, tuple[Node, HardwareObject]] = {}
+
+
+def _told_of(node: Node) -> HardwareObject:
+    """A node's hardware, written down once for as long as it stays; nobody changes what is in it."""
+    known = _told.get(node.name)
+    if known is None or known[0] is not node:
+        if len(_told) >= NODES_KEPT:
+            _told.clear()
+        known = _told[node.name] = node, documents.encode_node(node)
+    return known[1]
 
 
 def _node_state(record: NodeRecord, jobs: list[Job]) -> str:

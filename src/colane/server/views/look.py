@@ -18,12 +18,15 @@ from colane.server.writer.driver import LiveDriver
 
 BROKEN: Final = "broken"
 LOOK: Final = "look"
+SILENT_MIN_S: Final = 10.0
+"""A node that is silent for so long, and for `SILENT_REPORTS` reports, is worth a look before it counts as lost."""
+SILENT_REPORTS: Final = 3
 SLOW_RATIO_MAX: Final = 0.6
 """Below this part of its speed alone a job is worth a look, what its turns and its size make of it aside."""
 
 ORDER: Final = (
-    "store", "policy", "node-lost", "gpu-broken", "gpu-error", "records", "node-closed", "draining", "idle", "stalled",
-    "gpu-hot", "slow", "others", "no-node",
+    "store", "policy", "node-lost", "gpu-broken", "node-silent", "gpu-error", "records", "node-closed", "draining",
+    "idle", "stalled", "gpu-hot", "slow", "others", "no-node",
 )  # fmt: skip
 """Worst first."""
 
@@ -56,6 +59,20 @@ def look_item(
 def in_order(items: Iterable[LookObject]) -> list[LookObject]:
     """Worst first."""
     return sorted(items, key=lambda one: ORDER.index(one["code"]))
+
+
+def silent_s(last_seen_s: float | None, now_s: float, heartbeat_s: float) -> float | None:
+    """Return for how long nothing was heard of a node; None where that is not worth a look, or not known."""
+    passed_s = 0.0 if last_seen_s is None else now_s - last_seen_s
+    return passed_s if passed_s >= max(SILENT_MIN_S, SILENT_REPORTS * heartbeat_s) else None
+
+
+def silent_node(record: NodeRecord, last_seen_s: float | None, passed_s: float) -> LookObject:
+    """Tell of a node that may be lost."""
+    name = record.node.name
+    then = "its jobs are queued again once its lease is over" if record.leased else "its jobs wait for it"
+    text = f"nothing is heard of {name} for {span(passed_s)}: {then}"
+    return look_item(LOOK, "node-silent", text, node=name, since_s=last_seen_s)
 
 
 def of_node(

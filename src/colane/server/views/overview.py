@@ -32,6 +32,7 @@ from colane.server.http.sight import Sight
 from colane.server.views import look
 from colane.server.views.holders import Holders, holders_of
 from colane.server.writer.driver import LiveDriver
+from colane.settings.table import HEARTBEAT
 
 if TYPE_CHECKING:
     from colane.server.service import Service
@@ -356,9 +357,13 @@ def _look(
 
 def _look_at_nodes(service: Service, now_s: float) -> Iterator[LookObject]:
     samples, overviews = service.samples, service.overviews
+    heartbeat_s = float(service.config.agents.get(HEARTBEAT.name, 0.0))
     for name, record in service.read_model.nodes.items():
+        seen_s = service.liveness.last_seen_s(name)
+        if not record.lost and (passed_s := look.silent_s(seen_s, now_s, heartbeat_s)) is not None:
+            yield look.silent_node(record, seen_s, passed_s)
         uses, odd = samples.devices_now(name, now_s), overviews.facts(record.node).odd
         if uses and (seen := samples.odd.get(name)):
             odd |= seen
         if odd or record.lost or not record.node.takes_jobs:
-            yield from look.of_node(record, service.liveness.last_seen_s(name), uses, odd, now_s)
+            yield from look.of_node(record, seen_s, uses, odd, now_s)
