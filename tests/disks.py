@@ -11,10 +11,16 @@ import pytest
 
 
 @contextmanager
-def disk_of_a_megabyte(place: Path) -> Iterator[Path]:
-    """Mount one at a place that is not there yet; skips the test where that is not allowed."""
+def disk_of_a_megabyte(place: Path, files: int | None = None) -> Iterator[Path]:
+    """Mount one at a place that is not there yet; skips the test where that is not allowed.
+
+    Args:
+        place: Where.
+        files: How many files it has room for, with its folder; None where it has room for all.
+    """
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    options = "size=1m" if files is None else f"size=1m,nr_inodes={files}"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounting a small disk needs root")
     try:

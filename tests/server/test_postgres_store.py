@@ -197,6 +197,33 @@ class TestBadInput:
                 store.commit(Transaction(puts=[put("a", 1)]))
             assert store.count(JOBS) == 0
 
+    def test_one_in_recovery(self, server: PostgresServer, name: str) -> None:
+        """A standby of Postgres that nobody has promoted: neither one that is open nor one that starts writes to it."""
+        standby = server.folder / "data" / "standby.signal"
+        fix = "it is a standby, or set to read only: name the one that takes writes"
+        with opened(server, name) as store:
+            store.commit(Transaction(puts=[put("a", 1)]), StoreWriter(0, 0, 0))
+            server.stop()
+            standby.touch()
+            server.start()
+            try:
+                with pytest.raises(StoreError, match="its server was stopped: once it is up again"):
+                    store.commit(Transaction(puts=[put("b", 1)]), StoreWriter(0, 0, 1))
+                with pytest.raises(StoreError, match=fix) as met:
+                    store.commit(Transaction(puts=[put("b", 1)]), StoreWriter(0, 0, 1))
+                assert "\n" not in str(met.value)
+                assert (store.get(JOBS, "a"), store.version()) == ({"value": 1}, 1)
+                with pytest.raises(StoreError, match=fix):
+                    PostgresStore(server.address("not-there-yet"))
+            finally:
+                server.stop()
+                standby.unlink()
+                server.start()
+            with pytest.raises(StoreError, match="its server was stopped"):
+                store.commit(Transaction(puts=[put("b", 1)]), StoreWriter(0, 0, 1))
+            store.commit(Transaction(puts=[put("b", 1)]), StoreWriter(0, 0, 1))
+            assert (store.count(JOBS), store.version()) == (2, 2)
+
     def test_a_server_that_hangs_is_given_up(
         self, server: PostgresServer, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

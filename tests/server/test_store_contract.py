@@ -354,7 +354,7 @@ class TestSqliteFile:
             done = open_as_nobody(folder / "colane.db")
         finally:
             shutil.rmtree(folder)
-        assert done == "StoreError: could not be opened: [Errno 13] Permission denied"
+        assert done == "StoreError: could not be opened: Permission denied; let this user read and write it"
 
 
 def open_as_nobody(path: Path) -> str:

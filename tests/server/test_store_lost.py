@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from colane.server.config import ServerConfig
 from colane.server.main import ServerError, serve
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import PAGE_BYTES, SqliteStore
-from colane.server.store.store import META, Put, StoreError, Transaction
-from tests.disks import fill, small_disk
+from colane.server.store.store import META, SUBMITTED_JOBS, Put, StoreError, Transaction
+from tests.disks import disk_of_a_megabyte, fill, small_disk
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
 from tests.server.processes import scheduler
 
@@ -97,6 +98,40 @@ def test_a_full_disk_at_the_start_is_one_line(small_disk: Path) -> None:
     fill(small_disk / "filler")
     with pytest.raises((ServerError, StoreError), match=r"No space left on device|disk is full|disk I/O error"):
         asyncio.run(serve(ServerConfig(state_dir=small_disk / "state", port=0)))
+
+
+async def test_a_disk_that_fills_up_loses_nothing_and_is_used_again_once_there_is_room(small_disk: Path) -> None:
+    path, filler = small_disk / "colane.db", small_disk / "filler"
+    store = SqliteStore(path)
+    async with world(store, tick_s=0.01) as w:
+        assert await w.submit() == 1
+        fill(filler)
+        full = (503, f"the store {path} could not be written: database or disk is full; make room on its disk")
+        for _ in range(2):
+            assert await w.refused("POST", "/job", SLEEP) == full
+        assert (await health_is(w, 503))["detail"] == full[1]
+        assert [job["id"] for job in await w.good("GET", "/live_jobs")] == [1]
+        filler.unlink()
+        await health_is(w, 200)
+        assert await w.submit() == 2
+    store.close()
+    again = SqliteStore(path)
+    assert [body["id"] for _, body in again.read_all(SUBMITTED_JOBS)] == [1, 2]
+    again.close()
+
+
+@pytest.mark.parametrize("files", range(1, 5))
+def test_a_disk_with_no_room_for_more_files_is_one_line_and_the_next_start_finds_no_half_a_store(
+    tmp_path: Path, files: int
+) -> None:
+    with disk_of_a_megabyte(tmp_path / "disk", files) as place:
+        with pytest.raises(StoreError, match=r"could not be opened: .*room .*for more files \(df -i\)") as met:
+            SqliteStore(place / "colane.db")
+        assert "\n" not in str(met.value)
+        subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(place)], check=True)
+        store = SqliteStore(place / "colane.db")
+        store.commit(Transaction([Put(META, "one", {"kept": True})]))
+        store.close()
 
 
 def emptied(path: Path) -> None:

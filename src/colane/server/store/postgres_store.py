@@ -395,7 +395,10 @@ def _altered(collection: str, key: str) -> Unreadable:
 
 
 PASSWORD_FIX: Final = "give the right password in a file (--store-password-file) or COLANE_STORE_PASSWORD"  # noqa: S105
+STOPPED_FIX: Final = "its server was stopped: once it is up again this goes on"
 FIXES: Final = (
+    (errors.AdminShutdown, STOPPED_FIX),
+    (errors.CrashShutdown, STOPPED_FIX),
     (errors.ReadOnlySqlTransaction, "it is a standby, or set to read only: name the one that takes writes"),
     (errors.DiskFull, "make room on its disk"),
     (errors.InsufficientPrivilege, "give its user the right: GRANT CREATE ON DATABASE, or own the schema"),
@@ -410,6 +413,9 @@ OTHER_FIXES: Final = (
     ('database "', "make it: createdb, or name another: postgres://USER@HOST/DATABASE"),
     ('role "', "name a user that it has: postgres://USER@HOST/DATABASE"),
     ("starting up", "wait a moment"),
+    ("shutting down", "wait a moment"),
+    ("in recovery mode", "wait a moment"),
+    ("not yet accepting connections", "wait a moment"),
     ("too many clients", "raise its max_connections, or end other clients"),
     ("connection refused", "is it running, and is its address right?"),
     ("no such file", "is it running, and is its address right?"),

@@ -81,6 +81,19 @@ SUMMED_FROM: Final = 2
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
 
 
+MAKE_ROOM: Final = "make room on its disk"
+FIXES: Final = (
+    ("disk is full", MAKE_ROOM),
+    ("No space left", f"{MAKE_ROOM}, also for more files (df -i)"),
+    ("unable to open database file", "may this user write there, and is there room for more files (df -i)?"),
+    ("readonly database", "let this user write it"),
+    ("Permission denied", "let this user read and write it"),
+    ("database is locked", "another program holds it: end that one"),
+    ("disk I/O error", "see what the system says of its disk (dmesg)"),
+)
+"""What a person can do, by what SQLite or the system says."""
+
+
 def know_checksums(connection: sqlite3.Connection) -> None:
     """Let a connection compute them, as migrations do."""
     connection.create_function("checksum", -1, checksum, deterministic=True)
@@ -356,7 +369,9 @@ class SqliteStore(Noting):
         )
 
     def _error(self, deed: str, error: Exception) -> StoreError:
-        return StoreError(f"the store {self._path} could not be {deed}: {error}")
+        text = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        fix = next((f"; {fix}" for word, fix in FIXES if word in text), "")
+        return StoreError(f"the store {self._path} could not be {deed}: {text}{fix}")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
