@@ -30,7 +30,7 @@ from colane.model.lane import ShareBetween
 from colane.model.plan import Park, Plan, Resize, Start, Stop
 from colane.model.reason import SENTENCES, Reason, Why
 from colane.perf.situation import Situation
-from colane.scheduling.mechanisms.lanes.in_lane import answer_bound_s
+from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s
 from colane.scheduling.registry import POLICIES, create, preset
 from tests.examples import examples
 
@@ -242,7 +242,10 @@ def test_no_server_is_parked_or_stopped_for_training(name: str, seed: int) -> No
 @examples(15)
 @given(seed=SEEDS)
 def test_no_job_joins_where_an_objective_would_not_be_kept(name: str, seed: int) -> None:
-    """By what is believed as it is decided: of all that share a GPU from then on, in lanes of their own or in one."""
+    """By what is believed as it is decided: of all that share a GPU from then on, in lanes of their own or in one.
+
+    Unknown steps may be of any length, but where a job is tried beside servers: it is watched how they answer.
+    """
     world, late = World(make(name), seed, serves=True), list[tuple[JobId, float, float]]()
 
     def ask_and_judge(planner: Planner, view: ClusterView) -> Plan:
@@ -261,6 +264,7 @@ def late_by_choice(view: ClusterView, plan: Plan) -> Iterator[tuple[JobId, float
     loads: dict[GpuId, GpuLoad] = {}
     starts = [action for action in plan.actions if isinstance(action, Start)]
     started = {action.job for action in starts}
+    tried = {action.job for action in starts if action.reason.why is Why.TRIES_SHARING}
     for action in starts:
         for slot in action.placement.slots:
             load, job = loads.get(slot.gpu, view.gpu(slot.gpu)), view.jobs[action.job]
@@ -274,9 +278,9 @@ def late_by_choice(view: ClusterView, plan: Plan) -> Iterator[tuple[JobId, float
                 continue  # who joins another lane costs those that take turns none of them
             if len(lane) > 1:
                 lane_mates = [view.jobs[lane_mate].effective for lane_mate in lane]
-                alone = Situation(load.gpu.type)
+                alone, unknown_s = Situation(load.gpu.type), 0.0 if tried & {*lane} else inf
                 took_s = answer_bound_s(
-                    [(each.kind, view.beliefs.rate(each, alone).step_s or inf) for each in lane_mates]
+                    [(each.kind, view.beliefs.rate(each, alone).step_s or unknown_s) for each in lane_mates]
                 )
             else:
                 took_s = view.beliefs.rate(one, situation_in(load, booking.job, view.jobs)).step_s or 0.0

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
-from colane.model.job import JobId, JobKind, JobSpec, JobState
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.story import STEPPING
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
@@ -64,10 +65,24 @@ def test_it_takes_turns_with_them_under_colane() -> None:
 
 
 @keeping_objectives
-def test_one_that_says_nothing_of_its_memory_could_take_that_of_a_server(policy: str) -> None:
+def test_one_that_says_nothing_of_its_memory_comes_where_a_part_of_the_gpu_is_left(policy: str) -> None:
     core = held(policy, 1)
-    assert came(core, replace(NEW, gpu_memory_bytes=None)) is JobState.QUEUED
-    assert "declare" in core.why(JobId(9), 600.0).sentence()
+    assert came(core, replace(NEW, gpu_memory_bytes=None)) is JobState.ASSIGNED
+    assert came(core, replace(NEW, family="other"), 10) is JobState.QUEUED
+    full = held(policy, 1, gpu_memory_bytes=15 * GIB)
+    assert came(full, replace(NEW, gpu_memory_bytes=None)) is JobState.QUEUED
+    assert "submit it with --gpu-memory" in full.why(JobId(9), 600.0).sentence()
+
+
+@keeping_objectives
+def test_one_that_takes_more_than_servers_leave_goes_though_it_has_made_no_step(policy: str) -> None:
+    core = held(policy, 1)
+    came(core, replace(NEW, gpu_memory_bytes=None))
+    core.step([Launched(JobId(9), 1, 9, 510.0, "n0")], 510.0)
+    core.step([Progressed(JobId(9), 1, Progress(at_s=511.0, persistent_bytes=15 * GIB, peak_bytes=15 * GIB))], 511.0)
+    audit(core.state)
+    assert core.state.jobs[JobId(9)].state is JobState.STOPPING
+    assert core.state.jobs[JobId(1)].state is not JobState.STOPPING
 
 
 @keeping_objectives
@@ -83,12 +98,82 @@ def test_a_newcomer_that_declares_more_than_is_left_waits(policy: str) -> None:
     assert came(core, replace(NEW, gpu_memory_bytes=15 * GIB)) is JobState.QUEUED
 
 
+def answers(core: Core, p99_s: float, at_s: float, job: int = 1) -> None:
+    sample = Progress(at_s=at_s, steps=21, first_step_s=1.0, last_step_s=at_s, answers=21, latency_p99_s=p99_s)
+    outcome = core.step([Progressed(JobId(job), 1, sample)], at_s)
+    assert outcome.rejected is None
+
+
+def on_trial(policy: str, **needs: object) -> Core:
+    """A server with an objective that it has kept, and a newcomer beside it that steps."""
+    core = held(policy, 1, latency_s=1.0)
+    answers(core, 0.2, 400.0)
+    came(core, replace(NEW, **needs))  # type: ignore[arg-type]
+    core.step([Launched(JobId(9), 1, 9, 510.0, "n0")], 510.0)
+    sample = Progress(at_s=512.0, steps=3, first_step_s=511.0, last_step_s=512.0)
+    core.step([Progressed(JobId(9), 1, sample)], 512.0)
+    return core
+
+
 @keeping_objectives
-def test_none_comes_beside_a_server_with_an_objective(policy: str) -> None:
-    """How long its first step is, for which an answer would wait, is not known."""
-    core = held(policy, 1, latency_s=10.0)
-    assert came(core, NEW) is JobState.QUEUED
-    assert core.why(JobId(9), 600.0).why is Why.UNKNOWN_ALONE_FIRST
+def test_it_stays_beside_a_server_that_keeps_its_objective(policy: str) -> None:
+    core = on_trial(policy)
+    answers(core, 0.9, 513.0)
+    assert core.state.jobs[JobId(9)].state is JobState.RUNNING_PROTECTED
+
+
+@keeping_objectives
+@pytest.mark.parametrize("preemptible", [False, True])
+def test_it_leaves_once_a_server_misses_its_objective_and_comes_to_none_again(policy: str, preemptible: bool) -> None:
+    core = on_trial(policy, preemptible=preemptible)
+    answers(core, 1.5, 513.0)
+    new = core.state.jobs[JobId(9)]
+    assert (new.state, new.reason and new.reason.why) == (JobState.STOPPING, Why.LATE_ANSWERS)
+    core.step([Ended(JobId(9), 1, "signalled", Exit(None, 15, ""), 510.0, 515.0)], 515.0)
+    answers(core, 0.9, 600.0)
+    assert core.state.jobs[JobId(9)].state is JobState.QUEUED
+    assert "GPU to itself" in core.why(JobId(9), 601.0).sentence()
+
+
+@keeping_objectives
+def test_one_that_came_before_is_not_blamed_for_what_was_late_already(policy: str) -> None:
+    core = on_trial(policy)
+    core.step([Ended(JobId(9), 1, "exited", Exit(0, None, ""), 510.0, 513.0)], 513.0)
+    answers(core, 1.5, 514.0)
+    assert came(core, replace(NEW, family="other"), 20) is JobState.QUEUED
+    assert "--latency" in core.why(JobId(20), 600.0).sentence()
+    core.step([], 700.0)
+    answers(core, 0.9, 701.0)
+    core.step([], 800.0)
+    assert core.state.jobs[JobId(20)].state is JobState.ASSIGNED
+
+
+SHARING = ["colane", "shadow-price", "colocate", "pack", "fair", "salus-srtf", "salus-code", "max-min-packed"]
+SHARING += ["topo-aware-share"]
+
+
+@pytest.mark.parametrize("policy", SHARING)
+@pytest.mark.parametrize("memory", [None, 4 * GIB])
+@pytest.mark.parametrize("latency_s", [None, 0.1])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("declares", [False, True])
+def test_a_newcomer_of_unknown_kind_starts_beside_servers_whatever_is_known_of_them(
+    policy: str, memory: int | None, latency_s: float | None, asked: bool, declares: bool
+) -> None:
+    """Within two minutes: servers that have answered or not, declare their memory or not, have an objective or not."""
+    core = Core(create(policy), ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    server = replace(SERVER, latency_s=latency_s, gpu_memory_bytes=3 * GIB if declares else None)
+    core.step([Submitted(JobId(1), server)], 1.0)
+    core.step([Launched(JobId(1), 1, 1, 1.0, "n0")], 1.1)
+    assert core.step([Submitted(JobId(9), replace(NEW, gpu_memory_bytes=memory))], 2.0).rejected is None
+    steps = {"steps": 1, "first_step_s": 2.0, "last_step_s": 2.0, "answers": 1, "latency_p99_s": 0.05} if asked else {}
+    for second in range(3, 130):
+        sample = Progress(at_s=float(second), persistent_bytes=3 * GIB, peak_bytes=3 * GIB, **steps)  # type: ignore[arg-type]
+        assert core.step([Progressed(JobId(1), 1, sample)], float(second)).rejected is None
+        audit(core.state)
+    assert core.state.jobs[JobId(9)].state is JobState.ASSIGNED
+    assert core.state.jobs[JobId(1)].state in STEPPING
 
 
 @keeping_objectives

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from colane.core.cluster.answers import late_answers
 from colane.core.cluster.bookings import throttled
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.seen import is_overfull
@@ -370,16 +371,20 @@ class _Judge:
             flaws += (Flaw("unsafe-memory", detail, booked.jobs),)
         return flaws
 
-    @staticmethod
-    def _share(job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
+    def _share(self, job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
         if not load.admits(job.effective.sharing_domain):
             return (Flaw("may-not-share", f"the jobs on {load.id} are of others than job {job.id}", booked.jobs),)
         together = {b.measurement_group for b in booked.bookings}
         if together == {job.spec.measurement_group} and job.spec.measurement_group is not None:
             return ()
-        if not booked.is_shareable:
+        if not booked.is_shareable and not self._is_tried(job, load):
             return (Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs),)
         return ()
+
+    def _is_tried(self, job: Job, load: GpuLoad) -> bool:
+        """Whether a job of unknown needs comes to servers: it is the first to leave, should there be no room for it."""
+        serve = all(self._state.jobs[other].spec.kind is JobKind.INFERENCE for other in load.jobs)
+        return serve and load.is_joinable and job.effective.share and job.spec.measurement_group is None
 
     def _how_stopped(self, job: Job, action: Stop) -> Flaws:
         """For good only if it borrows cores and was stopped for others before; unsaved only where there is no time."""
@@ -401,10 +406,19 @@ class _Judge:
         loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
         return any(is_overfull(self._state, load) for load in loads)
 
+    def _delays_answers(self, job: Job) -> bool:
+        """Whether a server beside a job that answers no requests misses its objective."""
+        if job.spec.kind is JobKind.INFERENCE:
+            return False
+        loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
+        others = [self._state.jobs[other] for load in loads for other in load.jobs]
+        return any(late_answers(other, self._state.progress.get(other.id)) is not None for other in others)
+
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.
 
-        Where jobs were seen to need more than their GPU has, or a drained node's deadline is over, any job may go.
+        Where jobs were seen to need more than their GPU has, or a drained node's deadline is over, any job may go; so
+        may one beside which a server misses its objective.
         """
         if lets_go(self._state, job):
             return ()
@@ -413,6 +427,8 @@ class _Judge:
         if not is_protected and (job.effective.preemptible or borrows):
             return ()
         if job.state is not JobState.STOPPING and self._is_on_overfull(job):
+            return ()
+        if job.state in STEPPING and self._delays_answers(job):
             return ()
         if is_protected:
             return (Flaw("protected", f"job {job.id} is {job.state} and may not be moved", (job.id,)),)

@@ -48,6 +48,7 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.planners import drain, guard
+from colane.core.planners.answers import KeptAnswers
 from colane.core.planners.contention import Contention
 from colane.core.planners.cpu_only import CpuOnlyJobs
 from colane.core.planners.drain import Drains
@@ -153,6 +154,7 @@ class Core:
         self._planned_s: dict[str, float] = {}
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
+        self._answers = KeptAnswers(state)
         self._relief = Relief(state)
         self._returns = Returns(state)
         self._tuning = CoreTuning(state, self.config.tuning, self.config.contention)
@@ -187,9 +189,10 @@ class Core:
         if self.config.guard:
             self._guard.notice(events, self.turns)
             self._remeasuring.notice(step.outdated)
+        self._answers.notice(events)
         self._tuning.notice(events)
         self._contention.notice(events)
-        self._follow_due(step, self._guard, self._remeasuring)
+        self._follow_due(step, self._guard, self._remeasuring, self._answers)
         self._timers.woken(now_s)
         while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
@@ -202,7 +205,9 @@ class Core:
         self._decide(step)
         return step.outcome()
 
-    def _follow_due(self, step: Step, *planners: Guard | Remeasuring | Returns | CoreTuning | Contention) -> None:
+    def _follow_due(
+        self, step: Step, *planners: Guard | Remeasuring | KeptAnswers | Returns | CoreTuning | Contention
+    ) -> None:
         for planner in planners:
             if planner.is_due:
                 self._follow(step, planner, ())

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, final
 
-from colane.model.words import count, fill, plural
+from colane.model.words import bytes_in_words, count, fill, plural
 
 
 class Why(StrEnum):
@@ -34,6 +34,7 @@ class Why(StrEnum):
     NOT_WORTH_SHARING = "not-worth-sharing"
     NO_EVIDENCE = "no-evidence"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
+    BESIDE_SERVERS = "beside-servers"
     USED_BY_OTHERS = "used-by-others"
     GROUP_INCOMPLETE = "group-incomplete"
     RESERVED = "reserved"
@@ -137,6 +138,7 @@ class Why(StrEnum):
     MEASURED_ANEW = "measured-anew"
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
+    LATE_ANSWERS = "late-answers"
     RETRY_ALONE = "retry-alone"
     MPS_FAULT_OF_OTHER = "mps-fault-of-other"
     MPS_FAULT_UNKNOWN = "mps-fault-unknown"
@@ -202,7 +204,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.UNKNOWN_ALONE_FIRST: (
             "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {asked}, "
-            "at most {have} free; GPUs are held by {jobs}; beside servers it starts if it declares its memory"
+            "at most {have} free; GPUs are held by {jobs}"
+        ),
+        Why.BESIDE_SERVERS: (
+            "Resources: no GPU is free, and it does not take turns with {jobs} on {gpu}, which answer requests: "
+            "{because}"
         ),
         Why.GROUP_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
@@ -369,6 +375,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "goes {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, beside {jobs}; "
             "none of them can take turns, be parked or be stopped"
         ),
+        Why.LATE_ANSWERS: (
+            "gives {gpu} up because beside it answers of job {job} take {p99_s:.3g} s (p99), above its objective of "
+            "{latency_s:.3g} s; it goes on with a GPU to itself"
+        ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
         Why.MPS_FAULT_OF_OTHER: (
             "ended by a fatal error of another job on the GPU they shared through MPS on {node}: {detail}; "
@@ -438,12 +448,7 @@ class Reason:
 
 def _words(name: str, value: str | float) -> str | float:
     """Sizes as people read them; everything else as it is."""
-    if not name.endswith("_bytes") or isinstance(value, str):
-        return value
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:g} bytes"
+    return value if not name.endswith("_bytes") or isinstance(value, str) else bytes_in_words(value)
 
 
 def _asked(facts: Mapping[str, str | int | float]) -> str:

@@ -27,6 +27,14 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
 
 
+def bytes_in_words(size_bytes: float) -> str:
+    """Return a size as people read it: `3.22 GB`."""
+    for unit, unit_bytes in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.3g} {unit}"
+    return f"{size_bytes:g} bytes"
+
+
 def fill(sentence: str, facts: Mapping[str, Any]) -> str:
     """Return a sentence with its facts: `{cores:core}` a number with its noun, `{part:percent}` a part as `60 %`.
 

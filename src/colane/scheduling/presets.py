@@ -85,7 +85,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         sizes=FairThroughput(), moving=Rebalancing(),
     ),
     # Paper A.
-    Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BesideServers(), BY_PRIORITY), (HOUR,)),
+    Composed("colocate", LightestFirst(), (Free(), BesideServers(), BesideLightest(), BY_PRIORITY), (HOUR,)),
     # Paper B.
     Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
     # Paper D.
@@ -99,7 +99,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByValue(),
-        (Fastest(), BesideBest(), BesideServers(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
+        (Fastest(), BesideServers(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
         moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),

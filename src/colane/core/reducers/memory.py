@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
+from colane.core.cluster.load import GpuLoad
 from colane.core.reducers.step import Step
-from colane.model.job import Job
+from colane.model.job import Job, JobKind
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import Progress
 from colane.perf.observe import MEMORY_GROWTH_RATIO, memory_seen
@@ -18,7 +20,8 @@ def learn_memory(
     """Believe what a sample shows of memory, where that is so many times what was known.
 
     Before its first step a job may be loading still: then only what shows that too little was booked for it is
-    believed. Some jobs, of frameworks that Colane does not follow, never show a step.
+    believed. Some jobs, of frameworks that Colane does not follow, never show a step. A server that has run for a
+    while without a request has loaded what it answers with.
 
     Returns:
         The job, booked by what it was seen to need where that is more than was declared; and its kind, if it or its
@@ -28,10 +31,8 @@ def learn_memory(
         return job, None
     progress = _within_device(step, job, progress)
     load = step.state.gpus[job.gpus_held[0]]
-    if progress.steps == 0:
-        booked = next((b.memory for b in load.bookings if b.job == job.id), None)
-        if booked is None or (progress.peak_bytes or 0) <= booked.persistent_bytes + booked.ephemeral_bytes:
-            return job, None
+    if progress.steps == 0 and not _serves_idle(step, job) and not _takes_too_much(job, load, progress.peak_bytes or 0):
+        return job, None
     key = step.state.beliefs.terms(job.effective, load.gpu.type, job.gpu_count).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key), growth_ratio)
     if seen is not None:
@@ -42,6 +43,23 @@ def learn_memory(
         step.note(lately)
     exceeding = _exceeds(step, job, key, progress)
     return exceeding or job, None if seen is None and exceeding is None else key
+
+
+LOADED_AFTER_S: Final = 60.0
+"""A server that runs for so long, and was asked for nothing, is taken to hold what it holds."""
+
+
+def _serves_idle(step: Step, job: Job) -> bool:
+    start_s = job.start_s
+    return job.spec.kind is JobKind.INFERENCE and start_s is not None and step.now_s >= start_s + LOADED_AFTER_S
+
+
+def _takes_too_much(job: Job, load: GpuLoad, peak_bytes: int) -> bool:
+    """Whether a job holds more than was booked for it; of one of unknown needs, more than the others leave."""
+    booked = next((b.memory for b in load.bookings if b.job == job.id), None)
+    if booked is not None:
+        return peak_bytes > booked.persistent_bytes + booked.ephemeral_bytes
+    return len(load.bookings) > 1 and peak_bytes > load.without(job.id).left_bytes
 
 
 def attempt_ended(step: Step, job: Job) -> None:

@@ -7,7 +7,7 @@ newcomer. Paused jobs keep their P on the GPU, so a job that would be first may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -41,7 +41,8 @@ from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
-from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
+from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, may_join, may_share
 
 
 class ShareWhen(StrEnum):
@@ -121,6 +122,7 @@ class BoundLane(BoundSourceDefaults):
         self.goes_first = source.share_when is ShareWhen.ALWAYS
         self.has_grown = False
         self.single = source.share_between is not ShareBetween.ALL
+        self._servers = BesideServers().bind(context)
         self._draft = context.draft
         self._pool = context.pool
         self._find = source.find()
@@ -138,10 +140,10 @@ class BoundLane(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        return Outlook.NEWCOMERS
+        return Outlook.NEWCOMERS if self._servers is None else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """A new lane where there is room for one, else the first lane it may join."""
+        """A new lane where there is room for one, else the first lane it may join, else in turn with servers."""
         if not may_share(spec):
             return
         found = self._first(job, spec, self._own_lane, new=True) if self._opens else None
@@ -150,6 +152,12 @@ class BoundLane(BoundSourceDefaults):
         if found is not None:
             load, spot = found
             yield Candidate((load,), _reason(load, spot), lanes=[spot.lane])
+        elif self._servers is not None:
+            yield from self._servers.candidates(job, spec)
+
+    def plan_again(self) -> None:
+        if self._servers is not None:
+            self._servers.plan_again()
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         for gpu in gpus:
@@ -162,6 +170,10 @@ class BoundLane(BoundSourceDefaults):
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Why nothing was found: no lane with room, a first run alone, an answer too late, no gain."""
+        told = None if self._servers is None else self._servers.refusal(job, spec)
+        return self._refusal(job, spec) if told is None else told
+
+    def _refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         lacking, draft = no_place(self._draft, spec), self._draft
         if lacking.why is not Why.NO_FREE_GPU or not may_share(spec):
             return None
@@ -287,8 +299,7 @@ def _no_lane(memory: Memory, most: GpuLoad) -> Reason:
 
 # -- whether inference jobs answer in time when they take turns with others
 #
-# A server goes before training at every step boundary (`lanes.turns`), so an answer waits for one training step at
-# most, the longest there is, and for the other servers of the lane; then its own step runs.
+# How long an answer takes at most: `answer_bound_s`.
 
 
 class Miss(NamedTuple):
@@ -296,12 +307,6 @@ class Miss(NamedTuple):
 
     latency_s: float
     bound_s: float
-
-
-def answer_bound_s(steps: Sequence[tuple[JobKind, float]]) -> float:
-    """Longest an answer takes in a lane of jobs given as (kind, step time); the same for every server in it."""
-    training = [step_s for kind, step_s in steps if kind is not JobKind.INFERENCE]
-    return max(training, default=0.0) + sum(step_s for kind, step_s in steps if kind is JobKind.INFERENCE)
 
 
 def missed(draft: Draft, load: GpuLoad, lane: int, spec: JobSpec) -> Miss | None:

@@ -20,6 +20,7 @@ from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, Sche
 from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.free import any_free
 
@@ -197,6 +198,7 @@ class BoundPartner(BoundSourceDefaults):
 
     def __init__(self, source: BesidePartner, context: SchedulingContext) -> None:
         self.has_grown = False
+        self._servers = BesideServers().bind(context)
         self._draft = context.draft
         self._pool = context.pool
         self._speedup_min = source.speedup_min
@@ -205,15 +207,25 @@ class BoundPartner(BoundSourceDefaults):
 
     @property
     def outlook(self) -> Outlook:
-        return Outlook.NEWCOMERS
+        return Outlook.NEWCOMERS if self._servers is None else Outlook.ALL
 
-    def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         best: tuple[float, GpuLoad, Prediction] | None = None
         for load, prediction in self._partners(spec):
             if best is None or prediction.speedup > best[0]:
                 best = prediction.speedup, load, prediction
         if best is not None:
             yield Candidate((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
+        elif self._servers is not None:
+            yield from self._servers.candidates(job, spec)
+
+    def plan_again(self) -> None:
+        if self._servers is not None:
+            self._servers.plan_again()
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why it does not take turns with servers, where those hold GPUs."""
+        return None if self._servers is None else self._servers.refusal(job, spec)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """A job that has just started alone on a GPU may be joined from now on."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
-from colane.model.reason import Why
+from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility
@@ -18,6 +18,7 @@ from colane.perf.views import gpu_harm, harm_beside
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
@@ -79,6 +80,7 @@ class BoundUtility(BoundSourceDefaults):
 
     def __init__(self, source: BesideByUtility, context: SchedulingContext) -> None:
         self.has_grown = True
+        self._servers = BesideServers().bind(context)
         self._context = context
         self._source = source
 
@@ -90,6 +92,16 @@ class BoundUtility(BoundSourceDefaults):
         if best is not None:
             reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
             yield Candidate((best.load,), reason, utility=best.fit.system)
+        elif self._servers is not None:
+            yield from self._servers.candidates(job, spec)
+
+    def plan_again(self) -> None:
+        if self._servers is not None:
+            self._servers.plan_again()
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why it does not take turns with servers, where those hold GPUs."""
+        return None if self._servers is None else self._servers.refusal(job, spec)
 
 
 def best_sharing(

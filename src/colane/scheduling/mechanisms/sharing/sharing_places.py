@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_in
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.perf.situation import Situation
 from colane.scheduling.engine.live import PoolJobs
 
@@ -71,8 +73,21 @@ def is_late(draft: Draft, load: GpuLoad, spec: JobSpec, lane: int | None = None)
     return False
 
 
+def answer_bound_s(steps: Sequence[tuple[JobKind, float]]) -> float:
+    """Longest an answer takes in a lane of jobs given as (kind, step time); the same for every server in it.
+
+    A server goes before training at every step boundary (`lanes.turns`), so an answer waits for one training step at
+    most, the longest there is, and for the other servers of the lane; then its own step runs.
+    """
+    training = [step_s for kind, step_s in steps if kind is not JobKind.INFERENCE]
+    return max(training, default=0.0) + sum(step_s for kind, step_s in steps if kind is JobKind.INFERENCE)
+
+
 def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
-    """Whether a job may come to a GPU, memory apart: it is kept for none, all may share, its node has room."""
-    if load.id in draft.held or not load.admits(spec.sharing_domain):
+    """Whether a job may come to a GPU, memory apart: it is kept for none, all may share, its node has room.
+
+    The memory of each there is known: one of unknown needs may have come in this very plan.
+    """
+    if load.id in draft.held or not load.is_shareable or not load.admits(spec.sharing_domain):
         return False
     return draft.has_room_beside(draft.view.nodes[load.id.node], spec)
