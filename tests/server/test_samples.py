@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.model.see import See
-from colane.server.samples.codec import DEVICE, JOB, Join, mask_of, words_of
+from colane.server.samples.codec import DEVICE, JOB, Join, Kind, SampleField, joined, mask_of, words_of
 from colane.server.samples.file import ASIDE
-from colane.server.samples.keeper import POINTS_MAX, SampleKeeper, joined, together, window
+from colane.server.samples.keeper import POINTS_MAX, SampleKeeper, together, window
 from colane.server.samples.rings import LEVELS
 from colane.server.views import sampled
 from colane.server.views.sampled import Times
@@ -58,6 +59,30 @@ def test_a_value_beyond_what_is_kept_is_the_largest_not_unknown() -> None:
     data = bytearray(JOB.unknown)
     JOB.pack_into(data, 0, (9e9, 2**53, 1e12, 2**53, 1e300, 5.0))
     assert not any(np.isnan(values[0]) for values in JOB.read(data).values())
+
+
+@pytest.mark.parametrize("kind", [DEVICE, JOB], ids=["devices", "jobs"])
+def test_things_joined_together_come_to_what_each_does_alone(kind: Kind) -> None:
+    chance = random.Random(3)
+    for number in range(50):
+        reports, things = chance.randint(1, 5), chance.randint(1, 9)
+        known = chance.choice([1.0, 0.8, 0.1])
+
+        def drawn(of: SampleField, known: float = known) -> float | None:
+            most = 63 if of.join is Join.ANY else 250 / of.scale if of.scale else 250
+            value = chance.choice([0.0, chance.uniform(0, most), chance.uniform(0, 1000 * most)])
+            return (round(value) if of.scale == 0.0 and of.code != "f" else value) if chance.random() < known else None
+
+        rows = [[[drawn(of) for of in kind.fields] for _ in range(things)] for _ in range(reports)]
+        packed, values = kind.joined_many(np.array(rows, np.float64))
+        for thing in range(things):
+            alone, data = kind.joined([row[thing] for row in rows]), bytearray(kind.size_bytes)
+            kind.pack_into(data, 0, alone)
+            assert values[thing] == pytest.approx(tuple(alone)), number
+            seen, expected = kind.read(packed[thing]), kind.read(data)
+            for of in kind.fields:
+                step = 1 / of.scale if of.scale else 1e-3  # a mean on the edge between two
+                assert seen[of.name] == pytest.approx(expected[of.name], rel=1e-6, abs=step, nan_ok=True), (number, of)
 
 
 async def test_ticks_are_means_and_peaks_and_what_was_not_seen_is_a_gap(samples: SampleKeeper) -> None:

@@ -37,6 +37,32 @@ JOINERS: Final[Mapping[Join, Callable[[Sequence[float]], float]]] = {
 """How the known values of a tick become one."""
 
 
+Values = Sequence[float | None]
+"""A sample: one number for each field, None where it is not known."""
+
+Column = np.ndarray[Any, np.dtype[np.float64]]
+"""One number of a series over time, NaN where it is not known."""
+
+
+def joined(values: Column, count: int, join: Join) -> Column:
+    """Return one value for each `count` of them, as samples of one tick are joined; unknown ones are left out."""
+    if count == 1:
+        return values
+    rows = values.reshape(-1, count)
+    known = ~np.isnan(rows)
+    if join is Join.MEAN:
+        total = np.where(known, rows, 0.0).sum(axis=1)
+        found = total / np.maximum(known.sum(axis=1), 1)
+    elif join is Join.ANY:
+        found = np.bitwise_or.reduce(np.where(known, rows, 0.0).astype(np.int64), axis=1).astype(np.float64)
+    elif join is Join.MOST:
+        found = np.where(known, rows, -np.inf).max(axis=1)
+    else:
+        last = count - 1 - np.argmax(known[:, ::-1], axis=1)
+        found = rows[np.arange(len(rows)), last]
+    return np.where(known.any(axis=1), found, np.nan)
+
+
 class SampleField(NamedTuple):
     """One number of a sample.
 
@@ -69,11 +95,38 @@ class Kind:
         self.size_bytes: Final = self._struct.size
         self._unknown: Final = tuple([field.unknown for field in fields])
         self.unknown: Final = self._struct.pack(*self._unknown)
+        self._is_mean: Final = np.array([field.join is Join.MEAN for field in fields])
+        self._is_special: Final = np.array([field.join not in {Join.MEAN, Join.MOST} for field in fields])
+        self._is_whole: Final = np.array([field.code != "f" for field in fields])
+        self._scales: Final = np.array([field.scale or 1.0 for field in fields])
+        self._least: Final = np.where(self._is_whole, 0.0, -np.inf)
+        self._most: Final = np.array([FLOAT_MAX if field.code == "f" else field.unknown - 1.0 for field in fields])
         self._whole: Final = tuple([
             None if field.code == "f" else (field.scale or 1, int(field.unknown) - 1) for field in fields
         ])  # fmt: skip
 
-    def joined(self, samples: Iterable[Sequence[float | None]]) -> list[float | None]:
+    def joined_many(self, samples: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[list[bytes], list[Values]]:
+        """Return what samples of a tick come to, of several things at once: packed, and as values.
+
+        Args:
+            samples: Of each report, each thing, each field; NaN where it is not known.
+        """
+        found = np.where(self._is_mean, samples.mean(axis=0), samples.max(axis=0))
+        unknown = np.isnan(samples)
+        for place in map(int, np.flatnonzero(unknown.any(axis=(0, 1)) | self._is_special)):
+            if not unknown[:, :, place].all():
+                found[:, place] = joined(samples[:, :, place].T.reshape(-1), len(samples), self.fields[place].join)
+        whole = found * self._scales
+        np.rint(whole, out=whole, where=self._is_whole)
+        whole = np.where(np.isnan(found), self._unknown, np.clip(whole, self._least, self._most))
+        rows = np.empty(len(found), self._dtype)
+        for place, field in enumerate(self.fields):
+            rows[field.name] = whole[:, place]
+        data, size = rows.tobytes(), self.size_bytes
+        packed = [data[at : at + size] for at in range(0, len(data), size)]
+        return packed, [tuple([None if value != value else value for value in row]) for row in found.tolist()]  # noqa: PLR0124
+
+    def joined(self, samples: Iterable[Values]) -> list[float | None]:
         """Return what the samples of a tick come to; None in each field of which none is known."""
         found = list[float | None]()
         for join, column in zip(self._joiners, zip(*samples, strict=True), strict=True):
@@ -81,7 +134,7 @@ class Kind:
             found.append(join(known) if known else None)
         return found
 
-    def pack_into(self, data: bytearray, place: int, values: Sequence[float | None]) -> None:
+    def pack_into(self, data: bytearray, place: int, values: Values) -> None:
         """Write a sample; what a field cannot hold is written as the nearest that it can."""
         raw = list[float]()
         for unknown, whole, value in zip(self._unknown, self._whole, values, strict=True):

@@ -6,32 +6,36 @@ Nothing here is asked when something is decided or committed, and nothing of it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from colane.model.device_use import DeviceUsage, JobUsage
-from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Join, Kind, mask_of
+from colane.server.samples.codec import CLUSTER, DEVICE, JOB, Column, Join, Kind, Values, joined, mask_of
 from colane.server.samples.file import CLUSTER_SERIES, DAY_S, SampleFile, WaitedKey, below, device_series, job_series
-from colane.server.samples.rings import LEVELS, SampleChunk, Series, Values, overlaid
+from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
 
-FLUSH_PERIOD_S: Final = 60.0
+FLUSH_PERIOD_S: Final = 120.0
+"""A scheduler that is killed loses so much of what was sampled last."""
+
 FORGET_AFTER_S: Final = 900.0
 """A series without a sample for so long leaves the memory: its job has ended, or its node is gone."""
 
 FRESH_S: Final = 60.0
 """What was measured longer ago is not what is now."""
 
+JOINED_NODES: Final = 64
+"""So many nodes' ticks are joined at once: numpy takes as long for a few numbers as for some hundred."""
+
 POINTS_MAX: Final = 1_500
 """Of each number in one answer; of longer times several ticks are joined."""
 
 _JOB_VALUES: Final = attrgetter(*[each.name for each in JOB.fields])
 
-Column = np.ndarray[Any, np.dtype[np.float64]]
 Columns = dict[str, Column]
 
 
@@ -103,6 +107,53 @@ class _NodeTick(NamedTuple):
     jobs: list[Mapping[int, JobUsage]]
 
 
+class _EndedTicks:
+    """What nodes told of things of one kind in ticks that are over; things of as many reports are joined at once."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._even: dict[int, tuple[list[tuple[str, int]], list[list[Values]]]] = {}
+
+    def add(
+        self,
+        tick: int,
+        things: Sequence[Sequence[int]],
+        values: Sequence[Sequence[Values]],
+        name: Callable[[int], str],
+    ) -> None:
+        """Take what a node told in a tick: of each report the things and what it said of each."""
+        if all(one == things[0] for one in things):
+            self._add([(name(thing), tick) for thing in things[0]], values)
+            return
+        by_thing: dict[int, list[Values]] = {}
+        for one, said in zip(things, values, strict=True):
+            for thing, value in zip(one, said, strict=True):
+                by_thing.setdefault(thing, []).append(value)
+        for thing, samples in by_thing.items():
+            self._add([(name(thing), tick)], [[sample] for sample in samples])
+
+    def joined(self) -> Iterator[tuple[str, int, bytes, Values]]:
+        """Yield of each thing: its series, the tick, and what it comes to, packed and as values."""
+        for names, reports in self._even.values():
+            if names:
+                packed, values = self._kind.joined_many(np.array(reports, np.float64))
+                for (name, tick), data, value in zip(names, packed, values, strict=True):
+                    yield name, tick, data, value
+
+    def _add(self, names: list[tuple[str, int]], values: Sequence[Sequence[Values]]) -> None:
+        held = self._even.get(len(values))
+        if held is None:
+            held = self._even[len(values)] = [], [[] for _ in values]
+        held[0].extend(names)
+        for row, said in zip(held[1], values, strict=True):
+            row.extend(said)
+
+
+def _device_values(use: DeviceUsage) -> Values:
+    mask = 0 if use.throttle == () else mask_of(use.throttle)
+    return use.busy_ratio, use.used_bytes, use.power_w, use.temperature_c, mask, use.xid
+
+
 def _tick(now_s: float) -> int:
     return int(now_s // LEVELS[0].step_s)
 
@@ -124,6 +175,7 @@ class SampleKeeper:
     odd: dict[str, frozenset[int]] = field(default_factory=dict)
     _series: dict[str, Series] = field(default_factory=dict)
     _ticks: dict[str, _NodeTick] = field(default_factory=dict)
+    _ended: dict[str, _NodeTick] = field(default_factory=dict)
     _newest_job: int = 0
     _waited: dict[WaitedKey, float] = field(default_factory=dict)
 
@@ -201,6 +253,7 @@ class SampleKeeper:
         for node, tick in list(self._ticks.items()):
             if closing or tick.number != _tick(now_s):
                 self._end_tick(node)
+        self._join()
         old = [one for one in self._series.values() if closing or abs(now_s - one.added_s) > FORGET_AFTER_S]
         for one in old:
             one.close()
@@ -223,25 +276,29 @@ class SampleKeeper:
         self.file.close()
 
     def _end_tick(self, node: str) -> None:
-        """Hand the samples of a node's tick to their series: each device's and each job's at once."""
+        """Note that a node's tick is over: those of many nodes are joined at once, each node's in their order."""
         tick = self._ticks.pop(node, None)
         if tick is None:
             return
-        devices: dict[int, list[Values]] = {}
-        for uses in tick.devices:
-            for use in uses:
-                mask = 0 if use.throttle == () else mask_of(use.throttle)
-                seen = (use.busy_ratio, use.used_bytes, use.power_w, use.temperature_c, mask, use.xid)
-                devices.setdefault(use.index, []).append(seen)
-        for index, samples in devices.items():
-            self._of(device_series(node, index), DEVICE).add_tick(tick.number, samples)
-        jobs: dict[int, list[Values]] = {}
-        for told in tick.jobs:
-            for job, use_of_job in told.items():
-                jobs.setdefault(job, []).append(_JOB_VALUES(use_of_job))
-        for job, samples in jobs.items():
-            self._of(job_series(job, node), JOB).add_tick(tick.number, samples)
-        self._newest_job = max(self._newest_job, *jobs) if jobs else self._newest_job
+        if node in self._ended or len(self._ended) >= JOINED_NODES:
+            self._join()
+        self._ended[node] = tick
+
+    def _join(self) -> None:
+        """Hand the samples of ticks that are over to their series."""
+        ended, self._ended = self._ended, {}
+        devices, jobs = _EndedTicks(DEVICE), _EndedTicks(JOB)
+        for node, tick in ended.items():
+            indexes = [[use.index for use in uses] for uses in tick.devices]
+            values = [[_device_values(use) for use in uses] for uses in tick.devices]
+            devices.add(tick.number, indexes, values, lambda index, node=node: device_series(node, index))  # type: ignore[misc]
+            told, numbers = [list(map(_JOB_VALUES, uses.values())) for uses in tick.jobs], list(map(list, tick.jobs))
+            jobs.add(tick.number, numbers, told, lambda job, node=node: job_series(job, node))  # type: ignore[misc]
+            self._newest_job = max(self._newest_job, *map(max, filter(None, numbers)), 0)
+        for name, tick_number, data, values_of_one in devices.joined():
+            self._of(name, DEVICE).add_packed(tick_number, data, values_of_one)
+        for name, tick_number, data, values_of_one in jobs.joined():
+            self._of(name, JOB).add_packed(tick_number, data, values_of_one)
 
     def _of(self, name: str, kind: Kind) -> Series:
         one = self._series.get(name)
@@ -251,6 +308,7 @@ class SampleKeeper:
 
     async def _read(self, prefix: str, kind: Kind, shown: Window) -> dict[str, Columns]:
         """Return what file and memory have of all series that begin so, on the ticks that are shown."""
+        self._join()
         level, ticks = shown.level, LEVELS[shown.level].ticks
         numbers = range(shown.first // ticks, (shown.first + shown.ticks - 1) // ticks + 1)
         fresh = [one for name, one in self._series.items() if name.startswith(prefix)]
@@ -278,25 +336,6 @@ def _laid_out(chunks: Iterable[SampleChunk], kind: Kind, shown: Window, numbers:
         joins = {field.name: field.join for field in kind.fields}
         found[series] = {name: joined(values, shown.joined, joins[name]) for name, values in columns.items()}
     return found
-
-
-def joined(values: Column, count: int, join: Join) -> Column:
-    """Return one value for each `count` of them, as samples of one tick are joined; unknown ones are left out."""
-    if count == 1:
-        return values
-    rows = values.reshape(-1, count)
-    known = ~np.isnan(rows)
-    if join is Join.MEAN:
-        total = np.where(known, rows, 0.0).sum(axis=1)
-        found = total / np.maximum(known.sum(axis=1), 1)
-    elif join is Join.ANY:
-        found = np.bitwise_or.reduce(np.where(known, rows, 0.0).astype(np.int64), axis=1).astype(np.float64)
-    elif join is Join.MOST:
-        found = np.where(known, rows, -np.inf).max(axis=1)
-    else:
-        last = count - 1 - np.argmax(known[:, ::-1], axis=1)
-        found = rows[np.arange(len(rows)), last]
-    return np.where(known.any(axis=1), found, np.nan)
 
 
 def _unknown(kind: Kind, shown: Window) -> Columns:

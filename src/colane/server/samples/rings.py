@@ -6,10 +6,10 @@ modulo the ring's chunks, so that a series never grows beyond its rings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from colane.server.samples.codec import Kind
+from colane.server.samples.codec import Kind, Values
 
 
 class Resolution(NamedTuple):
@@ -38,8 +38,6 @@ class Resolution(NamedTuple):
 
 LEVELS: Final = (Resolution(10, 30, 13), Resolution(60, 60, 25), Resolution(600, 144, 91))
 """An hour, a day, 90 days."""
-
-Values = Sequence[float | None]
 
 
 class SampleChunk(NamedTuple):
@@ -90,12 +88,13 @@ class Series:
         self.added_s = at_s
         self._add(0, at_s, values)
 
-    def add_tick(self, tick: int, samples: Sequence[Values]) -> None:
-        """Take all samples of a tick of the finest level at once."""
+    def add_packed(self, tick: int, data: bytes, values: Values) -> None:
+        """Take what a tick of the finest level comes to, packed and as values."""
         self.added_s = at_s = tick * LEVELS[0].step_s
-        joined = self.kind.joined(samples)
-        self._put(0, tick, joined)
-        self._add(1, at_s, joined)
+        ring, place = self._prepared(0, tick)
+        size = len(data)
+        ring.data[place * size : (place + 1) * size] = data
+        self._add(1, at_s, values)
 
     def take_written(self) -> Iterator[SampleChunk]:
         """Yield what has changed since the last call, as it is now."""
@@ -141,6 +140,11 @@ class Series:
             self._add(level + 1, at_s, joined)
 
     def _put(self, level: int, tick: int, values: Values) -> None:
+        ring, place = self._prepared(level, tick)
+        self.kind.pack_into(ring.data, place, values)
+
+    def _prepared(self, level: int, tick: int) -> tuple[_Ring, int]:
+        """Give the ring of a level, with the chunk that this tick belongs to, and its place there."""
         ring, ticks = self._rings[level], LEVELS[level].ticks
         number, place = divmod(tick, ticks)
         if number != ring.number:
@@ -150,8 +154,8 @@ class Series:
             ring.is_whole = ring.newest is not None and number > ring.newest
             ring.newest = number if ring.newest is None else max(ring.newest, number)
             ring.number, ring.data = number, bytearray(self.kind.unknown * ticks)
-        self.kind.pack_into(ring.data, place, values)
         ring.is_dirty = True
+        return ring, place
 
     def _chunk(self, level: int, ring: _Ring) -> SampleChunk:
         return SampleChunk(self.name, level, ring.number or 0, bytes(ring.data), ring.is_whole)

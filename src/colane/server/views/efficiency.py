@@ -12,7 +12,8 @@ from colane.api.seeing import EfficiencyAnswer, EfficiencyNoteObject, UsedOfAske
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobKind, JobState
 from colane.model.words import count, percent
-from colane.server.samples.keeper import Column, Columns
+from colane.server.samples.codec import Column
+from colane.server.samples.keeper import Columns
 from colane.server.store.attempts import AttemptRecord
 from colane.server.views.timeline import spans_of
 from colane.server.writer.board import NodeRecord

@@ -14,8 +14,8 @@ from colane.api.samples import (
     device_use_object,
     job_use_object,
 )
-from colane.server.samples.codec import words_of
-from colane.server.samples.keeper import Column, SampleKeeper, Window, window
+from colane.server.samples.codec import Column, words_of
+from colane.server.samples.keeper import SampleKeeper, Window, window
 
 DIGITS: Final = 6
 
