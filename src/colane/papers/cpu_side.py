@@ -24,6 +24,7 @@ from colane.papers.cpu_month import (
     run_month,
     setups,
 )  # fmt: skip
+from colane.papers.cpu_neighbours import contention_claim
 from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
 from colane.simulate.table_files import DATA_VARIABLE, SYNERGY
 from colane.traces.coda import Coda
@@ -58,11 +59,12 @@ def evaluate(tables: Path | None, jobs: int | None = None, names: Sequence[str] 
     Raises:
         TraceError: There are no tables.
     """
-    runs = tuning_runs(synergy.read_matrix(_matrix_file(tables)))
+    curves = synergy.read_matrix(_matrix_file(tables))
+    runs = tuning_runs(curves)
     workload = month(jobs or MONTH_JOBS, MONTH_SEED)
     found = run_month(workload, tuple(setups()) if names is None else names)
     claims = (*month_claims(found), *_eliminator(found, workload))
-    claims += (pool_claim(workload), generator_claim(workload), *tuning_claims(runs))
+    claims += (contention_claim(), pool_claim(workload), generator_claim(workload), *tuning_claims(runs, curves))
     experiment = month_experiment(workload, found, MONTH_SEED)
     return CpuEvaluation(claims=claims, experiments=(experiment,), tuning=tuple(runs))
 

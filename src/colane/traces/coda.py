@@ -61,6 +61,7 @@ class Coda:
         cpu_cores: Cores CPU jobs ask for, with weights; chosen.
         users: Owners; numbers from `first_cpu_user` on submit CPU jobs only.
         first_cpu_user: See above.
+        user_skew: How unlike the numbers of jobs of users are: the N-th submits 1 / N ** skew; 0 is alike, chosen.
         cores_max: Cores of the smallest node: no job asks for more.
     """
 
@@ -78,6 +79,7 @@ class Coda:
     cpu_cores: Mapping[int, float] = field(default_factory=lambda: _frozen({1: 0.2, 2: 0.2, 4: 0.3, 8: 0.2, 16: 0.1}))
     users: int = 21
     first_cpu_user: int = 15
+    user_skew: float = 0.0
     cores_max: int = 28
 
     @property
@@ -125,7 +127,7 @@ _Row = tuple[float, float, _Needs]
 def _cpu_rows(rng: np.random.Generator, params: Coda, jobs: int) -> list[_Row]:
     submit_s = wave_times(rng, jobs, params.days * DAY_S, params.wave_ratio)
     cores = _drawn(rng, params.cpu_cores, jobs).tolist()
-    users = rng.integers(0, params.users, jobs).tolist()
+    users = _owners(rng, params, params.users, jobs)
     heavy = (rng.random(jobs) < params.heavy_ratio).tolist()
     duration_s = params.cpu_run.draw(rng, jobs)
     needs = [
@@ -137,7 +139,7 @@ def _cpu_rows(rng: np.random.Generator, params: Coda, jobs: int) -> list[_Row]:
 def _gpu_rows(rng: np.random.Generator, params: Coda, jobs: int) -> list[_Row]:
     submit_s = rng.uniform(0, params.days * DAY_S, jobs)
     gpus, cores = _drawn(rng, params.gpu_mix, jobs).tolist(), _gpu_job_cores(rng, params, jobs).tolist()
-    users = rng.integers(0, params.first_cpu_user, jobs).tolist()
+    users = _owners(rng, params, params.first_cpu_user, jobs)
     categories, models = rng.integers(0, len(CATEGORIES), jobs).tolist(), rng.random(jobs).tolist()
     duration_s = params.gpu_run.draw(rng, jobs)
     needs = []
@@ -146,6 +148,13 @@ def _gpu_rows(rng: np.random.Generator, params: Coda, jobs: int) -> list[_Row]:
         family = MODELS[category][int(models[i] * len(MODELS[category]))]
         needs.append(_Needs(family, gpus[i], cores[i], users[i], {"category": category}))
     return list(zip(submit_s.tolist(), duration_s.tolist(), needs, strict=True))
+
+
+def _owners(rng: np.random.Generator, params: Coda, users: int, jobs: int) -> list[int]:
+    if not params.user_skew:
+        return list(map(int, rng.integers(0, users, jobs)))
+    weights = {user: (user + 1.0) ** -params.user_skew for user in range(users)}
+    return list(map(int, _drawn(rng, weights, jobs)))
 
 
 def wave_times(rng: np.random.Generator, jobs: int, span_s: float, wave_ratio: float) -> Floats:
