@@ -200,7 +200,7 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         problems += [] if flaw is None else [Problem(field, flaw)]
     if request.array and request.output and not file_names.is_apart(request.output):
         problems.append(Problem("output", "would be one file for all elements of the array: put %a or %j in its name"))
-    if not RULED_NAMES.isdisjoint(given):
+    if not RULED_NAMES.isdisjoint(request.model_fields_set):  # in base units, where `given` has texts
         said = {name: getattr(request, name) for name in request.model_fields_set}
         told = senseless(said, has_gpus=request.gpus != (0,))
         problems += [Problem(said_name(field, given), message) for field, message in told]
