@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
 import pytest
 
+from colane.server.http.door import STANDING, Standing
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import StoreWriter, Transaction
 from colane.server.writer import driver
@@ -15,6 +17,7 @@ from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
+    OPERATOR,
     SteadyClock,
     finished,
     gpu,
@@ -126,6 +129,46 @@ class TestLost:
         await w.submit()
         clock.go_on(NODE_TIMEOUT_S + 1)
         await w.line(lambda line: line.kind == "node-lost")
+
+
+class TestOverload:
+    async def test_a_report_whose_agent_has_given_up_is_not_worked_at(self) -> None:
+        """It is asked anew by then: a scheduler that goes through both never catches up."""
+        store = WatchedStore("node-registered")
+        store.goes_on.set()
+        async with world(store=store) as w:
+            await w.good("POST", "/node", node())
+            store.has_begun.clear()
+            store.goes_on.clear()
+            joining = asyncio.create_task(w.good("POST", "/node", node("n2", agent_id="a2")))
+            assert await asyncio.to_thread(store.has_begun.wait, DEADLINE_S)
+            w.service.driver._wake.clear()
+            standing, sent = Standing(), list[Any]()
+            told = json.dumps(report(messages=["something new"])).encode()
+            reporting = asyncio.create_task(ask(w.app, "/node/n1/report", told, standing, sent))
+            async with asyncio.timeout(DEADLINE_S):
+                await w.service.driver._wake.wait()
+            standing.leave()
+            await reporting
+            store.goes_on.set()
+            await joining
+            await w.submit()  # by a later turn than that report's
+            assert (await w.good("GET", "/node/n1"))["messages"] == sent == []
+
+
+async def ask(app: Any, path: str, body: bytes, standing: Standing, sent: list[Any]) -> None:
+    """Post as an operator on a connection that may close."""
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {**OPERATOR, "host": "127.0.0.1", "content-type": "application/json"}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": raw}
+    await app({**scope, "state": {STANDING: standing}}, receive, send)
 
 
 class TestNudge:

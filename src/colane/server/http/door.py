@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -45,9 +45,19 @@ class Standing:
 
     Attributes:
         is_trusted: An agent or an operator has asked on it: it is not closed to make room for others.
+        is_gone: It is closed: nobody waits for an answer on it.
+        waits: A request on it that is given up where nobody waits for it, as it is asked again.
     """
 
     is_trusted: bool = False
+    is_gone: bool = False
+    waits: asyncio.Task[Any] | None = None
+
+    def leave(self) -> None:
+        """It has been closed."""
+        self.is_gone = True
+        if self.waits is not None:
+            self.waits.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

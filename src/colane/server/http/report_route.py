@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from colane.api.nodes import NodeObject
 from colane.api.wire_nodes import ReportBody
 from colane.server.http.access import Caller
-from colane.server.http.door import CALLER
+from colane.server.http.door import CALLER, STANDING, Standing
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 
@@ -31,7 +33,24 @@ class ReportRoute(ShortRoute):
 
 
 async def _taken(scope: Scope, name: str, report: ReportBody) -> NodeObject:
+    """Take a report in, as long as its agent waits for the answer.
+
+    One that has given up reports anew. Were both worked at, a scheduler that is too slow for all agents once would work
+    for nobody from then on.
+
+    Raises:
+        ClientDisconnect: It has given up.
+    """
     service: Service = scope["app"].state.service
     caller: Caller = scope["state"][CALLER]
     caller.demand_node(name)
-    return await service.report(name, report)
+    standing: Standing = scope["state"].get(STANDING) or Standing()
+    standing.waits = asyncio.current_task()
+    try:
+        return await service.report(name, report)
+    except asyncio.CancelledError as error:
+        if standing.is_gone:
+            raise ClientDisconnect from error
+        raise
+    finally:
+        standing.waits = None

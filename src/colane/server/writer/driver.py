@@ -527,7 +527,12 @@ class LiveDriver:
     async def _take(
         self, turn: Turn, waiting: _Waiting, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
     ) -> Turn:
-        """Put a request into a turn, and return it, or the turn to go on with in its place."""
+        """Put a request into a turn, and return it, or the turn to go on with in its place.
+
+        One that nobody waits for any more is passed over.
+        """
+        if waiting.future.cancelled():
+            return turn
         if waiting.ask is not None:
             turn_tried = Turn(self.read_model, turn.now_s, self.read_model.counters.next_job_id, self.progress)
             turn_tried.reads = turn.reads
