@@ -16,9 +16,8 @@ from time import process_time
 
 from colane.core import ClusterState, Core
 from colane.core.events import CancelRequested, Ended, Event, Launched, NodeRegistered, Submitted
-from colane.model.dependency import Dependency, DependsOn
 from colane.model.hardware import Gpu, Node
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, JobId, JobSpec
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create

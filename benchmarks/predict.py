@@ -29,7 +29,7 @@ import numpy as np
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, fit_line, work_bound_speedup
 from colane.simulate.factors import demand_of_copies
 from colane.traces.readers.topo import STEPS

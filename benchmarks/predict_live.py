@@ -42,7 +42,7 @@ from benchmarks.predict import Answer
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta
 
 KINDS = (*small("vgg11", "vgg19", "resnet18"), *medium("vgg11", "vgg19", "resnet18"))

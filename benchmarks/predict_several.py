@@ -37,8 +37,7 @@ from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import SPREADS, PerfConfig
-from colane.perf.rate import RateSource
-from colane.perf.situation import Situation
+from colane.perf.rate import RateSource, Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta
 
 KINDS = {

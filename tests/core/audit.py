@@ -10,7 +10,6 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import is_on_cpu_devices, parking_refusal
 from colane.core.events import Outcome
 from colane.core.lifecycle import PHASES
-from colane.core.planners.means import is_movable
 from colane.core.reducers.suspension import refusal
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
@@ -38,7 +37,7 @@ def _parking(state: ClusterState) -> None:
         refused = parking_refusal(state, job)
         by_user = refusal(state, job, state.progress.get(job.id), SuspendVia.HOST)
         if refused is None and not state.steps_unseen:
-            assert is_movable(job), job
+            assert job.is_movable, job
         if refused is None and not is_on_cpu_devices(state, job):
             assert by_user is None, by_user
         if job.spec.kind is JobKind.INFERENCE:

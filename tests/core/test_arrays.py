@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
-from colane.core.cluster.queue import may_start
+from colane.core.cluster.arrays import may_start
 from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
@@ -28,8 +28,7 @@ from colane.core.events import (
 from colane.core.reducers.arrays import MADE_MAX, WAITING_MIN
 from colane.model import arrays
 from colane.model.arrays import array_of, parse_array
-from colane.model.dependency import Dependency, DependsOn
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.limits import Limits, Quotas
 from colane.model.phases import Array

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
 from colane.core.events import CancelRequested, Ended, Event, Launched, NodeRegistered, ResumeRequested, Submitted
-from colane.model.dependency import Dependency, DependsOn, IfNever
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind, IfNever
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs

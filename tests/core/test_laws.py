@@ -29,7 +29,7 @@ from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Park, Plan, Resize, Start, Stop
 from colane.model.reason import SENTENCES, Reason, Why
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s
 from colane.scheduling.registry import POLICIES, create, preset
 from tests.examples import examples

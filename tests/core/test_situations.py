@@ -27,7 +27,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.perf.situation import LaneMate, Situation
+from colane.perf.rate import LaneMate, Situation
 from colane.perf.topology import ACROSS_MACHINES, ACROSS_SOCKETS, IN_SOCKET
 from colane.scheduling.registry import preset
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
 from colane.model.job import JobKind, JobSpec
-from colane.model.kinds import CommPattern
+from colane.model.kinds import Category, CommPattern, CoreHint
 
 OTHERWISE: dict[str, Any] = {
     "sizes": (1, 2, 4), "gpus": 4, "kind": JobKind.INFERENCE, "comm_pattern": CommPattern.RING,

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
+from colane.model.inventory import Inventory, Lack, Shortfall
 from colane.model.job import JobId, JobSpec
-from colane.model.resources import Inventory, Lack, Resources, Shortfall, host_capacity, needs, ranks_held
+from colane.model.resources import Resources, host_capacity, needs, ranks_held
 from colane.perf.beliefs import Beliefs
 from colane.scheduling import registry
 

@@ -11,7 +11,7 @@ import pytest
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.perf.situation import ALONE, Situation
+from colane.perf.rate import ALONE, Situation
 
 FAMILIES = ("a", "b", "c", "d", "e")
 TYPES = ("A100", "V100")

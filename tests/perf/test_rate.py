@@ -16,8 +16,7 @@ from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement,
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import SPREADS, PerfConfig
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.perf.rate import Factor, RateSource, spread_ratio
-from colane.perf.situation import ALONE, LaneMate, Situation
+from colane.perf.rate import ALONE, Factor, LaneMate, RateSource, Situation, spread_ratio
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.perf.views import bus_harm, gpu_harm, harm, harm_beside, speedup, summed_speed
 

@@ -11,9 +11,8 @@ import pytest
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.perf.rate import RateSource
+from colane.perf.rate import RateSource, Situation
 from colane.perf.scaling import fitted_step_s
-from colane.perf.situation import Situation
 from colane.traces.tables import pollux
 
 STEPS = {1: 4.0, 2: 2.3, 4: 1.6}

@@ -15,7 +15,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.estimates import profile_key
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
 from colane.scheduling.mechanisms.sharing.groups import Site
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues

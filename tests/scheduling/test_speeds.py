@@ -12,7 +12,7 @@ from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.registry import create
 from tests.core.worlds import make_profile
 

@@ -14,7 +14,7 @@ from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.perf.topology import flat
 from colane.perf.utility import NEUTRAL, job_utility
 from colane.perf.views import gpu_harm

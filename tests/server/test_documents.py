@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
-from colane.model.category import Category
 from colane.model.constraints import Constraints
-from colane.model.dependency import IfNever
 from colane.model.hardware import GpuId, Node
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Hold, HoldKind, IfNever
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.model.kinds import CommPattern, JobKind
+from colane.model.kinds import Category, CommPattern, JobKind
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress

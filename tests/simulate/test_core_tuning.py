@@ -10,9 +10,9 @@ import pytest
 from colane.core.events import Outcome
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import STEPS_MAX, TunerName
-from colane.model.category import Category
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
+from colane.model.kinds import Category
 from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
 from colane.scheduling import registry

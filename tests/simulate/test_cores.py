@@ -16,8 +16,7 @@ from colane.model.plan import Plan
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
-from colane.perf.rate import RateSource
-from colane.perf.situation import Situation
+from colane.perf.rate import RateSource, Situation
 from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 from colane.simulate.run import Run
 from colane.simulate.table_files import read_sources

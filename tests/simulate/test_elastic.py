@@ -12,7 +12,7 @@ from colane.core import Core
 from colane.core.events import Outcome
 from colane.core.policy import Policy
 from colane.model.job import Job, JobState
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig

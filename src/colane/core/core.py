@@ -84,7 +84,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
 from colane.perf.pace import Paces
-from colane.perf.situation import ALONE
+from colane.perf.rate import ALONE
 
 ASKS_MAX: Final = 1000
 """A policy is asked so often at one instant, and once more for each live job: each time it may start one of them."""

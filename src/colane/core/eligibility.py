@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from colane.model.dependency import told
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Hold, HoldKind, told
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from colane.model.category import Category
+from colane.model.kinds import Category
 
 TELLTALES: Mapping[str, Category] = MappingProxyType(
     {

@@ -27,7 +27,7 @@ from colane.model.phases import (
 )
 from colane.model.placement import Placement
 from colane.model.reason import Reason
-from colane.model.story import ENDED, LEAVING, Exit, JobState, Served, StateChange, SuspendVia
+from colane.model.story import ENDED, LEAVING, MOVABLE, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
     "ENDED", "Attempt", "CommPattern", "Exit", "FallBack", "Job", "JobId", "JobKind", "JobSpec", "JobState",
@@ -327,6 +327,24 @@ class Job:
     def is_leaving(self) -> bool:
         """Whether it is on its way off GPUs that it still holds."""
         return self.state in LEAVING or (self.parking is not None and self.on_host is None)
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether it may be taken off its GPUs to make room, as far as its own record tells.
+
+        A job over several nodes leaves all of them, and cannot be parked. One that answers requests stays,
+        as does one whose deadline is kept.
+        """
+        if self.placement is None or not self.placement.slots or self.is_on_host or self.spec.kind is JobKind.INFERENCE:
+            return False
+        if self.constraints.promised is not None:
+            return False
+        if self.effective.preemptible and self.state in MOVABLE and not self.parked:
+            return True
+        if len(self.placement.nodes) > 1:
+            return False
+        steps = self.state is JobState.RUNNING and self.first_step_s is not None
+        return steps and not self.suspended and not self.run.host_refusal and self.spec.measurement_group is None
 
     @property
     def is_leaving_gpus(self) -> bool:

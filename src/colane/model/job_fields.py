@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from colane.model.category import CoreHint, parse_category
 from colane.model.checkpoint import LEAD_MAX_S, parse_contract
-from colane.model.dependency import IfNever
 from colane.model.field_values import (
     BYTES,
     BYTES_PER_S,
@@ -35,7 +33,8 @@ from colane.model.field_values import (
     Whole,
 )
 from colane.model.hardware import DEFAULT_POOL
-from colane.model.kinds import BatchOf, CommPattern, JobKind, Qos, Ranks
+from colane.model.hold import IfNever
+from colane.model.kinds import BatchOf, CommPattern, CoreHint, JobKind, Qos, Ranks, parse_category
 
 
 class HelpPanel(StrEnum):

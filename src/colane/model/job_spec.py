@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
-from colane.model.dependency import IfNever
 from colane.model.hardware import DEFAULT_POOL
-from colane.model.kinds import CommPattern, JobKind
+from colane.model.hold import IfNever
+from colane.model.kinds import Category, CommPattern, CoreHint, JobKind
 
 
 class NeedClass(NamedTuple):

@@ -1,9 +1,11 @@
-"""How the jobs of one lane take turns (paper B, section 3.4)."""
+"""How the jobs of one lane take turns (paper B, section 3.4), and which jobs may share a GPU at all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from colane.model.job_spec import JobSpec
 
 
 class TurnRule(StrEnum):
@@ -23,6 +25,15 @@ class ShareBetween(StrEnum):
     GROUP = "group"
     """Jobs of users that named the same group; jobs without a group share with those of the same user."""
     USER = "user"
+
+
+def sharing_domain(spec: JobSpec, between: ShareBetween) -> str:
+    """The sharing domain of a job; empty, and so the same for all, where all jobs may share."""
+    if between is ShareBetween.ALL:
+        return ""
+    if between is ShareBetween.GROUP and spec.group:
+        return f"group {spec.group}"
+    return f"user {spec.user}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from colane.model.guarantee import Guarantee
 from colane.model.words import count
 
 QUEUED_DEFAULT: Final = 10_000
@@ -68,20 +69,6 @@ class Bound(NamedTuple):
         gpus, running = self.limits.gpus, self.limits.running
         parts = ["" if gpus is None else count(gpus, "GPU"), "" if running is None else count(running, "running job")]
         return f"{self.name}'s limit of {' and '.join(filter(None, parts)) or 'nothing'}"
-
-
-class Guarantee(NamedTuple):
-    """GPUs that a group gets before any other that has more than its own.
-
-    Attributes:
-        group: Its name.
-        gpus: So many, of all pools together.
-        members: Users of whose jobs they are.
-    """
-
-    group: str
-    gpus: int
-    members: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.model.category import Category
+from colane.model.kinds import Category
 
 
 class ValueSource(StrEnum):

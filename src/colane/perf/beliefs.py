@@ -15,9 +15,8 @@ from colane.perf.curves import Curve, Curves
 from colane.perf.estimates import BelievedLoad, Estimates, Kind, Load, Terms, profile_key
 from colane.perf.learn import memory_alone, merge_profiles, without_speed
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import Factors, Prediction, Rate, compose
+from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, compose
 from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
-from colane.perf.situation import LaneMate, Situation
 from colane.perf.speedup import LinearFit, fit_line
 
 RATES_MAX = 1 << 16

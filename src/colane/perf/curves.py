@@ -19,9 +19,8 @@ from colane.perf.factors import (
     of_spread,
     times,
 )
-from colane.perf.rate import NEUTRAL_FACTOR, Factor
+from colane.perf.rate import NEUTRAL_FACTOR, Factor, Situation
 from colane.perf.scaling import fitted_step_s
-from colane.perf.situation import Situation
 
 Family = tuple[str, int | None]
 """Family and batch size."""

@@ -15,8 +15,7 @@ from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import Prediction, Rate
-from colane.perf.situation import Situation
+from colane.perf.rate import Prediction, Rate, Situation
 
 Kind = tuple[str, int | None]
 """A family and a batch size."""

@@ -21,9 +21,8 @@ from typing import Final
 from colane.model.lane import TurnRule
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, Value
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, Prediction, RateSource, weakest
+from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, LaneMate, Prediction, RateSource, weakest
 from colane.perf.scaling import fitted_step_s
-from colane.perf.situation import LaneMate
 from colane.perf.topology import ACROSS_MACHINES
 
 PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from colane.model.category import Category
+from colane.model.kinds import Category
 from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
 
 SLOWDOWNS_MAX = 256

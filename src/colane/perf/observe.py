@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from colane.model.category import Category
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
+from colane.model.kinds import Category
 from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.estimates import Estimates

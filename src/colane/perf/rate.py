@@ -11,7 +11,55 @@ from enum import StrEnum
 from math import sqrt
 from typing import NamedTuple
 
+from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey, Value, ValueSource
+
+
+class LaneMate(NamedTuple):
+    """A job that takes turns with ours in one lane.
+
+    Attributes:
+        key: Its profile.
+        weight: Its share under the fair rule, against the weights of the others.
+    """
+
+    key: ProfileKey
+    weight: float = 1.0
+
+
+class Situation(NamedTuple):
+    """Where and with which co-runners a job runs; the defaults mean alone, at its best.
+
+    Attributes:
+        gpu_type: Type of its GPUs; empty is the type it asked for, or the fastest that is known of it.
+        gpus: How many it has; None is as many as it asked for.
+        distance: How they are connected, its locality class: the sum of the shortest paths between them (paper C,
+            eq. 3); None is as well as can be.
+        spans: Whether they lie on several nodes, where their distance is not known yet; None leaves it to `distance`.
+        sharing: How jobs on its GPU share it: `mps`, `time-slice` or `cpu`; empty is the usual way of the type.
+        beside: Jobs in other lanes of its GPU, which run at once with it: of each lane the busiest one.
+        lane_mates: Jobs in its own lane.
+        rule: How the jobs of its lane take turns.
+        near: Kinds of jobs on other GPUs of its sockets.
+        cores: Cores it has; None is enough.
+        bandwidth_pressure: Bandwidth to host memory that is asked for on its node over what there is.
+    """
+
+    gpu_type: str = ""
+    gpus: int | None = None
+    distance: float | None = None
+    sharing: str = ""
+    beside: tuple[ProfileKey, ...] = ()
+    lane_mates: tuple[LaneMate, ...] = ()
+    rule: TurnRule = TurnRule.FAIR
+    near: tuple[ProfileKey, ...] = ()
+    cores: int | None = None
+    bandwidth_pressure: float = 0.0
+    spans: bool | None = None
+
+
+ALONE = Situation()
+"""The reference: itself alone, at the size and on the type it asked for, best connected, with enough cores."""
 
 
 class RateSource(StrEnum):
@@ -164,7 +212,7 @@ class Rate(NamedTuple):
     Attributes:
         alone: Time of a step alone in the same place; None while unknown.
         step_s: Mean time of a step there, waiting for turns included; None while unknown.
-        slowdown: Time there over time in the reference (`perf.situation.ALONE`).
+        slowdown: Time there over time in the reference (`ALONE`).
         source: Where the slowdown comes from: its weakest factor.
         samples: What stands behind that factor.
         spread_ratio: How far the slowdown may be off, as a part of it (see `spread_ratio`).

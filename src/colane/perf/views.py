@@ -9,8 +9,7 @@ from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
 from colane.perf.neighbours import Measure
-from colane.perf.rate import Rate
-from colane.perf.situation import Situation
+from colane.perf.rate import Rate, Situation
 
 
 def speedup(rate: Rate) -> float | None:

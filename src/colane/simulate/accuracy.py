@@ -10,7 +10,7 @@ from typing import NamedTuple
 from colane.core.events import Outcome
 from colane.model.profile import SetMeasurement
 from colane.perf.estimates import Estimates, profile_key
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.perf.speedup import delta
 from colane.perf.views import speedup
 from colane.simulate.process import Process

@@ -14,8 +14,7 @@ from colane.core import Core
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
 from colane.model.constraints import NewLimit
-from colane.model.dependency import Dependency, DependsOn
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
 from colane.model.plan import ACTION_NAMES
 from colane.model.progress import Progress

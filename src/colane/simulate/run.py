@@ -17,7 +17,7 @@ from colane.cpu.contention import ContentionConfig
 from colane.model.limits import Quotas
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.engine.guard_tally import GuardTally
+from colane.scheduling.engine.contracts import GuardTally
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.simulate.accuracy import Accuracy, BeliefErrors

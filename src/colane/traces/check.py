@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from colane.model.inventory import Inventory, Lack, Shortfall
 from colane.model.job import JobSpec, NeedClass
-from colane.model.resources import Inventory, Lack, Shortfall
 from colane.model.words import count
 from colane.traces.clusters import Cluster
 from colane.traces.contents import contents

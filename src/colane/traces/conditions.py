@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from colane.model.dependency import DependsOn
+from colane.model.hold import DependsOn
 from colane.model.job import JobId
 from colane.traces.workload import TraceJob
 

@@ -1,4 +1,4 @@
-"""Situations of jobs, read off the cluster (`perf.situation`).
+"""Situations of jobs, read off the cluster (`perf.rate`).
 
 Of a newcomer next to the bookings of a GPU, of those there once it has come, and of a job as it runs.
 """
@@ -15,8 +15,7 @@ from colane.model.lane import TurnRule
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
-from colane.perf.rate import Rate
-from colane.perf.situation import LaneMate, Situation
+from colane.perf.rate import LaneMate, Rate, Situation
 from colane.perf.topology import ACROSS_MACHINES, cost, shape_of_node
 
 RESTING = frozenset({JobState.PAUSED, JobState.STOPPING})

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from colane.core.cluster.state import ClusterState
 from colane.model.job import Job
-from colane.perf.rate import RateSource, weakest
-from colane.perf.situation import Situation
+from colane.perf.rate import RateSource, Situation, weakest
 
 
 class SizedSpeed(NamedTuple):

@@ -12,17 +12,18 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
+from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
-from colane.core.cluster.queue import ArrayBook, PoolQueue
+from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
+from colane.model.guarantee import Guarantee
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
-from colane.model.limits import Guarantee
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress

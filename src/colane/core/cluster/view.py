@@ -13,9 +13,9 @@ from colane.core.cluster.queue import PoolQueue
 from colane.core.cluster.state import ClusterState, D, Kind, NodeState
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
+from colane.model.guarantee import Guarantee
 from colane.model.hardware import GpuId, is_instance_type
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.limits import Guarantee
 from colane.model.progress import Progress
 from colane.model.resources import may_be_instances
 from colane.perf.estimates import Estimates

@@ -13,10 +13,9 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
-from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.job import Job, JobId
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
-from colane.model.story import MOVABLE
 
 REFORM_S: Final = 0.1
 """What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""
@@ -27,24 +26,6 @@ BOUND_S: Final = 5.0
 
 BOUND_RATIO: Final = 0.1
 """Part of the time its place is taken that being bound to it is believed to cost: it could go on elsewhere."""
-
-
-def is_movable(job: Job) -> bool:
-    """Whether it may be taken off its GPUs to make room, as far as its own record tells.
-
-    A job over several nodes leaves all of them, and cannot be parked. One that answers requests stays,
-    as does one whose deadline is kept.
-    """
-    if job.placement is None or not job.placement.slots or job.is_on_host or job.spec.kind is JobKind.INFERENCE:
-        return False
-    if job.constraints.promised is not None:
-        return False
-    if job.effective.preemptible and job.state in MOVABLE and not job.parked:
-        return True
-    if len(job.placement.nodes) > 1:
-        return False
-    steps = job.state is JobState.RUNNING and job.first_step_s is not None
-    return steps and not job.suspended and not job.run.host_refusal and job.spec.measurement_group is None
 
 
 def is_settled(draft: Draft, load: GpuLoad) -> bool:

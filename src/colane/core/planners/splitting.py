@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import Means, is_movable, means_of
+from colane.core.planners.means import Means, means_of
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 
@@ -32,7 +32,7 @@ class SplitReasons(NamedTuple):
 
 def may_split_off(draft: Draft, job: Job) -> bool:
     """Whether a job may leave those it shares a GPU with: now, and losing no more than its owner allowed."""
-    return draft.is_undecided(job.id) and is_movable(job) and means_of(draft, job) is not None
+    return draft.is_undecided(job.id) and job.is_movable and means_of(draft, job) is not None
 
 
 def split_off(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from colane.core.cluster.queue import LiveElements
+from colane.core.cluster.arrays import LiveElements
 from colane.core.eligibility import with_hold, without
 from colane.core.lifecycle import move
 from colane.core.reducers.entering import element_of

@@ -10,8 +10,7 @@ from colane.core.eligibility import with_hold
 from colane.core.lifecycle import move
 from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
-from colane.model.dependency import IfNever
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Hold, HoldKind, IfNever
 from colane.model.job import Job, JobState
 from colane.model.reason import Reason, Why
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from colane.core.cluster.useful_cores import start_cores_of
-from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.model import arrays
 from colane.model.constraints import Constraints, PromisedGpus
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.lane import sharing_domain
 from colane.model.phases import Array
 from colane.model.reason import Reason, Why
 from colane.model.story import StateChange

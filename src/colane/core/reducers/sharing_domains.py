@@ -6,17 +6,8 @@ together then go on together, but no job of another domain joins.
 
 from __future__ import annotations
 
-from colane.model.job import Job, JobSpec
-from colane.model.lane import ShareBetween
-
-
-def sharing_domain(spec: JobSpec, between: ShareBetween) -> str:
-    """The sharing domain of a job; empty, and so the same for all, where all jobs may share."""
-    if between is ShareBetween.ALL:
-        return ""
-    if between is ShareBetween.GROUP and spec.group:
-        return f"group {spec.group}"
-    return f"user {spec.user}"
+from colane.model.job import Job
+from colane.model.lane import ShareBetween, sharing_domain
 
 
 def in_sharing_domain(job: Job, between: ShareBetween) -> Job:

@@ -20,8 +20,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
-from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.guard_tally import GuardTally
+from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
 from colane.scheduling.engine.usual import UsualRule
 
 HOUR_S = 3600.0

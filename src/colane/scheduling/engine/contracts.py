@@ -11,6 +11,7 @@ from enum import Enum
 from math import inf
 from typing import Final, Protocol, final
 
+from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
@@ -469,3 +470,30 @@ class CpuPlacing(Protocol):
 
     def place(self, draft: Draft, pool: str) -> None:
         """Start those for which there is room, after the pool's other jobs were served."""
+
+
+class GuardWatch(Protocol):
+    """Is told what guards may have decided."""
+
+    def keeps(self, context: SchedulingContext, job: Job) -> None:
+        """GPUs are kept for an overdue job."""
+
+    def asks_urgent(self, context: SchedulingContext, job: Job) -> bool:
+        """Whether an overdue job that is about to be served is so as it is overdue."""
+
+    def serves_urgent(self, job: Job) -> None:
+        """Such a job was served."""
+
+    def waits(self, context: SchedulingContext) -> None:
+        """The line was walked, and jobs are left waiting."""
+
+
+class GuardTally(NodesMatterNot):
+    """See the module.
+
+    Attributes:
+        watch: Is told; None where nothing asks.
+    """
+
+    def __init__(self) -> None:
+        self.watch: GuardWatch | None = None

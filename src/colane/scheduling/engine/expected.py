@@ -8,7 +8,7 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobId, JobState
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import Left, attained_s, kept_times, present_s
 

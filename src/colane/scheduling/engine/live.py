@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.core.planners.means import is_movable
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
-from colane.scheduling.engine.of_nodes import OfNodes
+from colane.scheduling.engine.indexes import OfNodes
 
 T = TypeVar("T")
 
@@ -112,7 +111,7 @@ class PoolJobs:
                 self.homes[job.home] += 1
         elif job.is_leaving:
             self.going[job.id] = job
-        elif is_movable(job):
+        elif job.is_movable:
             insort(self._movable, _start(job))
             self.stoppable += job.effective.preemptible
             if _is_gang(job):
@@ -127,7 +126,7 @@ class PoolJobs:
                     del self.homes[job.home]
         elif job.is_leaving:
             del self.going[job.id]
-        elif is_movable(job):
+        elif job.is_movable:
             del self._movable[bisect_left(self._movable, _start(job))]
             self.stoppable -= job.effective.preemptible
             if _is_gang(job):
@@ -297,4 +296,4 @@ def is_past_min_runtime(draft: Draft, job: Job, quantum_s: float) -> bool:
         return False
     if job.state is not JobState.RUNNING or not job.effective.preemptible or len(job.gpus_held) != 1:
         return False
-    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s
+    return job.is_movable and ran_since_s(job) + quantum_s <= draft.now_s

@@ -30,6 +30,7 @@ from colane.scheduling.engine.contracts import (
     Classes,
     ClassKey,
     CpuPlacing,
+    GuardTally,
     Keeping,
     Moving,
     Order,
@@ -42,7 +43,6 @@ from colane.scheduling.engine.contracts import (
     Source,
     Verdict,
 )
-from colane.scheduling.engine.guard_tally import GuardTally
 from colane.scheduling.engine.refusals import behind, no_place
 from colane.scheduling.engine.usual import BesidePolicy, BoundSourceDefaults
 

@@ -18,7 +18,7 @@ from colane.core.cluster.situations import distance_of, situation_alone, situati
 from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass, Served
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.live import LiveJobs
 
 

@@ -9,9 +9,8 @@ from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
 
 from colane.core.cluster.draft import Draft
-from colane.core.reducers.sharing_domains import sharing_domain
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.lane import ShareBetween
+from colane.model.lane import ShareBetween, sharing_domain
 from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs

@@ -12,13 +12,11 @@ from colane.api.records import MeasurementObject, ProfileObject
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
-from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, NewLimit, PromisedGpus
-from colane.model.dependency import Dependency, DependsOn
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import (
     Attempt,
     Exit,
@@ -37,6 +35,7 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
+from colane.model.kinds import Category
 from colane.model.phases import NONE as NO_TOTALS
 from colane.model.phases import NOT_YET, Array, Element
 from colane.model.placement import Placement, Slot

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from colane.model.arrays import each_of, element_id, element_of, has, known
-from colane.model.dependency import Dependency, DependsOn
-from colane.model.hold import Hold, HoldKind
+from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError

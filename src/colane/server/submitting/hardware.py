@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from colane.model.hardware import Node
+from colane.model.inventory import Inventory, Lack, Shortfall
 from colane.model.job import JobSpec
 from colane.model.problem import Problem
-from colane.model.resources import Inventory, Lack, Shortfall
 from colane.model.words import count
 from colane.server.http.problems import near_matches
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from colane.core import ClusterState
 from colane.model.job import JobSpec
 from colane.model.problem import Problem
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.server.http.problems import RefusedError
 
 

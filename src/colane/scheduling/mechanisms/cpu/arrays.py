@@ -19,8 +19,8 @@ from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.model.story import LEAVING, MOVABLE
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
-from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
 from colane.scheduling.mechanisms.topology.free import any_free

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from colane.core.cluster.draft import Overlay, cpu_only_free
 from colane.core.cluster.free import FreeIndex, bits
-from colane.core.cluster.overlay import Overlay, cpu_only_free
 
 
 class FreeCores:

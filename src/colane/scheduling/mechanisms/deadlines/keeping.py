@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import is_movable
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
-from colane.scheduling.mechanisms.deadlines.index import DeadlineJobs
 
 BECAUSE = "it has a deadline to meet"
 
@@ -65,7 +64,7 @@ def _vacate(draft: Draft, job: Job, loads: Sequence[GpuLoad]) -> None:
     """Stop those on its GPUs once all of them can leave: until then they go on there."""
     there = {other: draft.view.job(other) for load in loads for other in load.jobs}
     staying = [other for other in there.values() if not other.is_leaving]
-    if all(is_movable(other) and other.effective.preemptible for other in staying):
+    if all(other.is_movable and other.effective.preemptible for other in staying):
         for other in staying:
             if draft.is_undecided(other.id):
                 draft.act(Stop(other.id, Reason(Why.PREEMPTED, {"because": BECAUSE}, (job.id,)), job.id))
@@ -79,3 +78,31 @@ def _reason(draft: Draft, job: Job, loads: Sequence[GpuLoad], why: Why) -> Reaso
     there: dict[JobId, GpuId] = {other: load.id for load in loads for other in load.jobs}
     facts: dict[str, str | int | float] = {"gpus": gpus, "left_s": left_s, "slack_s": slack_s}
     return Reason(why, facts, tuple(sorted(there)))
+
+
+class DeadlineJobs(NodesMatterNot):
+    """They."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, dict[JobId, Job]] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """A job has changed from one value to the other."""
+        if new is not None and new.constraints.promised is not None:
+            self._jobs.setdefault(new.spec.pool, {})[new.id] = new
+        elif old is not None and old.constraints.promised is not None:
+            self._jobs[old.spec.pool].pop(old.id, None)
+
+    def all(self) -> list[Job]:
+        """Those of all pools."""
+        return [job for jobs in self._jobs.values() for job in jobs.values()]
+
+    def of(self, pool: str) -> list[Job]:
+        """Those of a pool, in order of their deadlines."""
+        found = self._jobs.get(pool)
+        return sorted(found.values(), key=_due) if found else []
+
+
+def _due(job: Job) -> tuple[float, JobId]:
+    due_s = job.due_s
+    return inf if due_s is None else due_s, job.id

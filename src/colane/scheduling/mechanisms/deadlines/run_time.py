@@ -8,7 +8,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone
 from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.times import RunTimes
 
 

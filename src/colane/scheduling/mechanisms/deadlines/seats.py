@@ -17,7 +17,6 @@ from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
-from colane.core.planners.means import is_movable
 from colane.model.constraints import PromisedGpus
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
@@ -25,7 +24,7 @@ from colane.model.limits import Quotas
 from colane.model.resources import host_capacity, host_needs, ranks_held
 from colane.model.words import count
 from colane.scheduling.engine.times import RunTimes
-from colane.scheduling.mechanisms.deadlines.index import DeadlineJobs
+from colane.scheduling.mechanisms.deadlines.keeping import DeadlineJobs
 from colane.scheduling.mechanisms.deadlines.run_time import takes_s
 from colane.scheduling.mechanisms.deadlines.timetable import Seated, earliest_s, is_kept
 
@@ -154,7 +153,7 @@ def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed) ->
         loads = [view.gpu(gpu) for gpu in job.gpus_held]
         run_s = takes_s(times, view, job.effective, loads, allowed.margin_ratio) if loads else None
         return inf if run_s is None else max(now_s, began_s + allowed.launch_s + run_s)
-    if job.is_leaving or (is_movable(job) and job.effective.preemptible):
+    if job.is_leaving or (job.is_movable and job.effective.preemptible):
         return now_s
     if job.suspended or job.is_on_host:
         return inf

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.profile import ValueSource
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import gpu_type_of

@@ -11,7 +11,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.resources import host_needs
-from colane.scheduling.engine.of_nodes import OfNodes
+from colane.scheduling.engine.indexes import OfNodes
 
 RESOURCES = ("GPUs", "cores", "host memory")
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_beside, speed_lost
-from colane.core.reducers.sharing_domains import sharing_domain
 from colane.lanes.assign import (
     RESERVE_BYTES,
     How,
@@ -31,14 +30,13 @@ from colane.lanes.assign import (
 )
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
-from colane.model.lane import ShareBetween
+from colane.model.lane import ShareBetween, sharing_domain
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.perf.rate import RateSource
-from colane.perf.situation import Situation
+from colane.perf.rate import RateSource, Situation
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Outlook, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
-from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers

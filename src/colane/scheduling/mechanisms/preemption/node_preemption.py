@@ -9,8 +9,8 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import host_needs
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied, utility_over_nodes
 from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Unit, amount_of
 from colane.scheduling.mechanisms.topology.connected import least_utility

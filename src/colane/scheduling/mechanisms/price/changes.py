@@ -12,7 +12,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import is_movable, is_untouched, may_leave, stopped_s
+from colane.core.planners.means import is_untouched, may_leave, stopped_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.scheduling.engine.choices import urgent_value
@@ -318,7 +318,7 @@ class GpuChanges:
         """Whether a job of one GPU may leave it now."""
         if not self._draft.is_undecided(job.id) or len(job.gpus_held) != 1 or job.home or job.is_leaving:
             return False
-        if not is_movable(job) or ran_since_s(job) + self._queue.quantum_s > self._draft.now_s:
+        if not job.is_movable or ran_since_s(job) + self._queue.quantum_s > self._draft.now_s:
             return False
         return may_leave(self._draft.view, job)
 

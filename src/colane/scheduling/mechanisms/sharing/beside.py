@@ -16,9 +16,9 @@ from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate, RateSource
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
 from colane.scheduling.engine.refusals import no_place, not_joined
-from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share

@@ -26,7 +26,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.model.words import bytes_in_words
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import Candidate, Classes, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, may_join, may_share

@@ -16,7 +16,7 @@ from colane.core.planners.means import is_untouched, launch_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime

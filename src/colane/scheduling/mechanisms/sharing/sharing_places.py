@@ -8,7 +8,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobId, JobKind, JobSpec
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.live import PoolJobs
 
 

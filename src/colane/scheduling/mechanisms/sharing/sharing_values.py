@@ -11,8 +11,7 @@ from colane.core.cluster.load import Booking, GpuLoad, book
 from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
-from colane.perf.rate import Rate, RateSource
-from colane.perf.situation import Situation
+from colane.perf.rate import Rate, RateSource, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits

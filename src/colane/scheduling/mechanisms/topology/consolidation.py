@@ -14,10 +14,10 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobState
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
-from colane.perf.situation import Situation
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
-from colane.scheduling.engine.kinds import JobsOfKind
+from colane.scheduling.engine.indexes import JobsOfKind
 from colane.scheduling.engine.live import ran_since_s
 
 STOP_S: Final = 1.0

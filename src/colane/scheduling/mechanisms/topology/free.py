@@ -9,8 +9,8 @@ from enum import StrEnum
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
+from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Outlook, SchedulingContext
-from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.topology.free_gpus import (
     Arrange,

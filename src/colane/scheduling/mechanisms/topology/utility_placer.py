@@ -22,7 +22,7 @@ from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
-from colane.scheduling.engine.speeds import speeds_by_type
+from colane.scheduling.engine.choices import speeds_by_type
 from colane.scheduling.mechanisms.topology.drb import drb
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, exact, interference, left_free
 from colane.scheduling.mechanisms.topology.sites import Occupant, Ranking, Resident, Row, Site, Sites, residents
