@@ -188,10 +188,11 @@ def test_under_makespan_alike_jobs_share_as_long_as_their_work_takes_longer_than
     assert on_the_gpu(crowd(8, {2: 1.4, 3: 5.0}, f"{name}:objective=makespan")) == 2
 
 
-def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it() -> None:
+@pytest.mark.parametrize("name", BOTH)
+def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it(name: str) -> None:
     seen = {2: 1.6, 3: 2.3, 4: 4.0}
-    assert on_the_gpu(crowd(4, seen)) == 2
-    assert on_the_gpu(crowd(40, seen)) == 3
+    assert on_the_gpu(crowd(4, seen, name)) == 2
+    assert on_the_gpu(crowd(40, seen, name)) == 3
 
 
 @pytest.mark.parametrize("name", BOTH)

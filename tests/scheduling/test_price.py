@@ -194,6 +194,12 @@ def test_two_share_where_that_is_worth_more_and_the_reason_has_its_numbers() -> 
     assert reason.facts["speed"] == pytest.approx(1 / 1.2, rel=0.02)
 
 
+def test_an_urgent_job_gets_what_falls_free_though_a_second_of_another_saves_more() -> None:
+    jobs = [known(0, 100), *[known(1, 50)] * 3, known(2, 5000, priority=1, preemptible=False)]
+    life = Life(create(f"{POLICY}:quantum_s=1000"), ONE, jobs, STEP).run()
+    assert life.spans[5] == [(100, 5100)]
+
+
 def test_none_joins_where_both_together_are_worth_no_more() -> None:
     assert on_gpus(shared(2.0, {1: 1000, 2: 1000})) == [(1,)]
 

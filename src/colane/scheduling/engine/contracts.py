@@ -117,6 +117,7 @@ class BoundOrder:
     Attributes:
         walk: Makes a walk over the waiting jobs of these classes.
         rank: Order of jobs, running and waiting ones alike.
+        place: The same, but for a parked job, which holds the place that it had; in this order walks go.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
             false for equal ranks, and holds for every rank before the first if it holds for the first.
         quantum_s: A job may be displaced when it has run this long.
@@ -148,6 +149,7 @@ class BoundOrder:
         "gain_min",
         "is_arrival",
         "left_s",
+        "place",
         "preferred",
         "quantum_s",
         "rank",
@@ -181,6 +183,7 @@ class BoundOrder:
         awaits: bool = False,
         class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
         exchanges: bool = False,
+        place: Callable[[Job], Rank] | None = None,
     ) -> None:
         self.class_key: Final = class_key
         self.exchanges: Final = exchanges
@@ -193,6 +196,7 @@ class BoundOrder:
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank
+        self.place: Final = place or rank
         self.displaces: Final = displaces
         self.quantum_s: Final = quantum_s
         self.gain_min: Final = gain_min

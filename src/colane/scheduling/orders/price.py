@@ -6,7 +6,7 @@ is the derivative of the sum of all ends. A job waits for half a round of its eq
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,9 @@ from colane.scheduling.orders.value import ByValue, Objective
 EACH_MAX: Final = 1024
 SAMPLE_MAX: Final = 256
 """Of more live jobs than the one, as many as the other are looked at to tell how many come after one."""
+
+FIRST: Final = JobId(0)
+"""No job comes before it."""
 
 HALF: Final = 0.5
 """Rounds that a job waits for those of its own on average."""
@@ -146,7 +149,8 @@ class Prices:
         if self._objective is Objective.FAIR:
             return owed_price(self._rank(job)[-1], self._usual)
         if self._objective is Objective.JCT:
-            behind = self._every * (len(order) - bisect_right(order, (self._rank(job), job.id)))
+            # Any of its equals may go first, and then has all others behind it.
+            behind = self._every * (len(order) - 1 - bisect_left(order, (self._rank(job), FIRST)))
             price = shadow_price(job.gpu_count, behind, self._gpus)
         if self._makespan_weight:
             price += self._makespan_weight * min(LONG_MAX, self._length_s(job) / self._work_s) ** 2

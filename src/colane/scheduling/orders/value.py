@@ -92,7 +92,7 @@ class ByValue:
             gain_min=self.displaces_min, because=BECAUSE[self.objective], weigh=weigher(held, left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
-            awaits=self.awaits and self.objective is Objective.JCT, exchanges=exchanges,
+            awaits=self.awaits and self.objective is Objective.JCT, exchanges=exchanges, place=held,
         )  # fmt: skip
 
     def _weigh(self, _rank: Callable[[Job], Rank], left_s: Callable[[Job], float]) -> Callable[[Job], float]:

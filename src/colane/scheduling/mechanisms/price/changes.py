@@ -30,7 +30,7 @@ MOVE_PART: Final = 0.05
 """Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""
 
 JOIN_PART: Final = 0.05
-"""Part of a job's price that sharing must bring: it is never for nothing."""
+"""Part of a job's price that a pair must bring: it is never for nothing. Of more `SharingValues.dilution` asks it."""
 
 LESSENED_MAX: Final = 0.9
 """What coming back is worth is lessened by so much at most for a job that was moved often."""
@@ -43,6 +43,9 @@ LOOKS_MAX: Final = 256
 
 MOVES_MAX: Final = 5
 """After so many moves a job stays where it is, but for one more after each week that it has run."""
+
+EVERY_WAY_MAX: Final = 3
+"""Of so many jobs on a GPU any may stay when another comes."""
 
 STOP_S: Final = 10.0
 """What saving its state and loading it is believed to take a job beside its launch."""
@@ -62,9 +65,10 @@ def moves_of(job: Job) -> int:
 def returning_part(job: Job, now_s: float) -> float:
     """What a place is worth to a waiting job that has run before: the less the oftener it was moved.
 
-    So one that was moved seldom comes back first, and one that was moved often where it may stay.
+    So one that was moved seldom comes back first, and one that was moved often where it may stay. One that is parked
+    goes on as it was.
     """
-    return 1.0 - min(LESSENED_MAX, dearness(job, now_s)) if job.attempt else 1.0
+    return 1.0 - min(LESSENED_MAX, dearness(job, now_s)) if job.attempt and not job.home else 1.0
 
 
 def dearness(job: Job, now_s: float) -> float:
@@ -219,7 +223,9 @@ class GpuChanges:
         members, before = gpu_group.members, self._before(gpu_group)
         known = self.values.number(job, spec, gpu_group.kind[1]) is not None
         places = range(len(members))
-        for count in range(min(len(members), self._jobs_max - 1) + 1):
+        for count in _counts(len(members)):
+            if count >= self._jobs_max:
+                continue
             for stays in combinations(places, count) if not count or (known and may_share(spec)) else ():
                 kept = _at_places(members, stays)
                 if kept and not self._may_stay(number, gpu_group, kept):
@@ -270,8 +276,8 @@ class GpuChanges:
         if out and all(victim.spec.priority < job.spec.priority for victim in out):
             urgent = price * urgent_value(max(0.0, rise), (lost + cost) / price, 0.0, None)
             return GpuChange(urgent, way.ratio, rise, load, out)
-        net -= lost + cost + (JOIN_PART * price if way.stays else 0.0)
-        if job.placement is not None:
+        net -= lost + cost + (JOIN_PART * price if len(way.stays) == 1 else 0.0)
+        if not job.is_waiting:
             net -= self.moving_price(job, lasts_s)
         elif net > 0:
             net *= returning_part(job, self._draft.now_s)
@@ -294,7 +300,7 @@ class GpuChanges:
         rest = load
         for victim in out:
             rest = rest.without(victim.id)
-        if not self._fits(spec, rest, out):
+        if not self._fits(job, spec, rest, out):
             return False
         if not rest.bookings:
             return self._starts_on(job, spec, load)
@@ -322,7 +328,7 @@ class GpuChanges:
             return False
         return may_leave(self._draft.view, job)
 
-    def _fits(self, spec: JobSpec, rest: GpuLoad, out: Sequence[Job]) -> bool:
+    def _fits(self, job: Job, spec: JobSpec, rest: GpuLoad, out: Sequence[Job]) -> bool:
         """Whether a job fits next to those that remain, with the cores of those that leave."""
         draft, node = self._draft, self._draft.view.nodes[rest.id.node]
         if not rest.bookings:
@@ -331,6 +337,8 @@ class GpuChanges:
             memory = draft.beliefs.terms(spec, rest.gpu.type).memory
             fits = memory is not None and sum(memory) <= rest.left_bytes
             fits = fits and rest.is_foreseeable and rest.admits(spec.sharing_domain)
+        if not out and job.home:  # its host memory it has
+            return fits and draft.has_room_at_home(job)
         if not out:
             return fits and draft.has_room_beside(node, spec)
         cores = sum([len(victim.placement.cores) for victim in out if victim.placement is not None])
@@ -341,6 +349,11 @@ class GpuChanges:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""
         least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
         return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+
+
+def _counts(members: int) -> Sequence[int]:
+    """How many of so many may stay: of many none, one, or all but at most one, as all ways would be too many."""
+    return range(members + 1) if members <= EVERY_WAY_MAX else (0, 1, members - 1, members)
 
 
 def _is_first(change: GpuChange, best: GpuChange | None) -> bool:

@@ -1,6 +1,7 @@
 """Jobs of one GPU start, join, take places and move in the order of what that is worth (see `changes`).
 
-Of all changes that may be made now the one that is worth most is made, and again until none pays. A job that waits and
+Of all changes that may be made now the one that is worth most is made, and again until none pays, those of the highest
+priority first. A job that waits and
 one that runs compete alike for a free GPU: with whichever of them most is won. Of jobs alike in their needs those first
 in the order are asked.
 
@@ -11,6 +12,7 @@ pays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +30,8 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext, Take
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.engine.returning import BoundReturn
+from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.mechanisms.price.changes import (
     MOVE_PART,
     GpuChange,
@@ -123,11 +127,16 @@ class _Chooser:
         self._take = take
         self._changes = GpuChanges(context, settings.jobs_per_gpu_max)
         self._fastest = BoundFastest(context)
+        self._back = BoundReturn(context)
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
         self._known: dict[JobId, tuple[GpuChange | None, int]] = {}
         self._lines: dict[ClassKey, list[Job]] = {}
+        self._users = context.draft.view.derived(Users)
+        self._has_users = len(self._users.lines(context.pool)) > 1
+        self._started: list[Job] = []
+        self._given: Counter[str] = Counter()
         self._changed = dict.fromkeys(self._all_changed())
         self._gang = self._first_gang()
         self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves and self._may_move() else []
@@ -163,13 +172,26 @@ class _Chooser:
                 self._promise(job, Candidate((made,), waits, waits_for=made.jobs, is_later=True))
 
     def _best(self) -> _Chosen | None:
+        """Of the highest priority at which any pays."""
+        heads, movers = self._heads(), self._movers
+        priorities = {job.spec.priority for job in heads} | {mover.job.spec.priority for mover in movers}
+        for priority in sorted(priorities, reverse=True):
+            best = self._best_of(
+                [job for job in heads if job.spec.priority == priority],
+                [mover for mover in movers if mover.job.spec.priority == priority],
+            )
+            if best is not None:
+                return best
+        return None
+
+    def _best_of(self, heads: list[Job], movers: list[_Leaver]) -> _Chosen | None:
         best: _Chosen | None = None
-        for job in self._heads():
+        for job in heads:
             if best is not None and self._queue.weigh(job) <= best.net:
                 break
             change = self._of_waiting(job, 0.0 if best is None else best.net)
             best = change or best
-        for mover in self._movers:
+        for mover in movers:
             if mover.most <= (0.0 if best is None else best.net):
                 break
             if is_untouched(self._draft, mover.load) and mover.load.id not in self._closed:
@@ -211,7 +233,10 @@ class _Chooser:
 
     def _in_order(self, classes: Classes) -> Iterator[Job]:
         """Those of these jobs that wait and were found nothing yet."""
-        for job in self._queue.walk(partial(_given, classes)):
+        walk = self._queue.walk(partial(_given, classes))
+        for job in self._started:
+            walk.took(job, job.effective)
+        for job in walk:
             if self._is_open(job):
                 yield job
 
@@ -220,15 +245,18 @@ class _Chooser:
         classes = self._draft.view.queue(self._pool).classes
         gangs = {key: line for key, line in classes.items() if not _is_served(key[1]) and not key[1].home}
         first = next(self._in_order(gangs), None)
-        return (inf,) if first is None else self._queue.rank(first)
+        return (inf,) if first is None else self._queue.place(first)
 
     def _free(self, job: Job) -> Iterator[Candidate]:
-        """Free GPUs that no gang before it waits for."""
-        if self._queue.rank(job) <= self._gang:
-            yield from self._fastest.candidates(job, job.effective)
+        """Free GPUs that no gang before it waits for; of a parked job those that it may come back to."""
+        if self._queue.place(job) <= self._gang:
+            source = self._back if job.home else self._fastest
+            yield from [found for found in source.candidates(job, job.effective) if found.gpus[0].is_empty]
 
-    def _dearest_first(self, job: Job) -> tuple[float, JobId]:
-        return -self._queue.weigh(job), job.id
+    def _dearest_first(self, job: Job) -> tuple[int, float, Rank, int, JobId]:
+        """Of equal ones that of the user who holds least first, what this plan gives included."""
+        held = self._users.taken(self._pool, job.spec.user)[0] + self._given[job.spec.user] if self._has_users else 0
+        return -job.spec.priority, -self._queue.weigh(job), self._queue.place(job), held, job.id
 
     def _is_open(self, job: Job) -> bool:
         return self._draft.is_undecided(job.id) and job.id not in self._promised
@@ -249,6 +277,8 @@ class _Chooser:
 
     def _found(self, job: Job, at: GpuLoad | None, least: float) -> GpuChange | None:
         """The best GPU in use for a job: looked for once in a plan, then where something was decided since."""
+        if job.home:
+            return self._changes.best(job, least=least, among=[load.id for load in self._draft.homes(job)])
         known, touched = self._known.get(job.id), self._draft.touched
         if known is None and self._is_new(job):
             change = self._changes.best(job, at=at, least=least)
@@ -267,7 +297,9 @@ class _Chooser:
     def _is_new(self, job: Job) -> bool:
         """Whether a job is to be looked at for all GPUs."""
         news = self._news
-        return news is None or job.id in news.came or any(gpu in self._changed for gpu in job.gpus_held)
+        if news is None or job.home or job.id in news.came:
+            return True
+        return any(gpu in self._changed for gpu in job.gpus_held)
 
     def _is_node_taken(self, job: Job, node: str, touched: Iterable[GpuId]) -> bool:
         """Whether others have come to the node since, which may leave too little of its host for a job."""
@@ -340,7 +372,7 @@ class _Chooser:
 
     def _make(self, change: _Chosen) -> None:
         job, candidate = change.job, change.candidate
-        if job.placement is None:
+        if job.is_waiting:
             self._promise(job, candidate)
             return
         gpu = candidate.gpus[0]
@@ -355,11 +387,17 @@ class _Chooser:
         """Let a waiting job have it, at once or once others have left."""
         self._promised.add(job.id)
         self._take(job, job.effective, candidate)
+        if self._has_users:
+            user = job.spec.user
+            self._started.append(job)
+            self._given[user] += job.gpu_count
+            for key in [key for key, jobs in self._lines.items() if any(other.spec.user == user for other in jobs)]:
+                del self._lines[key]
 
 
 def _is_served(need: NeedClass) -> bool:
-    """Whether jobs of such needs are served here: of one GPU, neither elastic nor parked."""
-    return need.gpus == 1 and not need.sizes and not need.home
+    """Whether jobs of such needs are served here: of one GPU, not elastic unless parked at a size."""
+    return need.gpus == 1 and not need.sizes
 
 
 def _loss(entry: tuple[float, GpuGroup]) -> float:
