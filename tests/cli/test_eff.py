@@ -49,6 +49,7 @@ def flags(found: Any) -> list[str]:
         (ended(gpus=4), {"busy_ratio": 0.2}, ["--gpus 1"]),
         (ended(gpus=4), {"busy_ratio": 0.0}, ["--gpus 0"]),
         (ended(), {"busy_ratio": 0.3}, [""]),
+        (ended(), {"busy_ratio": 0.001, "steps_per_s": 0.5}, [""]),
         (ended(kind=JobKind.INFERENCE), {"busy_ratio": 0.0}, []),
         (ended(cores=16), {"cpu_cores": 3.0}, ["--cores 4"]),
         (ended(cores=4), {"cpu_cores": 3.9}, ["--cores 6"]),

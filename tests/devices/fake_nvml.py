@@ -29,6 +29,7 @@ class FakeGpu:
     instances: list[FakeGpu] = field(default_factory=list)
     gpm: bool = True
     rates: bool = True
+    busy_percent: int = 80
     occupancy_percent: float = 40.0
     bandwidth_percent: float = 25.0
     lost: bool = False
@@ -202,7 +203,7 @@ class FakeNvml:
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:
         if not self._alive(gpu).rates:
             _not_supported()
-        return SimpleNamespace(gpu=80, memory=30)
+        return SimpleNamespace(gpu=gpu.busy_percent, memory=30)
 
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:
         if self._alive(gpu).power_mw is None:

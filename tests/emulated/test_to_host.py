@@ -161,6 +161,11 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
     cells.close()
 
 
+def busy_ratio(lane: Lane) -> float | None:
+    ratio: float | None = lane.fake.reports[-1]["jobs"][0]["use"]["busy_ratio"]
+    return ratio
+
+
 @pytest.mark.parametrize("way", ["reads", "looks", "serves"])
 async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_go_on(
     lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -176,6 +181,7 @@ async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_
         lane.fake.want(1, sys.executable, IDLER, str(pipe), way, env=lane.env | gpus.env)
         await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
         assert lane.progress(1)["rest"] == "possible"
+        await agent.until(lambda: busy_ratio(lane) == 0, "nothing runs on its GPU, whose driver tells of no process")
         ((pid, held_bytes),) = gpus.gpu().held().items()
         kernels = len(gpus.ran(1).kernels)
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from colane.agent.config import AgentConfig
 from colane.agent.errors import NotLaunchableError
@@ -47,6 +49,7 @@ from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, JobReportObject, RegistrationObject, ReportObject
 from colane.api.samples import DeviceUseObject, device_use_object
 from colane.devices import Devices, OwnProcesses
+from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,9 @@ NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs run
 MIG = (
     "devices {gpus} are MIG instances, and CUDA shows a process one of these only: ask for one GPU, or for another type"
 )
+
+NOTHING_RAN: Final[Mapping[int, float]] = MappingProxyType({})
+"""The part of the time in which kernels of each process ran."""
 
 
 class Agent:
@@ -398,7 +404,9 @@ class Agent:
         held = self._held()
         observed = self._observed()
         others = {gpu.index: gpu.others_ratio for gpu in observed}
-        busy = self._devices.busy_by_pid()
+        uses: tuple[DeviceUsage, ...] = self._bounds.ask("how devices are used", self._devices.uses, ())
+        # Nothing ran for any process on a device on which nothing ran, whether its driver tells processes apart or not.
+        busy = {use.index: NOTHING_RAN for use in uses if use.busy_ratio == 0} | self._devices.busy_by_pid()
         samples = {key: self.jobs.sample(key, now_s, used, held, others, busy) for key in sorted(self.jobs.observe())}
         jobs = [with_host(with_turns(one, seen.get(key.job)), self._host.said(key)) for key, one in samples.items()]
         cpu_s = {key: one["progress"]["cpu_s"] or 0.0 for key, one in samples.items() if "progress" in one}
@@ -431,16 +439,18 @@ class Agent:
         if notice is not None:
             report["notice"] = notice.told(self._config.grace_s)
         report["bandwidth"] = bandwidth
-        report["devices"] = self._device_uses(samples)
+        report["devices"] = self._device_uses(uses, samples)
         return report
 
-    def _device_uses(self, samples: Mapping[Key, JobReportObject]) -> list[DeviceUseObject]:
+    def _device_uses(
+        self, uses: Sequence[DeviceUsage], samples: Mapping[Key, JobReportObject]
+    ) -> list[DeviceUseObject]:
         """How each device is used now; a fault here costs the report these numbers and nothing else."""
         held_bytes = [one["use"]["device_bytes"] if "use" in one else None for one in samples.values()]
 
         def look() -> list[DeviceUseObject]:
-            uses = with_jobs_memory(self._devices.uses(), self.jobs.facts_of(samples), held_bytes)
-            return [device_use_object(use) for use in uses]
+            by_jobs = with_jobs_memory(uses, self.jobs.facts_of(samples), held_bytes)
+            return [device_use_object(use) for use in by_jobs]
 
         return self._bounds.ask("how devices are used", look, [])
 

@@ -53,7 +53,7 @@ def efficiency(
     rows = list(_rows(job, attempts, columns, nodes, now_s))
     is_short = ran_s < SHORT_S
     by = {row["what"]: row for row in rows}
-    notes = [] if is_short else list(_notes(job, by, cores_useful))
+    notes = [] if is_short else list(_notes(job, by, cores_useful, has_stepped=bool(_most(columns["steps_per_s"]))))
     return {"id": job.id, "ran_s": round(ran_s, 3), "is_short": is_short, "rows": rows, "notes": notes}
 
 
@@ -128,10 +128,12 @@ def _most(values: Column) -> float | None:
 # -- what to ask for
 
 
-def _notes(job: Job, by: Mapping[str, UsedOfAskedObject], cores_useful: int | None) -> Iterator[EfficiencyNoteObject]:
+def _notes(
+    job: Job, by: Mapping[str, UsedOfAskedObject], cores_useful: int | None, *, has_stepped: bool
+) -> Iterator[EfficiencyNoteObject]:
     """What costs others most first."""
     if job.spec.kind is not JobKind.INFERENCE and "gpu" in by:
-        yield from _of_gpus(job, by["gpu"]["ratio"])
+        yield from _of_gpus(job, by["gpu"]["ratio"], has_stepped=has_stepped)
     yield from _of_gpu_memory(job, by)
     yield from _of_cores(by["cores"], cores_useful)
     yield from _of_host_memory(by["host-memory"])
@@ -142,12 +144,14 @@ def _note(what: str, sentence: str, flag: str = "") -> EfficiencyNoteObject:
     return {"what": what, "sentence": sentence, "flag": flag}
 
 
-def _of_gpus(job: Job, ratio: float | None) -> Iterator[EfficiencyNoteObject]:
+def _of_gpus(job: Job, ratio: float | None, *, has_stepped: bool) -> Iterator[EfficiencyNoteObject]:
     if ratio is None:
         return
     gpus, used = job.gpu_count, f"kept its {_gpus(job)} busy for {percent(ratio)} of the time"
     fewer = max(1, math.ceil(ratio * gpus * MARGIN))
-    if ratio < 0.005:
+    if ratio < 0.005 and has_stepped:
+        yield _note("gpu", f"it made steps, and kept its {_gpus(job)} busy for less than 1 % of the time")
+    elif ratio < 0.005:
         yield _note("gpu", f"it has run nothing on its {_gpus(job)}: ask for none", "--gpus 0")
     elif fewer < gpus:
         yield _note("gpu", f"it {used}: ask for {fewer}", f"--gpus {fewer}")
