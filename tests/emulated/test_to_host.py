@@ -198,3 +198,26 @@ async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_
         lane.fake.end(1)
         await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
     lines.close()
+
+
+async def test_what_goes_on_while_its_agent_is_away_is_seen_by_the_next(
+    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pipe = tmp_path / "lines"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1) as lines:
+        async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+            lane.fake.want(1, sys.executable, IDLER, str(pipe), "reads", env=lane.env | gpus.env)
+            await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
+            lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+            await agent.until(lambda: lane.progress(1).get("on_host_bytes"), "its memory is on the host")
+        lines.write("3\n")
+        async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+            await agent.until(lambda: lane.progress(1)["rest"] == "asks", "it would go on")
+            lane.fake.change(1, paused=False, to_host=False, at_rest=False)
+            await agent.until(lambda: lane.progress(1)["steps"] == 23, "it goes on")
+            lane.fake.end(1)
+            await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
