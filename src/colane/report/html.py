@@ -42,6 +42,9 @@ class Picture:
     wide: bool = False
 
 
+PHONE_COLUMNS_MAX = 4
+"""A table of more columns is wider than a phone: it is slid sideways there, which is said above it."""
+
 RESULT_TABLES = ("mixed", "groups", "comparisons")
 
 TURNED_MAX = 5
@@ -76,6 +79,7 @@ def page(
             words=WORDS,
             rows_max=JOB_ROWS_MAX,
             open_rows_max=OPEN_ROWS_MAX,
+            phone_columns_max=PHONE_COLUMNS_MAX,
         )
     )
 
