@@ -11,8 +11,8 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from colane.core.check import check
-from colane.core.cluster.changes import Newcomers, News
 from colane.core.cluster.co_runners import CoRunners, Pacing
+from colane.core.cluster.contents import Newcomers, News
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.situations import rate_of
 from colane.core.cluster.sized_speeds import SizedSpeed, speeds_at_sizes

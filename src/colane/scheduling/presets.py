@@ -20,7 +20,7 @@ from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.deadlines.keeping import Deadlines
-from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
+from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizing
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
 from colane.scheduling.mechanisms.elastic.shrinking import ByShrinking
@@ -81,8 +81,8 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,), moving=ToAim()),
     # Paper E.
     Composed(
-        "f-sched", Arrival(), (Free(), ByShrinking(), BY_PRIORITY), (WEEK,),
-        sizes=FairThroughput(), moving=Rebalancing(),
+        "f-sched", Arrival(), (Free(), ByShrinking(USUAL_SIZES), BY_PRIORITY), (WEEK,),
+        sizes=USUAL_SIZES, moving=Rebalancing(USUAL_SIZES),
     ),
     # Paper A.
     Composed("colocate", LightestFirst(), (Free(), BesideServers(), BesideLightest(), BY_PRIORITY), (HOUR,)),

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import NamedTuple
 
+from colane.core.cluster.contents import Newcomers, News
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
-
-Newcomers = tuple[tuple[int, NeedClass], ...]
-"""Classes of waiting jobs, with their priorities, of which some have come."""
-
-
-class News(NamedTuple):
-    """All that has happened to a pool since it was last planned that its next plan may depend on, but for time.
-
-    Attributes:
-        came: Jobs that have come to wait.
-        gpus: GPUs that jobs have come to or left, or whose jobs may do other things than before.
-        since_s: When it was last planned.
-        until_s: Until when a plan may look at no more than such news (`Replan.news_until_s`).
-    """
-
-    came: frozenset[JobId]
-    gpus: tuple[GpuId, ...]
-    since_s: float = -inf
-    until_s: float = -inf
 
 
 class _Happened:

@@ -12,11 +12,11 @@ from heapq import merge
 from math import inf
 from typing import Any, NamedTuple
 
-from colane.core.cluster.bookings import NodeLeft, books_host, host_booking, throttled
+from colane.core.cluster.bookings import NodeLeft, NodeState, books_host, host_booking, throttled
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.open_gpus import SortKey
-from colane.core.cluster.state import Kind, NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.contents import ClusterContents
 from colane.core.cluster.load import Booking, GpuLoad
-from colane.core.cluster.state import ClusterState, NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import TurnRule
@@ -158,7 +159,7 @@ def distance_of(nodes: Mapping[str, NodeState], gpus: Sequence[GpuId]) -> float:
     return inside + ACROSS_MACHINES * ((ranks * ranks - sum([count * count for count in present])) // 2)
 
 
-def situations_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> tuple[Situation, ...]:
+def situations_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FAIR) -> tuple[Situation, ...]:
     """A placed job as it runs, one situation for each of its GPUs, equal ones once; none while it waits for one.
 
     Jobs that rest or end count as gone.
@@ -182,26 +183,26 @@ def situations_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR)
     return tuple(found)
 
 
-def rates_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> list[Rate]:
+def rates_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FAIR) -> list[Rate]:
     """Rates of a placed job as it runs, one for each of its situations."""
     return [state.beliefs.rate(job.effective, situation) for situation in situations_of(state, job, rule)]
 
 
-def rate_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> Rate | None:
+def rate_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FAIR) -> Rate | None:
     """The rate of a placed job as it runs: that of its slowest rank, as all wait for it; None while it has no GPU."""
     return max(rates_of(state, job, rule), key=lambda rate: rate.slowdown, default=None)
 
 
-def _carries(state: ClusterState, gpu: GpuId, job: Job) -> bool:
+def _carries(state: ClusterContents, gpu: GpuId, job: Job) -> bool:
     """Whether a rank of a job still holds a GPU: one of several nodes may have let it go, or be lost."""
     return gpu in state.gpus and job.id in state.gpus[gpu].jobs
 
 
-def _goes(state: ClusterState) -> Callable[[JobId], bool]:
+def _goes(state: ClusterContents) -> Callable[[JobId], bool]:
     return lambda job: state.jobs[job].state not in RESTING
 
 
-def _near(state: ClusterState, gpus: Sequence[GpuId], goes: Callable[[JobId], bool]) -> Near:
+def _near(state: ClusterContents, gpus: Sequence[GpuId], goes: Callable[[JobId], bool]) -> Near:
     near: dict[ProfileKey, None] = {}
     for name in dict.fromkeys([gpu.node for gpu in gpus]):
         own = [gpu for gpu in gpus if gpu.node == name]
@@ -216,7 +217,7 @@ def _cores(job: Job, placement: Placement) -> int | None:
     return sum([len(placement.cores_on(name)) for name in placement.nodes]) or None
 
 
-def _pressure(state: ClusterState, placement: Placement) -> float:
+def _pressure(state: ClusterContents, placement: Placement) -> float:
     """Bandwidth to host memory that is booked over what there is, on the node of its where that is most."""
     nodes = [state.nodes[name] for name in placement.nodes if name in state.nodes]
     asked = [(node.host_bandwidth_booked, node.node.host_bandwidth_bytes_per_s) for node in nodes]

@@ -9,30 +9,23 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
+from colane.core.cluster.contents import ClusterContents, D, Kind
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
-from colane.model.guarantee import Guarantee
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
-from colane.model.progress import Progress
 from colane.perf.estimates import BelievedLoad, Estimates, Terms
-
-Kind = tuple[str, str]
-"""A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
-
-D = TypeVar("D", bound=Derived)
 
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
 """What an index answers: its class, and the parameters it is made with."""
@@ -42,8 +35,6 @@ Moved = Callable[[Job | None, Job | None], None]
 
 DERIVED_MAX: Final = 64
 """More indexes than any policy has; settings that change all the time make no more of them."""
-
-__all__ = ["ClusterState", "D", "Kind", "LimitAccounts", "NodeState"]
 
 
 class Taking(Protocol):
@@ -66,7 +57,7 @@ class LimitAccounts(Protocol):
         """What may be taken in a plan."""
 
 
-class ClusterState:
+class ClusterState(ClusterContents):
     """Nodes, live jobs, bookings and beliefs, with their indexes.
 
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
@@ -77,17 +68,7 @@ class ClusterState:
     """
 
     def __init__(self, beliefs: Estimates, version: int = 0) -> None:
-        self.version = version
-        self.beliefs = beliefs
-        self.jobs: dict[JobId, Job] = {}
-        self.nodes: dict[str, NodeState] = {}
-        self.gpus: dict[GpuId, GpuLoad] = {}
-        self.progress: dict[JobId, Progress] = {}
-        self.usage = UsageBook()
-        self.queues: dict[str, PoolQueue] = {}
-        self.free: dict[Kind, FreeIndex] = {}
-        self.gpu_types: dict[str, list[str]] = {}
-        self.by_order: dict[int, NodeState] = {}
+        super().__init__(beliefs, version)
         self.closed: dict[str, None] = {}
         self.changed_pools = Changes()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
@@ -97,11 +78,8 @@ class ClusterState:
         self.draining: dict[str, bool] = {}
         self.dependents: dict[int, dict[JobId, None]] = {}
         self.arrays = ArrayBook()
-        self.steps_unseen = False
-        self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self.limits: LimitAccounts | None = None
-        self.guarantees: tuple[Guarantee, ...] = ()
         self._derived: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}

@@ -5,12 +5,12 @@ Plans that park jobs, users who suspend them and `check` all ask here, so that t
 
 from __future__ import annotations
 
-from colane.core.cluster.state import ClusterState
+from colane.core.cluster.contents import ClusterContents
 from colane.model.job import Job, JobKind, JobState
 from colane.model.progress import Progress
 
 
-def no_boundary(state: ClusterState, job: Job, progress: Progress | None = None) -> str | None:
+def no_boundary(state: ClusterContents, job: Job, progress: Progress | None = None) -> str | None:
     """Why a running job has no step boundary at which all of it could wait, in one line; None where it has.
 
     Args:
@@ -29,7 +29,7 @@ def no_boundary(state: ClusterState, job: Job, progress: Progress | None = None)
     return None
 
 
-def no_way_to_host(state: ClusterState, job: Job, taken_bytes: int = 0) -> str | None:
+def no_way_to_host(state: ClusterContents, job: Job, taken_bytes: int = 0) -> str | None:
     """Why the memory of a job on one node cannot be moved to the host, as far as is known here; None where it can.
 
     Args:
@@ -56,7 +56,7 @@ def no_way_to_host(state: ClusterState, job: Job, taken_bytes: int = 0) -> str |
     return None
 
 
-def parking_refusal(state: ClusterState, job: Job, taken_bytes: int = 0) -> str | None:
+def parking_refusal(state: ClusterContents, job: Job, taken_bytes: int = 0) -> str | None:
     """Why a plan may not park a live job now, in one line; None when it may.
 
     A plan does not ask again what the job's agent has refused, as it would ask for ever; a user may.
@@ -71,7 +71,7 @@ def parking_refusal(state: ClusterState, job: Job, taken_bytes: int = 0) -> str 
     return no_way_to_host(state, job, taken_bytes) if problem is None else problem
 
 
-def bytes_to_move(state: ClusterState, job: Job) -> int:
+def bytes_to_move(state: ClusterContents, job: Job) -> int:
     """GPU memory that a running job holds between steps, as seen, else as believed.
 
     0 where nothing is known of it, and on cpu devices, whose memory is the host's.
@@ -86,7 +86,7 @@ def bytes_to_move(state: ClusterState, job: Job) -> int:
     return memory.persistent_bytes if memory is not None else 0
 
 
-def is_on_cpu_devices(state: ClusterState, job: Job) -> bool:
+def is_on_cpu_devices(state: ClusterContents, job: Job) -> bool:
     """Whether all devices at a job's placement are cpu devices, and there are some."""
     node = None if job.placement is None else state.nodes.get(job.placement.node)
     if node is None or job.placement is None:

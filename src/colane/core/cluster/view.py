@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 
-from colane.core.cluster.changes import Newcomers, News
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.contents import ClusterContents, D, Kind, Newcomers, News
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
-from colane.core.cluster.state import ClusterState, D, Kind, NodeState
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
 from colane.model.guarantee import Guarantee
@@ -38,7 +38,7 @@ class ClusterView:
 
     def __init__(
         self,
-        state: ClusterState,
+        state: ClusterContents,
         now_s: float,
         *,
         pools: Iterable[str] | None = None,

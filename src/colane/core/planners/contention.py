@@ -12,9 +12,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from statistics import median
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import rate_of
-from colane.core.cluster.state import ClusterState, NodeState
+from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.events import BandwidthObserved, Event
 from colane.core.planners.sampled import SampleWatch

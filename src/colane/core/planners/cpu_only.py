@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import bits
 from colane.core.cluster.queue import Line
-from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Plan

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
-from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec

@@ -11,8 +11,8 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement

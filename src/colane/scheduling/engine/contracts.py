@@ -18,7 +18,6 @@ from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
-from colane.scheduling.engine.aim import Aim
 
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
@@ -127,7 +126,7 @@ class BoundOrder:
         turns_s: The same as far as one running job is concerned.
         preferred: GPU types, best first, for a job; None keeps them as they are.
         reason: Why a job starts that is its turn; None leaves that to the source.
-        aim: Which job is to run where in the present round; None where there are no rounds.
+        aim: Which job is to run where in the present round, for what moves jobs there; None where there are no rounds.
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
@@ -174,7 +173,7 @@ class BoundOrder:
         turns_s: Callable[[Job], float] | None = None,
         preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
         reason: Callable[[Job, Candidate], Reason] | None = None,
-        aim: Aim | None = None,
+        aim: object | None = None,
         is_arrival: bool = False,
         weigh: Callable[[Job], float] = gpu_group,
         left_s: Callable[[Job], float | None] = is_unknown,

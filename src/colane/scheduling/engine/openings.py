@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
-from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.rate import Situation

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.queue import Line
-from colane.core.cluster.state import NodeState
 from colane.core.planners.cpu_only import CpuOnlyPlacer
 from colane.model.job import Job, NeedClass
 from colane.model.reason import Reason, Why

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.constraints import PromisedGpus
 from colane.model.hardware import GpuId

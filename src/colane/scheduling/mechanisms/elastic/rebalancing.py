@@ -21,7 +21,6 @@ from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
-from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
@@ -41,7 +40,7 @@ class Rebalancing:
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
 
-    sizes: PlannedSizes = USUAL_SIZES
+    sizes: PlannedSizes
     rise_steps_per_s_min: float = 0.0
     rise_ratio_min: float = 0.05
     pays_back: bool = True

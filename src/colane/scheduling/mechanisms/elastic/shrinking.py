@@ -17,7 +17,6 @@ from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults
-from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, steps_per_s
@@ -31,7 +30,7 @@ class ByShrinking:
         sizes: How many GPUs each is to have.
     """
 
-    sizes: PlannedSizes = USUAL_SIZES
+    sizes: PlannedSizes
 
     def bind(self, context: SchedulingContext) -> BoundShrink | None:
         """Where nothing elastic runs there is nothing to shrink."""

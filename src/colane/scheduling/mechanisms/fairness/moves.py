@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.aim import Aim
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.times import gpu_type_of
+from colane.scheduling.mechanisms.fairness.aim import Aim
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ToAim:
 
     def plan(self, context: SchedulingContext) -> None:
         aim = context.queue.aim
-        if aim is None:
+        if not isinstance(aim, Aim):
             return
         context.draft.plan_while_idle(context.pool)
         if context.draft.view.holders(context.pool) or aim.members.waiting:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, NamedTuple
 
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import host_needs
 from colane.scheduling.engine.choices import fastest_first

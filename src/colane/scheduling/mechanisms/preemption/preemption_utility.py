@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
 from colane.perf.estimates import profile_key
 from colane.perf.topology import comm_of, shape_of_node

@@ -14,7 +14,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from colane.core.cluster.state import NodeState
+from colane.core.cluster.bookings import NodeState
 from colane.core.planners.means import least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId

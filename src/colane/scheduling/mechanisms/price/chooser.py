@@ -21,7 +21,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import books_host
-from colane.core.cluster.changes import News
+from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import cheapest, is_untouched
 from colane.model.hardware import GpuId

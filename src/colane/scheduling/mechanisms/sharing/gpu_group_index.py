@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.queue import Line
-from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId

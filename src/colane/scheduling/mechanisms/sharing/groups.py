@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from heapq import merge
 from typing import Any, Final, NamedTuple, final
 
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
-from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
 from colane.scheduling.mechanisms.sharing.co_runner_index import Members
 

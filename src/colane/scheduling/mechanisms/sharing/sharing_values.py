@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad, book
-from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.rate import Rate, RateSource, Situation

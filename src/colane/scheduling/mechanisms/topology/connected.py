@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.perf.neighbours import Measure

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.core.planners.means import stopped_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobState

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import Kind, NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import JobId

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.state import NodeState
 from colane.model.job import CommPattern, JobSpec
 from colane.perf.topology import ACROSS_MACHINES, WEIGHT_MAX, Comm, Shape, bounds, cost
 from colane.scheduling.mechanisms.topology.free_gpus import shares_of

@@ -11,10 +11,10 @@ from itertools import groupby
 from operator import itemgetter, or_
 from typing import NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import bits
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import NodeState
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import profile_key

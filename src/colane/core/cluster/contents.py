@@ -1,0 +1,90 @@
+"""What there is in a cluster, as plans read it; `core.cluster.state` keeps it up to date."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from math import inf
+from typing import NamedTuple, TypeVar
+
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.derived import Derived
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.open_gpus import OpenGpus
+from colane.core.cluster.queue import PoolQueue
+from colane.core.usage import UsageBook
+from colane.model.guarantee import Guarantee
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, NeedClass
+from colane.model.progress import Progress
+from colane.perf.estimates import Estimates
+
+Kind = tuple[str, str]
+"""A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
+
+D = TypeVar("D", bound=Derived)
+
+Newcomers = tuple[tuple[int, NeedClass], ...]
+"""Classes of waiting jobs, with their priorities, of which some have come."""
+
+
+class News(NamedTuple):
+    """All that has happened to a pool since it was last planned that its next plan may depend on, but for time.
+
+    Attributes:
+        came: Jobs that have come to wait.
+        gpus: GPUs that jobs have come to or left, or whose jobs may do other things than before.
+        since_s: When it was last planned.
+        until_s: Until when a plan may look at no more than such news (`Replan.news_until_s`).
+    """
+
+    came: frozenset[JobId]
+    gpus: tuple[GpuId, ...]
+    since_s: float = -inf
+    until_s: float = -inf
+
+
+class ClusterContents(ABC):
+    """Nodes, live jobs and bookings, with their indexes.
+
+    Attributes:
+        version: Rises with each change.
+        beliefs: About speed and memory.
+        jobs: All live jobs.
+        nodes: All nodes by name.
+        gpus: All GPUs, with their jobs.
+        progress: Latest samples of running jobs.
+        usage: What users have used of late.
+        queues: Waiting jobs by pool.
+        free: Free GPUs by node.
+        gpu_types: Of each pool, in order of name.
+        by_order: Nodes by their order numbers.
+        steps_unseen: Whether running jobs are taken to step though no step was seen.
+        cpu_only_passes_s: A job with GPUs that has waited so long is left what it books of a host.
+        guarantees: GPUs that groups are guaranteed.
+    """
+
+    def __init__(self, beliefs: Estimates, version: int = 0) -> None:
+        self.version = version
+        self.beliefs = beliefs
+        self.jobs: dict[JobId, Job] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.gpus: dict[GpuId, GpuLoad] = {}
+        self.progress: dict[JobId, Progress] = {}
+        self.usage = UsageBook()
+        self.queues: dict[str, PoolQueue] = {}
+        self.free: dict[Kind, FreeIndex] = {}
+        self.gpu_types: dict[str, list[str]] = {}
+        self.by_order: dict[int, NodeState] = {}
+        self.steps_unseen = False
+        self.cpu_only_passes_s = inf
+        self.guarantees: tuple[Guarantee, ...] = ()
+
+    @abstractmethod
+    def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:
+        """GPUs of a kind with that many jobs that may be joined, lightest first."""
+
+    @abstractmethod
+    def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
+        """A policy's own index for these parameters, told of every change from when it is first asked for."""
