@@ -44,7 +44,7 @@ from colane.scheduling.engine.contracts import (
 )
 from colane.scheduling.engine.refusals import behind, no_place
 from colane.scheduling.engine.returning import BoundReturn
-from colane.scheduling.engine.usual import BesidePolicy
+from colane.scheduling.engine.usual import BesidePolicy, UsualMoving
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
@@ -132,7 +132,7 @@ class Composed:
 
 
 @dataclass(frozen=True, slots=True)
-class InTurn:
+class InTurn(UsualMoving):
     """Several ways to move jobs, one after another; a later one leaves alone the jobs an earlier one has moved.
 
     Attributes:
@@ -140,10 +140,6 @@ class InTurn:
     """
 
     ways: tuple[Moving, ...]
-
-    @property
-    def goes_first(self) -> bool:
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         for way in self.ways:

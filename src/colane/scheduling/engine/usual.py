@@ -69,6 +69,16 @@ class UsualRule:
         return verdict
 
 
+class UsualMoving:
+    """Those that wait are served before."""
+
+    __slots__ = ()
+
+    @property
+    def goes_first(self) -> bool:
+        return False
+
+
 class UsualOrder:
     """Room is made by priority alone."""
 

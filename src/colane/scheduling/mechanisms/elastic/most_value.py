@@ -12,6 +12,7 @@ from typing import Final
 
 from colane.model.job import Job
 from colane.scheduling.engine.contracts import SchedulingContext
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
 
@@ -51,7 +52,7 @@ VALUE_SIZES: Final = MostValueSizes()
 
 
 @dataclass(frozen=True, slots=True)
-class Resizing:
+class Resizing(UsualMoving):
     """Running elastic jobs come to the sizes of most value, as `Rebalancing` does it.
 
     Attributes:
@@ -63,10 +64,6 @@ class Resizing:
     sizes: MostValueSizes = VALUE_SIZES
     rise_ratio_min: float = 0.05
     pays_back: bool = True
-
-    @property
-    def goes_first(self) -> bool:
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(context)

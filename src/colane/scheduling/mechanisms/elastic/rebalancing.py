@@ -21,6 +21,7 @@ from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
@@ -30,7 +31,7 @@ STOP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalancing:
+class Rebalancing(UsualMoving):
     """See the module.
 
     Attributes:
@@ -44,10 +45,6 @@ class Rebalancing:
     rise_steps_per_s_min: float = 0.0
     rise_ratio_min: float = 0.05
     pays_back: bool = True
-
-    @property
-    def goes_first(self) -> bool:
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """Resize the jobs the plan gives another size, then let others have what is left."""

@@ -17,6 +17,7 @@ from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.consolidation import STOP_S
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
@@ -27,7 +28,7 @@ PAYS_RATIO: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class VacateForParked:
+class VacateForParked(UsualMoving):
     """See the module.
 
     Attributes:
@@ -37,11 +38,6 @@ class VacateForParked:
 
     makes_way: bool = True
     moves: bool = True
-
-    @property
-    def goes_first(self) -> bool:
-        """Those that wait are served before: what is free then, none of them can have."""
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """For each parked job of one GPU, the oldest first."""

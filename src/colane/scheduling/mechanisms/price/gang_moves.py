@@ -16,12 +16,13 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.price.changes import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
 
 
 @dataclass(frozen=True, slots=True)
-class GangMoves:
+class GangMoves(UsualMoving):
     """See the module.
 
     Attributes:
@@ -29,11 +30,6 @@ class GangMoves:
     """
 
     moves: bool = True
-
-    @property
-    def goes_first(self) -> bool:
-        """Those that wait are served before."""
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """Make the moves of a pool that pay, that which is worth most first, until none does."""

@@ -20,6 +20,7 @@ from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
@@ -27,7 +28,7 @@ from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(UsualMoving):
     """See the module.
 
     Attributes:
@@ -41,11 +42,6 @@ class Migration:
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     moves_rise_min: float = 0.1
     moves_max: int = 8
-
-    @property
-    def goes_first(self) -> bool:
-        """Those that wait are served before."""
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """Move the jobs it pays to move, the most worthwhile first."""

@@ -21,6 +21,7 @@ from colane.model.reason import Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import ran_since_s
+from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.sharing.co_runner_index import others
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup
 from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX, SharingValues
@@ -29,7 +30,7 @@ SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting:
+class Splitting(UsualMoving):
     """See the module.
 
     Attributes:
@@ -37,11 +38,6 @@ class Splitting:
     """
 
     parts: bool = True
-
-    @property
-    def goes_first(self) -> bool:
-        """Those that wait are served before."""
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """Let one of the jobs on a GPU wait that would be faster without it."""

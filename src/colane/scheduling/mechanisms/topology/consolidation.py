@@ -19,13 +19,14 @@ from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.indexes import JobsOfKind
 from colane.scheduling.engine.live import ran_since_s
+from colane.scheduling.engine.usual import UsualMoving
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Consolidation:
+class Consolidation(UsualMoving):
     """See the module.
 
     Attributes:
@@ -37,11 +38,6 @@ class Consolidation:
     consolidates: bool = True
     moves: bool = True
     faster_min: float = 1.1
-
-    @property
-    def goes_first(self) -> bool:
-        """Those that wait are served before."""
-        return False
 
     def plan(self, context: SchedulingContext) -> None:
         """Move the jobs it saves most time, as long as there is room for one."""
