@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (51, 8_880), "srtf": (70, 12_540), "pack": (75, 13_280), "colane": (97, 16_970)}
+BOUNDS = {"fifo": (52, 8_890), "srtf": (71, 12_550), "pack": (76, 13_300), "colane": (98, 16_970)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 
