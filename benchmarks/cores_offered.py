@@ -4,7 +4,8 @@
 
 Each world runs with the search off and on, the same jobs each time: a line says makespan and mean completion time
 without it, and both with it as a ratio to that. Jobs are of the models whose speed by cores Synergy measured; those of
-`recorded` worlds have recorded durations, which cores do not change: there the search can only be in the way.
+`recorded` worlds have recorded durations, which cores do not change: there the search can only be in the way. Those of
+`unasked` worlds ask for none: without the search each goes as with three a GPU, also where several share one.
 """
 
 from __future__ import annotations
@@ -38,8 +39,6 @@ FAMILIES: Final = {
     "alexnet": Category.CV, "res18": Category.CV, "mobilenet": Category.CV, "res50": Category.CV,
     "gnmt": Category.NLP, "transformer": Category.NLP,
 }  # fmt: skip
-ASKED_PER_GPU: Final = 3
-"""What the jobs ask for, as Synergy's do: the part of a GPU in its servers."""
 
 
 class Setting(NamedTuple):
@@ -52,6 +51,7 @@ class Setting(NamedTuple):
         gap_s: Mean time between two submissions; 0: all at once.
         families: Models, drawn alike; none: recorded durations.
         gpus: Numbers of GPUs, drawn alike.
+        asked_per_gpu: Cores the jobs ask for, as Synergy's do the part of a GPU in its servers; 0: none.
     """
 
     cores: int
@@ -60,6 +60,7 @@ class Setting(NamedTuple):
     gap_s: float = 0.0
     families: tuple[str, ...] = ()
     gpus: tuple[int, ...] = (1,)
+    asked_per_gpu: int = 3
 
 
 def long(random: Random) -> float:
@@ -88,6 +89,8 @@ WORLDS: Final = {
     "idle": Setting(24, 60, long, 0.5 * HOUR_S, ALL),
     "short": Setting(24, 200, short, 12.0, ALL),
     "gangs": Setting(24, 80, long, 0.0, ALL, (1, 1, 1, 2, 4)),
+    "unasked": Setting(24, 100, long, 0.0, ALL, asked_per_gpu=0),
+    "unasked-short": Setting(24, 200, short, 12.0, ALL, asked_per_gpu=0),
 }
 
 
@@ -113,7 +116,7 @@ def drawn(setting: Setting, seed: int) -> Workload:
         family = random.choice(setting.families) if setting.families else "recorded"
         gpus, took_s = random.choice(setting.gpus), setting.draw(random)
         spec = JobSpec(
-            name=f"job-{number}", family=family, gpus=gpus, cores=ASKED_PER_GPU * gpus, preemptible=True,
+            name=f"job-{number}", family=family, gpus=gpus, cores=setting.asked_per_gpu * gpus, preemptible=True,
             steps_total=max(10, round(took_s / 0.5)), category=FAMILIES.get(family, Category.UNKNOWN),
             gpu_memory_bytes=6 * GIB,
         )  # fmt: skip

@@ -186,3 +186,12 @@ def test_a_job_gets_its_part_back_and_what_another_leaves(world: TableWorld) -> 
     assert told[1][1] == "has 2 cores instead of 3: others there have less than their part of the node's"
     assert told[2][1] == "has 3 cores instead of 2: others leave them free"
     assert seen.flaws == 0
+
+
+def test_a_search_that_ended_for_want_of_cores_goes_on_once_there_are_some(world: TableWorld) -> None:
+    other = job(1, 0.0, 3000.0, steps=3000, family="gnmt", cores=3)
+    measured = replace(other, spec=replace(other.spec, steps_limit=3000))  # its cores are left alone
+    seen, _ = run(world, machine(4, gpus=2), measured, training(2, "alexnet", submit_s=1.0))
+    story = seen.of_job[JobId(2)]
+    assert story[0] == 1
+    assert story[-1] >= 3

@@ -115,12 +115,18 @@ class CoreTuning(SampleWatch):
         return found
 
     def _wants(self, job: Job, has: int) -> int:
-        """As it was found, or as it would have started; what it has while it is tried how fast it goes with that."""
+        """As it was found, or as it would have started; what it has while it is tried how fast it goes with that.
+
+        One that was fastest with the most it could have then may be faster with more, where its like is.
+        """
         search = self._searches.get(job.id)
+        right = 0
         if search is not None and search.attempt == job.attempt and search.tried:
-            return found(search.tried).cores if search.is_over else has
+            right = found(search.tried).cores if search.is_over else has
+            if not search.is_over or right < _most_tried(search):
+                return right
         useful = useful_cores_of(self._state, job)
-        return useful or job.effective.part(job.effective.cores_offered, len(job.gpus_held))
+        return max(right, useful or job.effective.part(job.effective.cores_offered, len(job.gpus_held)))
 
     def _share_out(self, draft: Draft, node: NodeState) -> None:
         """Those that give up cores first, so that these are there for the others."""
@@ -137,8 +143,8 @@ class CoreTuning(SampleWatch):
             if facts["cores"] == had:
                 continue
             search = self._searches.get(job_id)
-            if search is not None and not search.is_over:
-                co_runners = search.window.co_runners
+            if search is not None and (not search.is_over or count > _most_tried(search)):
+                search.is_over, co_runners = False, search.window.co_runners
                 search.window = TryWindow(count, draft.now_s + self._config.settle_s, co_runners)
             draft.set_cores(job, tuple(sorted(choice[:count])), Reason(Why.CORES_CHANGED, facts))
 
@@ -237,6 +243,11 @@ class CoreTuning(SampleWatch):
 
 GIVEN: Final = "others leave them free"
 TAKEN_BACK: Final = "others there have less than their part of the node's"
+
+
+def _most_tried(search: Search) -> int:
+    """The most cores that a search has tried; 0 before it has tried any."""
+    return max([one.cores for one in search.tried], default=0)
 
 
 def _cores_of(draft: Draft, job: JobId) -> tuple[int, ...]:
