@@ -170,8 +170,9 @@ class Prices:
             self._order = sorted([(self._rank(job), job.id) for job in seen])
             self._usual = sum([rank[-1] for rank, _ in self._order]) / max(1, len(seen))
             self._gpus = max(1, self._usable(live))
-            work_s = self._every * sum([self._left_s(job) * job.gpu_count for job in seen], 0.0)
-            self._work_s = max(1.0, work_s / self._gpus)
+            if self._makespan_weight:
+                work_s = self._every * sum([self._left_s(job) * job.gpu_count for job in seen], 0.0)
+                self._work_s = max(1.0, work_s / self._gpus)
         return self._order
 
     def _usable(self, live: LiveJobs) -> int:

@@ -16,8 +16,8 @@ from colane.core.planners.means import is_untouched, may_leave, stopped_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.scheduling.engine.choices import urgent_value
-from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.live import LiveJobs, ran_since_s
+from colane.scheduling.engine.contracts import Rank, SchedulingContext
+from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.times import attained_s
 from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied
 from colane.scheduling.mechanisms.sharing.co_runner_index import Members
@@ -46,6 +46,9 @@ MOVES_MAX: Final = 5
 
 EVERY_WAY_MAX: Final = 3
 """Of so many jobs on a GPU any may stay when another comes."""
+
+SLACK: Final = 1e-9
+"""Part of a price by which two sums of the same terms may differ."""
 
 STOP_S: Final = 10.0
 """What saving its state and loading it is believed to take a job beside its launch."""
@@ -109,6 +112,7 @@ class Regrouping(NamedTuple):
         after: Of those that stay, once it has come.
         ratio: Of the job.
         slowed: By how much those that stay are slower in sum, at least.
+        fall: By how much the first is slower, all of its speed if it leaves.
     """
 
     stays: tuple[int, ...]
@@ -117,6 +121,7 @@ class Regrouping(NamedTuple):
     after: tuple[float, ...]
     ratio: float
     slowed: float
+    fall: float
 
 
 class GpuChanges:
@@ -137,11 +142,15 @@ class GpuChanges:
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._live = live
         self._may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
+        self._last: Rank | None = None
+        self._in_order: dict[tuple[GpuGroup, bool], list[tuple[float, GpuId]]] = {}
         self.looks = 0
 
     def look(self) -> None:
         """Something was decided."""
+        self._in_order.clear()
         self.values.look()
 
     def best(
@@ -157,25 +166,61 @@ class GpuChanges:
         """
         best: GpuChange | None = None
         spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
+        takes_places = at is None and self._takes_places(job)
         kinds = self._draft.view.gpu_types_for(spec)
         for gpu_group, gpus in self._among(kinds, at is not None, among):
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
             for way in self._regroupings(job, spec, numbers[kind], gpu_group):
-                if way.leaves and (at is not None or not self._may_leave):
+                if way.leaves and not takes_places:
                     continue
                 if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
                     continue
-                for gpu in gpus:
-                    if at is not None and gpu == at.id:
-                        continue
-                    change = self._change(job, self._draft.load(gpu), way)
+                ordered = self._cheapest_first(gpu_group, gpus, at is not None) if among is None else _as_given(gpus)
+                for change in self._changes(job, at, way, ordered, least):
                     if change.net < least or (change.net == least and not _is_first(change, best)):
                         continue
+                    if way.stays and not self._all_gain(numbers[kind], gpu_group, way):
+                        break
                     if self._is_allowed(job, spec, numbers[kind], gpu_group, way, change):
                         best, least = change, change.net
         return best
+
+    def _changes(
+        self, job: Job, at: GpuLoad | None, way: Regrouping, gpus: Sequence[tuple[float, GpuId]], least: float
+    ) -> Iterator[GpuChange]:
+        """By which a job comes to these GPUs, up to the first from which on none is worth so much."""
+        most = self._queue.weigh(job) * (way.ratio + SLACK - (JOIN_PART if len(way.stays) == 1 else 0.0))
+        lowest = self._draft.view.derived(Priorities).lowest(self._context.pool)
+        is_sum = way.slowed > -inf and (lowest is None or job.spec.priority <= lowest)
+        for weight, gpu in gpus:
+            if is_sum and most - weight * way.fall < least:
+                break
+            if at is None or gpu != at.id:
+                yield self._change(job, self._draft.load(gpu), way)
+
+    def _cheapest_first(
+        self, gpu_group: GpuGroup, gpus: Iterable[GpuId], is_moving: bool
+    ) -> Sequence[tuple[float, GpuId]]:
+        """GPUs of one job each with the price of that, the least first; of others 0, as no such order is theirs."""
+        if len(gpu_group.members) > 1:
+            return _as_given(gpus)
+        found = self._in_order.get((gpu_group, is_moving))
+        if found is None:
+            weigh, draft, jobs = self._queue.weigh, self._draft, self._draft.view.jobs
+            found = sorted([(weigh(jobs[draft.load(gpu).jobs[0]]), gpu) for gpu in gpus])
+            self._in_order[gpu_group, is_moving] = found
+        return found
+
+    def _takes_places(self, job: Job) -> bool:
+        """Whether a waiting job may take the place of any: if not of the last in the order, then of none before it."""
+        if not self._may_leave:
+            return False
+        if self._last is None:
+            rank, jobs = self._queue.rank, self._live.jobs.values()
+            self._last = max([rank(one) for one in jobs if one.gpus_held and not one.home], default=(inf,))
+        return self._queue.displaces(self._queue.rank(job), self._last)
 
     def _among(
         self, kinds: Sequence[str], is_moving: bool, among: Iterable[GpuId] | None
@@ -234,7 +279,8 @@ class GpuChanges:
                 leaves = tuple([place for place in places if place not in stays])
                 slowed = sum([before[place] - ratio for place, ratio in zip(stays, after, strict=False)])
                 some_gain = any(before[place] < ratio for place, ratio in zip(stays, after, strict=False))
-                yield Regrouping(stays, leaves, before, after[:-1], after[-1], -inf if some_gain else slowed)
+                fall = before[0] - (after[0] if 0 in stays else 0.0)
+                yield Regrouping(stays, leaves, before, after[:-1], after[-1], -inf if some_gain else slowed, fall)
 
     def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
         """Whether these may share their GPU with a newcomer, memory apart."""
@@ -305,9 +351,12 @@ class GpuChanges:
         if not rest.bookings:
             return self._starts_on(job, spec, load)
         kept = _at_places(gpu_group.members, way.stays)
-        if self.values.rise(number, gpu_group.site, kept) <= self.values.dilution(gpu_group.site, kept, number):
-            return False
         return not self.values.is_declined(rest, gpu_group.site, kept, number, job)
+
+    def _all_gain(self, number: int, gpu_group: GpuGroup, way: Regrouping) -> bool:
+        """Whether all end earlier on average if a job comes to those that stay, on whichever of the GPUs."""
+        kept = _at_places(gpu_group.members, way.stays)
+        return self.values.rise(number, gpu_group.site, kept) > self.values.dilution(gpu_group.site, kept, number)
 
     def _may_go(self, victim: Job, job: Job) -> bool:
         """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
@@ -349,6 +398,11 @@ class GpuChanges:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""
         least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
         return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+
+
+def _as_given(gpus: Iterable[GpuId]) -> list[tuple[float, GpuId]]:
+    """GPUs of which none is known to be worth less than those after it."""
+    return [(0.0, gpu) for gpu in gpus]
 
 
 def _counts(members: int) -> Sequence[int]:
