@@ -134,10 +134,15 @@ async def test_what_cannot_be_copied_is_refused() -> None:
         copy(first, MemoryStore())
 
 
-async def test_a_source_that_changes_meanwhile_is_noticed_and_half_a_copy_is_not_started_on() -> None:
+@pytest.mark.parametrize(
+    ("filled", "fix"), [(META, "scheduler and try again"), (SUBMITTED_JOBS, "scheduler, empty the copy and try again")]
+)
+async def test_a_source_that_changes_meanwhile_is_noticed_and_half_a_copy_is_not_started_on(
+    filled: str, fix: str
+) -> None:
     class Changing(MemoryStore):
         def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
-            if second.count(META) and not self.last_audit_number() > before:
+            if second.count(filled) and not self.last_audit_number() > before:
                 self.commit(Transaction(audit=[AuditEntry(1.0, "job", {})]))
             return super().read_all(collection)
 
@@ -145,12 +150,16 @@ async def test_a_source_that_changes_meanwhile_is_noticed_and_half_a_copy_is_not
     before = 1_000
     await populate(first)
     before = first.last_audit_number()
-    with pytest.raises(StoreError, match="has changed meanwhile: stop its scheduler, empty the copy and try again"):
+    with pytest.raises(StoreError, match=rf"has changed meanwhile: .*\(colane store backup\), or stop its {fix}"):
         copy(first, second)
     assert second.get(META, COPYING_KEY) is not None
     with pytest.raises(StoreError, match="a copy into this store was broken off"):
         async with world(second):
             pass
+    assert "a copy into it was broken off: empty it, and copy again" in look_through(second).flaws
+    if filled == META:  # nothing was taken over: it is as good as empty
+        copy(first, second)
+        assert everything(second) == everything(first)
 
 
 async def test_parts_that_contradict_one_another_are_named() -> None:

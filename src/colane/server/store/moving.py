@@ -33,6 +33,12 @@ from colane.server.writer.driver import restore_state
 from colane.settings.store_address import StoreAddress
 
 ROWS_AT_ONCE: Final = 500
+HALF: Final = Transaction([Put(META, COPYING_KEY, {})])
+"""Marks what is copied into as half a copy, on which no scheduler starts."""
+CHANGED: Final = (
+    "the store that is copied has changed meanwhile: copy it as it is at one moment (colane store backup), or stop its "
+    "scheduler"
+)
 Place = StoreAddress | Path
 """Where a store is: over the network, or in a file."""
 
@@ -84,6 +90,8 @@ def look_through(store: Store) -> Found:
     flaws |= dict.fromkeys(map(str, store.unreadable()))
     if after != events:
         flaws[f"its newest event is {after}, and it counts {events}"] = None
+    if store.get(META, COPYING_KEY) is not None:
+        flaws["a copy into it was broken off: empty it, and copy again"] = None
     if not flaws:
         flaws |= dict.fromkeys(_contradictions(store))
     return Found(counts, events, tuple(flaws))
@@ -118,19 +126,20 @@ def copy(source: Store, target: Store) -> Found:
     Raises:
         StoreError: The source holds what cannot be read, or changed meanwhile; the target is not empty, or fails.
     """
-    if target.last_audit_number() or any(target.count(name) for name in COLLECTIONS):
+    if not _is_empty(target):
         raise StoreError("the store that is copied to is not empty: name another, or another name there (?name=NAME)")
+    target.commit(HALF)
     before = source.version(), source.last_audit_number()
     found = look_through(source)
+    if before != (source.version(), source.last_audit_number()):  # what was read is of several moments
+        raise StoreError(f"{CHANGED} and try again")
     if found.flaws:
         raise StoreError(f"the store that is copied cannot be read as a whole: {'; '.join(found.flaws[:3])}")
-    _begin(source, target, before[1])
+    _take_lines(source, target, before[1])
     for collection in (name for name in COLLECTIONS if name != EPOCHS):
         _fill(target, collection, source.read_all(collection))
     if before != (source.version(), source.last_audit_number()):
-        raise StoreError(
-            "the store that is copied has changed meanwhile: stop its scheduler, empty the copy and try again"
-        )
+        raise StoreError(f"{CHANGED}, empty the copy and try again")
     _end(target, source.read_all(EPOCHS))
     return found
 
@@ -155,7 +164,8 @@ def backup(source: IdentifiedStore, file: Path) -> Mapping[str, int]:
         target = SqliteStore(file)
         try:
             found = source.snapshot()
-            _begin(source, target, found.events)
+            target.commit(HALF)
+            _take_lines(source, target, found.events)
             for collection, rows in found.documents.items():
                 _fill(target, collection, iter(rows) if collection != EPOCHS else iter(()))
             _end(target, found.documents.get(EPOCHS, ()))
@@ -173,9 +183,14 @@ def backup(source: IdentifiedStore, file: Path) -> Mapping[str, int]:
     return {name: len(rows) for name, rows in found.documents.items() if rows}
 
 
-def _begin(source: Store, target: Store, events: int) -> None:
-    """Mark the target as half a copy, and take the events up to a number over."""
-    target.commit(Transaction([Put(META, COPYING_KEY, {})]))
+def _is_empty(target: Store) -> bool:
+    """Whether nothing is there, unless it be the mark of a copy that was given up before anything was taken over."""
+    others = any(target.count(name) for name in COLLECTIONS if name != META) or target.last_audit_number()
+    return not others and target.count(META) == (target.get(META, COPYING_KEY) is not None)
+
+
+def _take_lines(source: Store, target: Store, events: int) -> None:
+    """Take the events up to a number over."""
     after = 0
     while lines := [line for line in source.audit(after, ROWS_AT_ONCE) if line.number <= events]:
         target.take_lines(lines)
