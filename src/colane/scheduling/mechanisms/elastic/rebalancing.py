@@ -24,7 +24,7 @@ from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
-from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
+from colane.scheduling.mechanisms.elastic.running import dearer, elastic_jobs, is_resizable, may_move
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
@@ -162,7 +162,8 @@ class _SitePlan:
     def _surplus(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
         size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
-        return max(0, self.now[job.id] - size)
+        stays = self._settings.sizes.by_loss and not may_move(job)
+        return 0 if stays else max(0, self.now[job.id] - size)
 
     def _steps(self) -> Iterator[tuple[float, float, int, int]]:
         """Larger sizes of jobs that free GPUs allow and that make them faster: gain for a GPU, order, job, size."""
@@ -191,7 +192,11 @@ class _SitePlan:
         if loads:
             spans = len({load.id.node for load in loads}) > 1
             then = self._settings.sizes.speed(self._context, job, gpus, spans=spans)
-        return then > 0 and self._left_s(job) * (1 - now / then) > launch_s(job) + STOP_S
+        return then > 0 and self._left_s(job) * (1 - now / then) > self._regained_s(job)
+
+    def _regained_s(self, job: Job) -> float:
+        """What a job that grows must regain; by value that rises with each move, so that no job is moved for ever."""
+        return (launch_s(job) + STOP_S) * (dearer(job) if self._settings.sizes.by_loss else 1.0)
 
     def _left_s(self, job: Job) -> float:
         """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""

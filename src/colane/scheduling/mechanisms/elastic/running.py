@@ -17,6 +17,12 @@ from colane.scheduling.engine.times import gpu_type_of, present_s
 FIRST_STEP_MAX_S: Final = 600.0
 """A job that has shown no step for so long is not waited for."""
 
+REGAINS: Final = 3.0
+"""So many times its first restart must a job regain that grows."""
+
+MOVES_MAX: Final = 4
+"""After so many moves a job gives up no GPUs for others."""
+
 SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
 """Step times that rest on steps that were really made."""
 
@@ -66,6 +72,22 @@ def is_resizable(draft: Draft, job: Job) -> bool:
     if not draft.is_undecided(job.id) or _comes_up(draft, job):
         return False
     return all(len(load.bookings) == 1 for load in map(draft.load, job.gpus_held))
+
+
+def dearer(job: Job) -> float:
+    """So many times its restart a job must regain that grows: the more the more often it was moved."""
+    return REGAINS * 2.0 ** moves_of(job)
+
+
+def may_move(job: Job) -> bool:
+    """Whether a job may be resized once more for others."""
+    return moves_of(job) < MOVES_MAX
+
+
+def moves_of(job: Job) -> int:
+    """How often a plan has moved a job: starts that were neither its first nor after a failure."""
+    totals = job.totals
+    return max(0, job.attempt - 1 - totals.failures - totals.losses - totals.sent_back)
 
 
 def _comes_up(draft: Draft, job: Job) -> bool:

@@ -19,7 +19,7 @@ from colane.scheduling.engine.contracts import Candidate, Classes, Order, Schedu
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
-from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, steps_per_s
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, may_move, steps_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver 
     target = max(sizes.targets(context).get(job.id, 0), job.effective.gpus_min)
     size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
     if size >= job.gpu_count or not is_resizable(context.draft, job):
+        return None
+    if sizes.by_loss and not may_move(job):
         return None
     keeps = kept(context, job, size)
     stays = {load.id for load in keeps}
