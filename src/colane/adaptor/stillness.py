@@ -85,7 +85,7 @@ def _watch(writer: Writer) -> None:
             writer.set_still(time.monotonic_ns())
 
 
-class Look:
+class ThreadsSeen:
     """What is seen of the Python threads but the own one, by their identity.
 
     Attributes:
@@ -102,9 +102,9 @@ class Look:
         self.ran_ns: dict[int, int] = {}
 
 
-def look() -> Look:
+def look() -> ThreadsSeen:
     """Look where the threads of this process are."""
-    own, found = _thread.get_ident(), Look()
+    own, found = _thread.get_ident(), ThreadsSeen()
     numbers = {one.ident: one.native_id for one in list(threading._active.values())}  # type: ignore[attr-defined]  # noqa: SLF001
     for ident, frame in sys._current_frames().items():  # noqa: SLF001
         if ident != own:
@@ -115,7 +115,7 @@ def look() -> Look:
     return found
 
 
-def computes(last: Look, now: Look) -> bool:
+def computes(last: ThreadsSeen, now: ThreadsSeen) -> bool:
     """Whether any thread has run for much of the time between two looks."""
     much_ns = BUSY_RATIO * (now.at_s - last.at_s) * 1e9
     return any(ran_ns - last.ran_ns.get(ident, ran_ns) > much_ns for ident, ran_ns in now.ran_ns.items())
