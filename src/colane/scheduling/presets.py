@@ -105,7 +105,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     ),
     Composed(
         "shadow-price", ByShadowPrice(),
-        (Fastest(), BesideUnmeasured(), BesideServers(), ByShrinking(VALUE_SIZES), GANGS),
+        (Fastest(), BesideServers(), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
         moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
