@@ -85,9 +85,12 @@ class Ran:
     def mean_step_s(self, steps: int, kernels: int) -> float:
         """Device time of the last steps, of so many kernels, with what the device waited for, but for turns.
 
-        A step ends with the first event behind its last kernel: a host that a busy machine holds up records it late.
+        A step ends with the first event behind all its kernels: a host that a busy machine holds up records it late,
+        and where it launches on several GPUs at once the last kernel to be launched may not be the last to end.
         """
-        began_s, ended_s = (self._event_s(kernel.ended_s) for kernel in (self.kernels[-kernels - 1], self.kernels[-1]))
+        began_s, ended_s = (
+            self._event_s(max(kernel.ended_s for kernel in part)) for part in (self.kernels[:-kernels], self.kernels)
+        )
         waits = [wait for wait in self.waits() if began_s <= wait.to_s and wait.from_s <= ended_s]
         assert all(0 <= wait.waited_s <= wait.to_s - wait.from_s for wait in waits)
         waited_s = sum(wait.waited_s for wait in waits)
