@@ -47,7 +47,7 @@ def main() -> int:
     broken, faults = 0, Counter[str]()
     one = _one_paired if asked.paired else _one
     with multiprocessing.Pool(asked.processes) as pool:
-        for policy, seed, problems, story in _told(pool.imap_unordered(one, worlds), len(worlds), faults):
+        for policy, seed, problems, story in _told(pool.imap_unordered(one, worlds), asked, faults):
             broken += 1
             output.say("\n".join([f"\n{policy} seed {seed}:", *problems, *story]))
             paired = "--paired " if asked.paired else ""
@@ -58,16 +58,17 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def _told(outcomes: Iterator[Outcome], count: int, faults: Counter[str]) -> Iterator[Outcome]:
+def _told(outcomes: Iterator[Outcome], asked: argparse.Namespace, faults: Counter[str]) -> Iterator[Outcome]:
     """Those that broke a law; the faults of all are counted, and how far it is, is said now and then."""
     told_s = time.monotonic()
-    for number, outcome in enumerate(outcomes, start=1):
+    for number, outcome in enumerate(outcomes, start=asked.begin + 1):
         faults.update(found[1] for line in outcome[3] if (found := FAULT.match(line)))
         if outcome[2]:
             yield outcome
         if time.monotonic() - told_s > TOLD_EVERY_S:
             told_s = time.monotonic()
-            output.note(f"{number} of {count} worlds (a later run goes on with --from {max(0, number - UNORDERED)})")
+            later = max(asked.begin, number - UNORDERED)
+            output.note(f"{number} of {asked.seeds} worlds (a later run goes on with --from {later})")
 
 
 def _one(world: tuple[str, int]) -> Outcome:
