@@ -61,7 +61,7 @@ def measure_start(fake: FakeScheduler, address: str, job: int, client: httpx.Cli
     """Seconds from the nudge to the fork of the job's process."""
     fake.want(job, "true", env={"PATH": os.environ["PATH"]})
     nudged_s = time.time()
-    client.post(f"{address}/run").raise_for_status()
+    client.post(f"{address}/run", json={}).raise_for_status()
     end = until(lambda: fake.ends.get((job, 1)))
     started_s: float = end["start_s"]
     return started_s - nudged_s
@@ -79,8 +79,9 @@ def main() -> int:
         try:
             until(lambda: fake.reports)
             cpu_ratio = measure_idle(fake, agent.pid, arguments.seconds)
-            with httpx.Client(trust_env=False) as client:
-                address = fake.nodes["node-1"]["address"]
+            node = fake.nodes["node-1"]
+            known, address = {"Authorization": f"Bearer {node['secret']}"}, node["address"]
+            with httpx.Client(trust_env=False, headers=known) as client:
                 jobs = range(100, 100 + arguments.starts)
                 starts_s = sorted(measure_start(fake, address, job, client) for job in jobs)
             rss_bytes = int(Path(f"/proc/{agent.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
