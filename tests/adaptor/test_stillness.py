@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ from colane.adaptor.stacks import PREFIX
 from colane.adaptor.stillness import EVERY_S, QUESTION, computes, look
 from colane.adaptor.wire import STEPS_FILE_ENV, create
 from colane.adaptor.writer import CONTROL_OFFSET, HOLD, MOVED, RESTS_WORD, STILL_WORD, WATCH, WATCHABLE
+from tests.agent.waiting import until
 
 CHILD = """
 import asyncio, os, select, sys, threading, time
@@ -46,16 +47,6 @@ globals()[sys.argv[2]]()
 print("on", flush=True)
 threading.Event().wait()
 """
-
-
-DEADLINE_S = 60.0
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not look():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.01)
 
 
 class Child:

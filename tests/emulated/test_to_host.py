@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,36 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def gpus(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A GPU of 2 GiB whose driver is the double."""
+    """A GPU of 2 GiB whose driver is the double, for agents of this process as well."""
     machine = Machine(tmp_path / "gpus", Kind("GPU-0", total_bytes=2 * GIB, context_bytes=450 * MIB))
     monkeypatch.setenv(HOME_ENV, str(machine.home))
     monkeypatch.setattr(suspend, "LIBRARY", library)
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return machine
+
+
+class Pipe:
+    """A named pipe that a job reads lines of; it is open here, so that its end never comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._file = os.fdopen(os.open(path, os.O_RDWR), "w", buffering=1)
+
+    def write(self, line: str) -> None:
+        self._file.write(f"{line}\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    made = Pipe(tmp_path / "lines")
+    yield made
+    made.close()
 
 
 def stands(machine: Machine, pid: int) -> tuple[ProcessState, bool]:
@@ -93,11 +119,8 @@ sys.stdin.read()
 
 
 async def test_a_job_leaves_its_gpu_comes_back_and_is_off_it_again_when_it_is_killed(
-    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lane: Lane, gpus: Machine, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
-    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     own = os.getpid()
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
         lane.fake.want(1, sys.executable, LOOPS, "holds", "1000000", "2", env=lane.env | gpus.env)
@@ -122,27 +145,21 @@ async def test_a_job_leaves_its_gpu_comes_back_and_is_off_it_again_when_it_is_ki
 
 
 async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it_at_the_next(
-    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lane: Lane, gpus: Machine, pipe: Pipe, tmp_path: Path
 ) -> None:
     """Told to be parked within a cell, it waits at its next step boundary, and asks from there."""
-    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
-    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pipe = tmp_path / "cells"
-    os.mkfifo(pipe)
-    cells = os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1)
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-        lane.fake.want(1, sys.executable, CELLS, str(pipe), env=lane.env | gpus.env)
-        cells.write("1000000\n")
+        lane.fake.want(1, sys.executable, CELLS, str(pipe.path), env=lane.env | gpus.env)
+        pipe.write("1000000")
         await agent.until(lambda: lane.progress(1).get("steps", 0) > 5, "a cell runs", START_S)
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)
         await agent.until(lambda: lane.progress(1).get("rest") == "asks", "it asks from its boundary")
         done = lane.progress(1)["steps"]
         lane.fake.change(1, paused=False, to_host=False, at_rest=False)
         await agent.until(lambda: lane.progress(1)["steps"] > done, "it goes on")
-        enough = f"{pipe}.enough"
+        enough = f"{pipe.path}.enough"
         os.mknod(enough)
-        await agent.until(Path(f"{pipe}.ended").exists, "the cell has ended")
+        await agent.until(Path(f"{pipe.path}.ended").exists, "the cell has ended")
         ((pid, held_bytes),) = gpus.gpu().held().items()
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)
         await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
@@ -150,7 +167,7 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
         assert (gpus.gpu().held(), lane.progress(1)["rest"]) == ({pid: 0}, "possible")
         kernels = len(gpus.ran(1).kernels)
         os.unlink(enough)  # noqa: PTH108 - as `os.mknod`, and within the loop
-        cells.write("3\n")
+        pipe.write("3")
         await agent.until(lambda: lane.progress(1)["rest"] == "asks", "the next cell would use the GPU")
         assert (gpus.gpu().held()[pid], len(gpus.ran(1).kernels)) == (0, kernels)
         lane.fake.change(1, paused=False, to_host=False, at_rest=False)
@@ -158,7 +175,6 @@ async def test_an_idle_notebook_leaves_its_gpu_between_two_cells_and_asks_for_it
         assert gpus.gpu().held()[pid] == held_bytes
         lane.fake.end(1)
         await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
-    cells.close()
 
 
 def busy_ratio(lane: Lane) -> float | None:
@@ -168,17 +184,11 @@ def busy_ratio(lane: Lane) -> float | None:
 
 @pytest.mark.parametrize("way", ["reads", "looks", "serves"])
 async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_go_on(
-    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    lane: Lane, gpus: Machine, pipe: Pipe, tmp_path: Path, way: str
 ) -> None:
     """What it calls next waits in the driver: its threads are seen to have moved."""
-    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
-    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pipe = tmp_path / "lines"
-    os.mkfifo(pipe)
-    lines = os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1)
     async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-        lane.fake.want(1, sys.executable, IDLER, str(pipe), way, env=lane.env | gpus.env)
+        lane.fake.want(1, sys.executable, IDLER, str(pipe.path), way, env=lane.env | gpus.env)
         await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
         assert lane.progress(1)["rest"] == "possible"
         await agent.until(lambda: busy_ratio(lane) == 0, "nothing runs on its GPU, whose driver tells of no process")
@@ -187,7 +197,7 @@ async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_
         lane.fake.change(1, paused=True, to_host=True, at_rest=True)
         await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "its memory is on the host")
         assert (gpus.gpu().held(), lane.progress(1)["rest"]) == ({pid: 0}, "possible")
-        lines.write("3\n")
+        pipe.write("3")
         await agent.until(lambda: lane.progress(1)["rest"] == "asks", "it would go on")
         assert (gpus.gpu().held()[pid], len(gpus.ran(1).kernels)) == (0, kernels)
         lane.fake.change(1, paused=False, to_host=False, at_rest=False)
@@ -197,27 +207,20 @@ async def test_a_job_that_stands_still_leaves_its_gpu_and_is_seen_once_it_would_
         await agent.until(lambda: lane.progress(1).get("on_host_bytes") == held_bytes, "it can leave once more")
         lane.fake.end(1)
         await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
-    lines.close()
 
 
 async def test_what_goes_on_while_its_agent_is_away_is_seen_by_the_next(
-    lane: Lane, gpus: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lane: Lane, gpus: Machine, pipe: Pipe, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(gpus.home))
-    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pipe = tmp_path / "lines"
-    os.mkfifo(pipe)
-    with os.fdopen(os.open(pipe, os.O_RDWR), "w", buffering=1) as lines:
-        async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-            lane.fake.want(1, sys.executable, IDLER, str(pipe), "reads", env=lane.env | gpus.env)
-            await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
-            lane.fake.change(1, paused=True, to_host=True, at_rest=True)
-            await agent.until(lambda: lane.progress(1).get("on_host_bytes"), "its memory is on the host")
-        lines.write("3\n")
-        async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
-            await agent.until(lambda: lane.progress(1)["rest"] == "asks", "it would go on")
-            lane.fake.change(1, paused=False, to_host=False, at_rest=False)
-            await agent.until(lambda: lane.progress(1)["steps"] == 23, "it goes on")
-            lane.fake.end(1)
-            await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        lane.fake.want(1, sys.executable, IDLER, str(pipe.path), "reads", env=lane.env | gpus.env)
+        await agent.until(lambda: lane.progress(1).get("steps") == 20, "it has trained", START_S)
+        lane.fake.change(1, paused=True, to_host=True, at_rest=True)
+        await agent.until(lambda: lane.progress(1).get("on_host_bytes"), "its memory is on the host")
+    pipe.write("3")
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        await agent.until(lambda: lane.progress(1)["rest"] == "asks", "it would go on")
+        lane.fake.change(1, paused=False, to_host=False, at_rest=False)
+        await agent.until(lambda: lane.progress(1)["steps"] == 23, "it goes on")
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
