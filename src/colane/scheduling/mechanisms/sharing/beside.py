@@ -20,7 +20,7 @@ from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
 from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
-from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
+from colane.scheduling.mechanisms.sharing.beside_servers import ServersElse
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.free import any_free
 
@@ -190,7 +190,7 @@ class BesidePartner(UsualSource):
         return BoundPartner(self, context) if self.packed else None
 
 
-class BoundPartner(BoundSourceDefaults):
+class BoundPartner(ServersElse):
     """All GPUs with one job are looked at, by the profile of that job.
 
     So a job that finds no partner finds none after others have found theirs.
@@ -198,7 +198,7 @@ class BoundPartner(BoundSourceDefaults):
 
     def __init__(self, source: BesidePartner, context: SchedulingContext) -> None:
         self.has_grown = False
-        self._servers = BesideServers().bind(context)
+        super().__init__(context)
         self._draft = context.draft
         self._pool = context.pool
         self._speedup_min = source.speedup_min
@@ -218,14 +218,6 @@ class BoundPartner(BoundSourceDefaults):
             yield Candidate((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
         elif self._servers is not None:
             yield from self._servers.candidates(job, spec)
-
-    def plan_again(self) -> None:
-        if self._servers is not None:
-            self._servers.plan_again()
-
-    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
-        """Why it does not take turns with servers, where those hold GPUs."""
-        return None if self._servers is None else self._servers.refusal(job, spec)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """A job that has just started alone on a GPU may be joined from now on."""

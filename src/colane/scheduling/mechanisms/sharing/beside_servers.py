@@ -206,3 +206,18 @@ def _is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     if draft.beliefs.terms(spec, gpu_type).memory is None:
         return False
     return not draft.beliefs.learns or draft.beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
+
+
+class ServersElse(BoundSourceDefaults):
+    """What a source has that offers the GPUs of servers where it finds no other place."""
+
+    def __init__(self, context: SchedulingContext) -> None:
+        self._servers = BesideServers().bind(context)
+
+    def plan_again(self) -> None:
+        if self._servers is not None:
+            self._servers.plan_again()
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why it does not take turns with servers, where those hold GPUs."""
+        return None if self._servers is None else self._servers.refusal(job, spec)

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
-from colane.model.reason import Reason, Why
+from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
+from colane.scheduling.engine.usual import UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
-from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
+from colane.scheduling.mechanisms.sharing.beside_servers import ServersElse
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
@@ -75,12 +75,12 @@ class BesideByUtility(UsualSource):
         return BoundUtility(self, context) if self.jobs_per_gpu_max > 1 else None
 
 
-class BoundUtility(BoundSourceDefaults):
+class BoundUtility(ServersElse):
     """See `BesideByUtility`."""
 
     def __init__(self, source: BesideByUtility, context: SchedulingContext) -> None:
         self.has_grown = True
-        self._servers = BesideServers().bind(context)
+        super().__init__(context)
         self._context = context
         self._source = source
 
@@ -94,14 +94,6 @@ class BoundUtility(BoundSourceDefaults):
             yield Candidate((best.load,), reason, utility=best.fit.system)
         elif self._servers is not None:
             yield from self._servers.candidates(job, spec)
-
-    def plan_again(self) -> None:
-        if self._servers is not None:
-            self._servers.plan_again()
-
-    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
-        """Why it does not take turns with servers, where those hold GPUs."""
-        return None if self._servers is None else self._servers.refusal(job, spec)
 
 
 def best_sharing(
