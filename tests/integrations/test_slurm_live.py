@@ -88,6 +88,22 @@ def test_an_array_waits_runs_and_is_cancelled(shell: Shell, gate: Gate, slurm_up
     assert told == ["CANCELLED"] * 6
 
 
+def test_elements_with_gaps_between_their_indexes_are_listed_and_say_where_they_write(
+    shell: Shell, tmp_path: Path, slurm_up: Up
+) -> None:
+    array = submitted(shell, "--array=2-11:4%1", "--hold", "-J", "gaps", "-o", "%x-%A-%3a.out", "--wrap", "echo said")
+    assert shell("squeue", "-h", "-n", "gaps", "-o", "%i").out == f"{array}_[2,6,10%1]\n"
+    each = shell("squeue", "-hr", "-n", "gaps", "-o", "%i").out.split()
+    assert each == [f"{array}_[{index}]" for index in (2, 6, 10)]
+    assert shell("scontrol", "release", str(array)).code == 0
+    slurm_up.wait_for(array, "succeeded")
+    for index in (2, 6, 10):
+        told = shell("scontrol", "show", "job", f"{array}_{index}").out
+        (path,) = (line.split("=", 1)[1] for line in told.split() if line.startswith("StdOut="))
+        assert (path, Path(path).read_text()) == (str(tmp_path / f"gaps-{array}-{index:03}.out"), "said\n")
+        assert f"WorkDir={tmp_path}" in told.split()
+
+
 def test_jobs_are_held_released_and_not_there(shell: Shell) -> None:
     job = submitted(shell, "--hold", "-o", "/dev/null", "--wrap", "true")
     assert shell("squeue", "-h", "-j", str(job), "-o", "%t %r").out == "PD JobHeldUser\n"

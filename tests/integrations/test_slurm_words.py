@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,15 @@ from colane.integrations.slurm.install import install, is_shim
 from colane.integrations.slurm.main import VERBS
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
-from colane.integrations.slurm.rows import duration, long_duration, names
+from colane.integrations.slurm.rows import duration, long_duration, names, rows_of
 from colane.integrations.slurm.scontrol import hosts
 from colane.integrations.slurm.scripts import read_script
 from colane.integrations.slurm.srun import placed
+from colane.model.arrays import joined, parse_indexes
+from colane.model.job import Job
+from colane.model.job_spec import JobSpec
+from colane.model.phases import Array, JobId
+from colane.server.views.arrays import array_view
 
 HEAD = "#!/bin/bash\n"
 
@@ -189,3 +196,23 @@ def test_verbs_are_written_beside_nothing_of_others(tmp_path: Path, monkeypatch:
     with pytest.raises(SlurmError, match="is none of Colane's; name another directory"):
         install(theirs)
     assert (theirs / "sbatch").read_text() == "#!/bin/sh\nexit 1\n"
+
+
+@pytest.mark.parametrize("text", ["0-5", "1-3", "7", "2-10:4", "1,5-6", "100-119", "0-9:3,20-22,31"])
+@pytest.mark.parametrize("seed", range(4))
+def test_elements_that_wait_or_were_cut_are_listed_by_their_indexes(text: str, seed: int) -> None:
+    drawn, known = random.Random(seed), parse_indexes(text)
+    kinds = [drawn.choice(("pending", "cut", "job")) for _ in range(known.size)]
+    there = {kind: [one for one in range(known.size) if kinds[one] == kind] for kind in ("pending", "cut")}
+    wanted = {kind: [str(known.index_of(one)) for one in ones] for kind, ones in there.items()}
+    pending, cut = (joined((one, one) for one in there[kind]) for kind in ("pending", "cut"))
+    array = Array(text, known.size, throttle=2, pending=pending, cut=cut)
+    view = array_view(Job(JobId(7), JobSpec(name="sweep", family="sweep"), 0.0, array=array))
+    told: Any = {"id": 7, "state": "queued", "elements": view}
+    each = [row.job.get("array_index", row.waiting) for row in rows_of([told], expand=True)]
+    assert [str(index) for index in each] == wanted["pending"] + wanted["cut"]
+    for row in rows_of([told]):
+        if row.waiting:
+            assert row.waiting.endswith("%2")
+            ((_, indexes),) = names([f"7_[{row.waiting.removesuffix('%2')}]"])
+            assert sorted(indexes or ()) == [*map(int, wanted["pending"])]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from colane.model.words import count
@@ -134,10 +135,39 @@ FIRST_CHARS: Final = 80
 
 def batch_command(command: Sequence[str]) -> BatchCommand | None:
     """Return what a job's command runs where it was made by `command`, by whatever version; None of any other."""
-    at = len(BEGIN) + 1
-    files = at + 2
-    is_ours = tuple(command[: len(BEGIN)]) == BEGIN and command[at : at + 1] == [NAME]
-    if not is_ours or len(command) < files + len(BatchFiles._fields) + 2:
+    apart = _apart(command)
+    if apart is None:
         return None
-    interpreter, text, *words = command[files + len(BatchFiles._fields) :]
+    interpreter, text, *words = apart[1]
     return BatchCommand(interpreter, text, words)
+
+
+def batch_files(command: Sequence[str]) -> BatchFiles | None:
+    """Return where a job writes and reads whose command was made by `command`; None of any other."""
+    apart = _apart(command)
+    return None if apart is None else apart[0]
+
+
+def _apart(command: Sequence[str]) -> tuple[BatchFiles, Sequence[str]] | None:
+    """Part a command into its files, and what runs with its words."""
+    at = len(BEGIN) + 1
+    files, words = at + 2, at + 2 + len(BatchFiles._fields)
+    is_ours = tuple(command[: len(BEGIN)]) == BEGIN and command[at : at + 1] == [NAME]
+    if not is_ours or len(command) < words + 2:
+        return None
+    return BatchFiles(*command[files:words]), command[words:]
+
+
+def file_name(pattern: str, values: Mapping[str, str | int]) -> str:
+    """Fill a file's pattern as the job itself does, see `PROLOGUE`: `slurm-%j.out`, `%4a` with four digits.
+
+    Args:
+        pattern: As it was given.
+        values: By its letter what a pattern stands for: numbers may be filled up with zeros, texts not.
+    """
+
+    def fill(found: re.Match[str]) -> str:
+        value = values.get(found["letter"], found[0])
+        return f"{value:0{found['wide'] or 0}}" if isinstance(value, int) else value
+
+    return re.sub(r"%(?P<wide>\d*)(?P<letter>.)", fill, pattern)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from colane.client.in_force import in_force
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.request import LABEL
-from colane.model.arrays import element_id, known_indexes, parse_name
+from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
 from colane.model.story import ENDED
 
 if TYPE_CHECKING:
@@ -182,23 +182,29 @@ def rows_of(jobs: Iterable[JobObject], *, expand: bool = False) -> Iterator[Slur
             continue
         known = known_indexes(array["indexes"])
         limit = "" if array["throttle"] is None else f"%{array['throttle']}"
+        pending = [_each(known, first, last) for first, last in array["pending"]]
         if expand:
-            for first, last in array["pending"]:
-                yield from (SlurmRow(job, str(known.index_of(one))) for one in range(first, last + 1))
-        elif array["pending"]:
-            parts = [_span(known.index_of(first), known.index_of(last), known, first, last)
-                     for first, last in array["pending"]]  # fmt: skip
-            yield SlurmRow(job, ",".join(parts) + limit)
+            yield from (SlurmRow(job, str(index)) for indexes in pending for index in indexes)
+        elif pending:
+            yield SlurmRow(job, ",".join(map(_span, pending)) + limit)
         for first, last in array["cut"]:
-            for one in range(first, last + 1):
-                yield SlurmRow({**job, "elements": None, "array_id": job["id"], "array_index": known.index_of(one),
+            for index in _each(known, first, last):
+                yield SlurmRow({**job, "elements": None, "array_id": job["id"], "array_index": index,
                            "state": "cancelled"})  # fmt: skip
 
 
-def _span(low: int, high: int, known: Any, first: int, last: int) -> str:  # noqa: ANN401 - Indexes
-    if high - low == last - first:
+def _each(known: Indexes, first: int, last: int) -> list[int]:
+    """Return the indexes of an array from one of them to another."""
+    low, high = known.ordinal_of(first), known.ordinal_of(last)
+    return [] if low is None or high is None else [known.index_of(one) for one in range(low, high + 1)]
+
+
+def _span(indexes: list[int]) -> str:
+    """Write indexes as `squeue` does where they have no gap."""
+    low, high = indexes[0], indexes[-1]
+    if high - low == len(indexes) - 1:
         return str(low) if low == high else f"{low}-{high}"
-    return ",".join(str(known.index_of(one)) for one in range(first, last + 1))
+    return ",".join(map(str, indexes))
 
 
 def names(words: Iterable[str]) -> list[tuple[int, set[int] | None]]:

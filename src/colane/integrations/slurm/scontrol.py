@@ -10,15 +10,19 @@ from colane.client.errors import Refused
 from colane.client.in_force import in_force
 from colane.integrations.slurm import contact, quantities
 from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
 from colane.model.arrays import element_id, known_indexes
 
 if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
     from colane.client.client import Client
 
 LEAVING: Final = frozenset({"checkpointing", "stopping", "queued"})
 CONFLICT, NOT_FOUND = 409, 404
+NO_ELEMENT: Final = 4294967294
+"""What Slurm writes for `%a` of a job that is no element (NO_VAL)."""
 
 CHANGES: Final[Mapping[str, Callable[[Client, int], None]]] = {
     "hold": lambda scheduler, job_id: scheduler.suspend(job_id),
@@ -206,10 +210,12 @@ def _jobs(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
             raise SlurmError("Invalid job id specified")
     else:
         found = scheduler.live_jobs()
-    return [_job(row) for row in rows_of(found)]
+    rows = [*rows_of(found)]
+    whole = {row.array: scheduler.job(row.array) for row in rows}  # a list leaves out what was submitted
+    return [_job(row, whole[row.array]) for row in rows]
 
 
-def _job(row: SlurmRow) -> list[str]:
+def _job(row: SlurmRow, whole: JobObject) -> list[str]:
     job = row.job
     limit_s, array = row.in_force("time_limit_s"), job.get("array_index")
     element = f" ArrayJobId={row.array} ArrayTaskId={row.index}" if row.waiting or array is not None else ""
@@ -227,8 +233,24 @@ def _job(row: SlurmRow) -> list[str]:
         f"Partition={job['pool']} NodeList={row.nodes or '(null)'}",
         f"NumNodes=1 NumCPUs={row.need('cores') or 1} NumTasks=1 TRES={row.tres}",
         f"Comment={job['comment'] or '(null)'}",
-        f"WorkDir={job.get('workdir') or '(null)'}",
+        f"WorkDir={whole.get('workdir') or '(null)'}",
+        *_files(row, whole),
     ]
+
+
+def _files(row: SlurmRow, whole: JobObject) -> list[str]:
+    """Where a batch script writes and reads: its patterns filled in, or as they are for elements that wait."""
+    files, job = batch_files(whole.get("command") or ()), row.job
+    if files is None or not files.out:
+        return []
+    values: dict[str, str | int] = {"x": job["name"], "u": job["user"] or "", "s": "batch", "n": 0, "t": 0, "%": "%"}
+    if not row.waiting:
+        index = job.get("array_index")
+        values |= {"j": job["id"], "J": job["id"], "A": row.array, "a": NO_ELEMENT if index is None else index}
+    if row.nodes:
+        values["N"] = row.nodes.partition(",")[0]
+    named = [file_name(pattern, values) for pattern in (files.err or files.out, files.input or "/dev/null", files.out)]
+    return [f"{word}={path}" for word, path in zip(("StdErr", "StdIn", "StdOut"), named, strict=True)]
 
 
 def _nodes(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
