@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from colane.agent.running.lease import KILL_MARGIN_S
+from colane.api.reports import ENDS_MAX
 from colane.client.agent_link import AgentLink
 from colane.client.client import Client
 from colane.client.errors import SchedulerError, SchedulerUnreachable
@@ -163,9 +164,9 @@ class FakeAgent:
     async def _round(self) -> None:
         now_s = time.time()
         self._untold += [self._over(run, now_s) for run in list(self._runs.values()) if run.end_s <= now_s]
-        while self._untold:
-            await self._link.finished(self._untold[0])
-            self._untold.pop(0)
+        if untold := self._untold[:ENDS_MAX]:
+            await self._link.finished_together(untold)
+            del self._untold[: len(untold)]
         node = await self._report()
         await self._follow(node)
 
@@ -198,12 +199,12 @@ class FakeAgent:
         for key in [key for key in self._runs if key not in wanted]:
             body = self._over(self._runs[key], time.time())
             body.update(outcome="signalled", exit_code=None, signal=signal.SIGTERM)
-            await self._link.finished(body)
+            self._untold.append(body)
             self.woken.set()
         for key in [key for key in wanted if key not in self._runs]:
+            launch = await self._link.launch_info(key[0])
             if self._lease is not None and self._lease.when() <= asyncio.get_running_loop().time():
                 break
-            launch = await self._link.launch_info(key[0])
             if launch["attempt"] == key[1]:
                 now_s = time.time()
                 uneven = STEP_S * random.uniform(0.95, 1.05)  # noqa: S311

@@ -64,6 +64,8 @@ class FakeScheduler:
         self.away = False
         self.refuse_ends = 0
         self.lose_answers = 0
+        self.takes_ends_together = True
+        self.told_together: list[list[Key]] = []
         self.lost_commands: set[int] = set()
         self._jobs: dict[Key, Object] = {}
         self._launches: dict[int, Object] = {}
@@ -190,6 +192,13 @@ class FakeScheduler:
         }
         return {"believed": True, **standing}
 
+    async def finished_together(self, ends: Any) -> Any:
+        if not self.takes_ends_together:
+            raise Refused(405, [Problem("", "Method Not Allowed")])
+        answers = [await self.finished(end) for end in ends]
+        self.told_together.append([(end["id"], end["attempt"]) for end in ends])
+        return {**answers[-1], "believed": [answer["believed"] for answer in answers]}
+
     def _answer(self) -> None:
         self.calls += 1
         if self.away:
@@ -258,12 +267,16 @@ def make_app(fake: FakeScheduler) -> Starlette:
     async def finished(request: Request) -> Response:
         return await _respond(fake.finished(await request.json()))
 
+    async def finished_together(request: Request) -> Response:
+        return await _respond(fake.finished_together(await request.json()))
+
     return Starlette(
         routes=[
             Route("/node", register, methods=["POST"]),
             Route("/node/{name}/report", report, methods=["POST"]),
             Route("/job/{job:int}/launch", launch),
             Route("/finished_job", finished, methods=["POST"]),
+            Route("/finished_jobs", finished_together, methods=["POST"]),
         ]
     )
 

@@ -217,6 +217,30 @@ async def test_an_end_is_told_until_it_is_answered(fake: FakeScheduler, state: P
     assert fake.told[7, 1] == 2
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["together", "older scheduler"])
+async def test_ends_that_wait_are_told_with_one_request(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], together: bool
+) -> None:
+    for job in (7, 8, 9):
+        fake.want(job, "sh", "-c", "kill -STOP $$; exit 4", env=mark)
+    fake.takes_ends_together = together
+    async with running(state, fake) as agent:
+        await agent.until(lambda: all(fake.launched(job) for job in (7, 8, 9)))
+        pids = [job["pid"] for job in fake.reports[-1]["jobs"]]
+        await agent.until(lambda: all(processes.read_state(pid) == "T" for pid in pids))
+        fake.away = True
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        for job in (7, 8, 9):
+            await agent.until(JobDir(state / "jobs" / f"{job}-1").finished)
+        assert not fake.ends
+        fake.away = False
+        await agent.until(lambda: len(fake.ends) == 3)
+        await agent.until(lambda: not list((state / "jobs").iterdir()))
+    assert fake.told == {(7, 1): 1, (8, 1): 1, (9, 1): 1}
+    assert fake.told_together == ([[(7, 1), (8, 1), (9, 1)]] if together else [])
+
+
 async def test_a_scheduler_that_forgot_the_node_is_told_again(fake: FakeScheduler, state: Path) -> None:
     async with running(state, fake) as agent:
         await agent.until(lambda: fake.reports)

@@ -72,6 +72,9 @@ class Link:
     async def finished(self, finished: Any) -> Any:
         return await self._w.good("POST", "/finished_job", finished)
 
+    async def finished_together(self, ends: Any) -> Any:
+        return await self._w.good("POST", "/finished_jobs", list(ends))
+
 
 async def until(agent: Running, look: Callable[[], Awaitable[Any]], what: str) -> None:
     """Ask until the answer is yes, while the agent goes on."""

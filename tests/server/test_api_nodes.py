@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from colane.api.reports import ENDS_MAX
 from tests.server.harness import (
     GB,
     SLEEP,
@@ -269,6 +270,30 @@ class TestFinished:
             assert again["believed"] is False
             assert await w.state(1) == "succeeded"
             assert len(await w.good("GET", "/finished_jobs")) == 1
+
+    async def test_ends_told_together_are_one_commit(self) -> None:
+        store = CountingStore()
+        async with world(store) as w:
+            await w.good("POST", "/node", node(gpus=3))
+            for _ in range(3):
+                await w.submit()
+            before = store.commits
+            answer = await w.good("POST", "/finished_jobs", [finished(1), finished(3), finished(9), finished(1)])
+            assert answer["believed"] == [True, True, False, False]
+            assert store.commits == before + 1
+            again = await w.good("POST", "/finished_jobs", [finished(3), finished(2, exit_code=3)])
+            assert again["believed"] == [False, True]
+            assert [await w.state(job) for job in (1, 2, 3)] == ["succeeded", "failed", "succeeded"]
+
+    async def test_ends_told_together_are_of_one_node_and_all_valid(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            refusal = await w.refused("POST", "/finished_jobs", [finished(1), {**finished(2), "node": "n2"}])
+            assert (refusal[0], refusal[1][0]["field"]) == (422, "1.node")
+            for wrong in ([], [finished(1)] * (ENDS_MAX + 1), [finished(1), finished(1, exit_code=None)], finished(1)):
+                assert (await w.refused("POST", "/finished_jobs", wrong))[0] == 422
+            assert await w.state(1) == "assigned"
 
     @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"agent_id": "a2"}, {"node": "n2"}, {"id": 99}])
     async def test_a_stranger_is_answered_and_not_believed(self, wrong: dict[str, Any]) -> None:

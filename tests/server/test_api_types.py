@@ -112,7 +112,10 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         await w.good("POST", "/finished_job", finished(first, exit_code=75))
         await w.good("DELETE", f"/job/{more[0]}")
         await w.good("DELETE", "/jobs")
+        await w.good("PUT", "/profiles", PROFILE)
         for path in (
+            "/profiles",
+            "/measurements",
             "/usage/used",
             "/usage/waiting",
             "/usage/ended",
@@ -125,9 +128,6 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         await w.good("POST", "/node/n1/drain", {"deadline_s": 600, "reason": "new fan"})
         await w.good("GET", "/node/n1")
         await w.good("DELETE", "/node/n1/drain")
-        await w.good("PUT", "/profiles", PROFILE)
-        await w.good("GET", "/profiles")
-        await w.good("GET", "/measurements")
         await w.good("DELETE", "/profiles?family=anns")
         token = (await w.good("POST", "/tokens", {"digest": DIGEST, "user": "ann"}))["id"]
         await w.good("GET", "/tokens")
@@ -143,6 +143,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         await w.good("DELETE", f"/job/{first}")
         attempt = (await w.good("GET", f"/job/{first}"))["attempt"]
         await w.good("POST", "/finished_job", finished(first, attempt))
+        await w.good("POST", "/finished_jobs", [finished(first, attempt)])
         await w.good("DELETE", "/finished_jobs")
         await w.good("DELETE", "/nodes")
         assert w.judge.judged == set(declared(w.app))

@@ -85,6 +85,7 @@ async def test_what_is_valid_does_without_fastapi(monkeypatch: pytest.MonkeyPatc
         assert (launch.json()["command"], launch.headers["cache-control"]) == (SLEEP["command"], "no-store")
         assert (await w.post("/finished_job", finished(1))).json()["believed"]
         assert not (await w.post("/finished_job", finished(1))).json()["believed"]
+        assert (await w.post("/finished_jobs", [finished(1), finished(2)])).json()["believed"] == [False, True]
         monkeypatch.undo()
         for number in ("0", "x", "9" * 30, "1e3"):
             assert (await w.refused("GET", f"/job/{number}/launch"))[0] == 422

@@ -46,7 +46,7 @@ from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import STOPPED
 from colane.api.nodes import LaunchObject
-from colane.api.reports import FinishedObject, JobReportObject, RegistrationObject, ReportObject
+from colane.api.reports import ENDS_MAX, FinishedObject, JobReportObject, RegistrationObject, ReportObject
 from colane.api.samples import DeviceUseObject, device_use_object
 from colane.devices import Devices, OwnProcesses
 from colane.model.device_use import DeviceUsage
@@ -210,9 +210,10 @@ class Agent:
     async def _act(self, actions: Sequence[Action], desired: Desired | None = None) -> None:
         """Do what is to be done; without word of what shall run, what is stopped ends with this agent."""
         wanted = {job.key: job for job in desired.jobs} if desired else {}
-        for act, key in actions:
-            if act is not Act.START:
-                await self._see_to(key, self._end(act, key, wanted if desired is not None else None))
+        await self._tell_of_ends([action for action in actions if action.act in {Act.REAP, Act.REPORT}])
+        for key in [key for act, key in actions if act is Act.STOP]:
+            await self._see_to(key, self._stop(key, wanted if desired is not None else None))
+        await self._refuse_all({key: NOT_HERE for act, key in actions if act is Act.REJECT})
         starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
         starts = await self._fitting(starts, wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
@@ -232,8 +233,7 @@ class Agent:
         verdict = launch_check.judge(fresh, self.jobs.occupants(wanted, held), gpus)
         if verdict.sent_back:  # what is seen here is booked first, so that no job is sent here again for it
             await self._contact.report(self._report())
-        for key, problem in verdict.sent_back.items():
-            await self._see_to(key, self._refuse(key, problem, launch_check.SHORT_OF_MEMORY))
+        await self._refuse_all(verdict.sent_back, launch_check.SHORT_OF_MEMORY)
         return [key for key in starts if key not in verdict.sent_back and key not in verdict.waiting]
 
     async def _see_to(self, key: Key, doing: Awaitable[None]) -> None:
@@ -244,19 +244,13 @@ class Agent:
             except OSError as error:
                 log.warning("job %s waits for the next round: %s", key, error)
 
-    async def _end(self, act: Act, key: Key, wanted: Mapping[Key, DesiredJob] | None) -> None:
-        if act is Act.STOP and self._host.holds_back(key):
+    async def _stop(self, key: Key, wanted: Mapping[Key, DesiredJob] | None) -> None:
+        if self._host.holds_back(key):
             return  # a later round ends it
-        if act is Act.STOP and wanted is None:
+        if wanted is None:
             self.jobs.stop(key, ENDS_WITH_AGENT, STOPPED)
-        elif act is Act.STOP and wanted is not None:
-            self.jobs.stop(key, wanted[key].because if key in wanted else UNWANTED)
-        elif act is Act.REJECT:
-            await self._refuse(key, NOT_HERE)
         else:
-            if act is Act.REAP:
-                await self.jobs.reap(key)
-            await self._tell(key)
+            self.jobs.stop(key, wanted[key].because if key in wanted else UNWANTED)
 
     async def _make_ready(self, job: DesiredJob) -> None:
         if self._fault.problem:
@@ -322,6 +316,10 @@ class Agent:
     async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> None:
         await self._contact.finished(self._named(refusal(key, detail, outcome)))
 
+    async def _refuse_all(self, details: Mapping[Key, str], outcome: str = "not-started") -> None:
+        """Say of attempts why they were not started, with one request."""
+        await self._tell({key: refusal(key, detail, outcome) for key, detail in details.items()})
+
     async def _mps_for(self, key: Key, launch: LaunchObject, gpus: list[Gpu], account: Account) -> Mapping[str, str]:
         if not (self._devices.maker.has_mps and wants_mps(self._config, launch, gpus)):
             return {}
@@ -333,19 +331,53 @@ class Agent:
             self._mps_faults.over(gpus[0].index)
         return variables
 
-    async def _tell(self, key: Key) -> None:
-        """Tell of an end; what is not answered, or not clear yet, is told in a later round."""
-        if not await self._mps_faults.is_settled(key):
-            return
-        finished = self.jobs.finished(key)
-        if finished["outcome"] == STOPPED and time.time() - finished["end_s"] < SUSPECTED_FOR_S:
-            # What ended it may end this node as well: where that is not known first, it is started here once more.
-            self._notice.suspect(finished["detail"])
+    async def _tell_of_ends(self, actions: Sequence[Action]) -> None:
+        """Tell of ends; what is not answered, or not clear yet, is told in a later round."""
+        ends: dict[Key, FinishedObject] = {}
+        for act, key in actions:
+            await self._see_to(key, self._put_together(act, key, ends))
+        now_s = time.time()
+        suspect = [
+            one["detail"]
+            for one in ends.values()
+            if one["outcome"] == STOPPED and now_s - one["end_s"] < SUSPECTED_FOR_S
+        ]
+        for detail in suspect:
+            self._notice.suspect(detail)
+        if suspect:  # what ended them may end this node as well: not known first, they are started here once more
             await self._contact.report(self._report())
+        for key in await self._tell(ends):
+            await self._see_to(key, self._deliver(key))
+
+    async def _tell(self, ends: Mapping[Key, FinishedObject]) -> list[Key]:
+        """Tell of ends with one request, or each alone where they are refused so, and return those known now."""
+        keys, known = list(ends), list[Key]()
+        for some in (keys[first : first + ENDS_MAX] for first in range(0, len(keys), ENDS_MAX)):
+            heard: bool | None = None
+            if len(some) > 1:
+                with self._bounds.around("the ends of jobs"):
+                    heard = await self._contact.finished_together([self._named(ends[key]) for key in some])
+            known += some if heard else ()
+            for key in some if heard is None else ():
+                await self._see_to(key, self._tell_alone(key, ends[key], known))
+        return known
+
+    async def _tell_alone(self, key: Key, finished: FinishedObject, known: list[Key]) -> None:
         if await self._contact.finished(self._named(finished)):
-            self.jobs.deliver(key)
-            self._cages.remove(key)
-            self._no_mps.pop(key, None)
+            known.append(key)
+
+    async def _put_together(self, act: Act, key: Key, ends: dict[Key, FinishedObject]) -> None:
+        """Add what is to be told of an end, once that is clear."""
+        if act is Act.REAP:
+            await self.jobs.reap(key)
+        if await self._mps_faults.is_settled(key):
+            ends[key] = self.jobs.finished(key)
+
+    async def _deliver(self, key: Key) -> None:
+        """The scheduler knows its end."""
+        self.jobs.deliver(key)
+        self._cages.remove(key)
+        self._no_mps.pop(key, None)
 
     def _named(self, finished: FinishedObject) -> FinishedObject:
         return {

@@ -191,6 +191,12 @@ class FinishedAnswer(ClusterObject):
     believed: bool
 
 
+class FinishedJobsAnswer(ClusterObject):
+    """The answer of `POST /finished_jobs`: of each end, in their order, whether it is of the attempt that runs."""
+
+    believed: list[bool]
+
+
 class RemovedNodesAnswer(TypedDict):
     """Nodes that are forgotten."""
 

@@ -6,13 +6,16 @@ where they are made. `tests/server/test_api_types.py` holds each against the mod
 
 from __future__ import annotations
 
-from typing import NotRequired
+from typing import Final, NotRequired
 
 from typing_extensions import TypedDict
 
 from colane.api.jobs import ProgressObject
 from colane.api.nodes import EpochObject, GpuObject, TopologyObject
 from colane.api.samples import DeviceUseObject, JobUseObject
+
+ENDS_MAX: Final = 100
+"""An agent tells of at most so many ends with one request."""
 
 
 class RegistrationObject(TypedDict):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from colane.api.reports import ENDS_MAX
 from colane.api.wire import (
     TEXT_MAX,
     AgentModel,
@@ -309,3 +310,7 @@ class FinishedBody(AgentModel):
         if self.outcome == "signalled" and self.signal is None:
             raise ValueError("signal is required when the outcome is signalled")
         return self
+
+
+FinishedBodies = Annotated[list[FinishedBody], Field(min_length=1, max_length=ENDS_MAX)]
+"""Ends of one node's attempts, told together."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
+from colane.api.nodes import FinishedAnswer, FinishedJobsAnswer, LaunchObject, NodeObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable, refused
@@ -34,6 +34,7 @@ SILENT_S: Final = 6.0
 """One that did not answer in time is asked again only after so long, and last, where another answers at all."""
 NEXT_AFTER_S: Final = 1.0
 """The next one is asked, too, where one has not answered for so long: it may be frozen, and another lead."""
+Body = Mapping[str, object] | Sequence[Mapping[str, object]]
 ELSEWHERE: Final = frozenset({307, 503})
 """Answers of a scheduler that does not lead, or cannot tell whether it does."""
 
@@ -97,7 +98,14 @@ class AgentLink:
             told.forget()  # of a job that could not be started, devices are closed until they are told of
         return answer
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - an object
+    async def finished_together(self, ends: Sequence[FinishedObject]) -> FinishedJobsAnswer:
+        """Tell that several attempts have ended, at most `ENDS_MAX`; a scheduler before 0.3 refuses it with 405."""
+        answer: FinishedJobsAnswer = await self._ask("POST", "/finished_jobs", ends)
+        for told in self._told.values():
+            told.forget()
+        return answer
+
+    async def _ask(self, method: str, path: str, body: Body | None = None) -> Any:  # noqa: ANN401 - an object
         ask = partial(self._ask_one, method=method, path=path, body=body)
         if len(self._places) == 1:
             answer = await ask(self._places[0])
@@ -145,7 +153,7 @@ class AgentLink:
             self._places.append(place)
 
     async def _ask_one(
-        self, place: _LinkPlace, *, method: str, path: str, body: Mapping[str, object] | None
+        self, place: _LinkPlace, *, method: str, path: str, body: Body | None
     ) -> Answered | SchedulerUnreachable:
         try:
             return await self._exchange(place, method, path, body)
@@ -154,7 +162,7 @@ class AgentLink:
             unreachable.__cause__ = error
             return unreachable
 
-    async def _exchange(self, place: _LinkPlace, method: str, path: str, body: Mapping[str, object] | None) -> Answered:
+    async def _exchange(self, place: _LinkPlace, method: str, path: str, body: Body | None) -> Answered:
         if place.heading is None:
             place.heading = _heading(httpx.URL(place.base), self._token)
         origin, before, headers = place.heading

@@ -995,15 +995,19 @@ class Service:
             return events <= now
         return self.history.has(body.epoch.number, body.epoch.id, events, now)
 
-    async def finished(self, body: FinishedBody) -> bool:
-        """Take in how an attempt ended, and return whether it is believed; what is not costs no turn.
+    async def finished(self, bodies: Sequence[FinishedBody]) -> list[bool]:
+        """Take in how attempts ended, all in one turn, and return which are believed; what is not costs no turn.
 
         Raises:
             RefusedError: See `finish`; 503.
         """
-        prepare = self.finish(body)
-        is_news = prepare(Turn(self.read_model, self.driver.now(), 0, self.driver.progress))
-        return is_news and await self.driver.change(prepare)
+        prepares = [self.finish(body) for body in bodies]
+
+        def prepare(turn: Turn) -> list[bool]:
+            return [one(turn) for one in prepares]
+
+        believed = prepare(Turn(self.read_model, self.driver.now(), 0, self.driver.progress))
+        return await self.driver.change(prepare) if any(believed) else believed
 
     def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
         """Return the change that takes in how an attempt ended; one of another cluster is not believed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -132,6 +132,10 @@ class VirtualLink:
     async def finished(self, finished: FinishedObject) -> Any:
         """See `Scheduler`."""
         return await self._ask("finished", finished)
+
+    async def finished_together(self, ends: Sequence[FinishedObject]) -> Any:  # noqa: ARG002
+        """See `Scheduler`; agents here tell of each end alone."""
+        raise refused(405, None)
 
     async def _ask(self, name: str, body: Any) -> Object:
         answered: asyncio.Future[Object] = asyncio.get_running_loop().create_future()

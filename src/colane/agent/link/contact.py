@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from colane.agent.errors import AgentError, NotLaunchableError
@@ -21,7 +21,7 @@ from colane.model.versions import own_version
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+NOT_FOUND, CONFLICT, GONE, SERVER_ERROR = 404, 409, 410, 500
 
 
 class Contact:
@@ -105,6 +105,28 @@ class Contact:
             return False
         except SchedulerError as error:
             log.warning("the end of job %s is told again later: %s", finished["id"], error)
+            return False
+        return self._membership.hears(answer.get("cluster_id") or "", told_by(answer))
+
+    async def finished_together(self, ends: Sequence[FinishedObject]) -> bool | None:
+        """Tell that attempts have ended, at most `ENDS_MAX`, with one request; whether the scheduler knows now.
+
+        Returns:
+            None where it refuses them as they are, as one does that is older: each is to be told alone.
+
+        Raises:
+            AgentError: Another live agent has this node's name.
+        """
+        try:
+            await self._register()
+            answer = await self._scheduler.finished_together([{**one, "node": self._name} for one in ends])
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return False
+        except SchedulerError as error:
+            if error.status is not None and error.status < SERVER_ERROR:
+                return None
+            log.warning("the ends of %d jobs are told again later: %s", len(ends), error)
             return False
         return self._membership.hears(answer.get("cluster_id") or "", told_by(answer))
 

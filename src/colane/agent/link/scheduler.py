@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
+from colane.api.nodes import FinishedAnswer, FinishedJobsAnswer, LaunchObject, NodeObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 
 
@@ -29,4 +30,8 @@ class Scheduler(Protocol):
 
     async def finished(self, finished: FinishedObject) -> FinishedAnswer:
         """Tell that an attempt has ended; the answer tells how far the cluster is."""
+        ...
+
+    async def finished_together(self, ends: Sequence[FinishedObject]) -> FinishedJobsAnswer:
+        """Tell that several attempts have ended, at most `ENDS_MAX`; refused with 405 by one that is older."""
         ...

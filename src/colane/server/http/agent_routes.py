@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import ClassVar, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.types import Scope
 
-from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
-from colane.api.wire_nodes import FinishedBody, NodeBody
+from colane.api.nodes import FinishedAnswer, FinishedJobsAnswer, LaunchObject, NodeObject
+from colane.api.wire_nodes import FinishedBodies, FinishedBody, NodeBody
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId
 from colane.server.http.access import Caller
 from colane.server.http.door import CALLER
+from colane.server.http.problems import RefusedError
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 
 DIGITS_MAX: Final = len(str(EXACT_MAX))
 NOT_KEPT: Final = {"Cache-Control": "no-store"}
+_ENDS: Final = TypeAdapter[list[FinishedBody]](FinishedBodies)
 
 
 class FinishedRoute(ShortRoute):
@@ -30,6 +32,17 @@ class FinishedRoute(ShortRoute):
         except ValidationError:
             return None
         return finished(*_asked(scope), told)
+
+
+class FinishedJobsRoute(ShortRoute):
+    """Of several ends at once; see `ShortRoute`."""
+
+    def short(self, scope: Scope, body: bytes) -> Awaitable[FinishedJobsAnswer] | None:
+        try:
+            told = _ENDS.validate_json(body)
+        except ValidationError:
+            return None
+        return finished_together(*_asked(scope), told)
 
 
 class RegisterRoute(ShortRoute):
@@ -67,7 +80,23 @@ async def finished(service: Service, caller: Caller, body: FinishedBody) -> Fini
         RefusedError: 403, of a node that is not the caller's; what the service refuses.
     """
     caller.demand_node(body.node)
-    return {"believed": await service.finished(body), **service.standing_of(body.node)}
+    (believed,) = await service.finished([body])
+    return {"believed": believed, **service.standing_of(body.node)}
+
+
+async def finished_together(service: Service, caller: Caller, bodies: Sequence[FinishedBody]) -> FinishedJobsAnswer:
+    """Take in how several attempts of one node ended: all or none.
+
+    Raises:
+        RefusedError: 403, of a node that is not the caller's; 422, of several nodes; what the service refuses.
+    """
+    node = bodies[0].node
+    caller.demand_node(node)
+    for number, body in enumerate(bodies):
+        if body.node != node:
+            told = f"must be {node!r}, as that of the first: ends of one node are told together"
+            raise RefusedError.because(422, told, f"{number}.node")
+    return {"believed": await service.finished(bodies), **service.standing_of(node)}
 
 
 async def registered(service: Service, caller: Caller, body: NodeBody) -> NodeObject:

@@ -11,13 +11,21 @@ from colane.api.nodes import (
     AgentSettingsAnswer,
     DrainedAnswer,
     FinishedAnswer,
+    FinishedJobsAnswer,
     NodeObject,
     RemovedNodesAnswer,
     UndrainedAnswer,
 )
-from colane.api.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
+from colane.api.wire_nodes import DrainBody, FinishedBodies, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
-from colane.server.http.agent_routes import FinishedRoute, RegisterRoute, finished, registered
+from colane.server.http.agent_routes import (
+    FinishedJobsRoute,
+    FinishedRoute,
+    RegisterRoute,
+    finished,
+    finished_together,
+    registered,
+)
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
@@ -56,6 +64,20 @@ router.add_api_route(
     methods=["POST"],
     responses=answered(FinishedAnswer),
     route_class_override=FinishedRoute,
+)
+
+
+async def finished_jobs(request: Request, body: FinishedBodies) -> JSONResponse:
+    """Take in how several attempts of one node ended, all or none, in one turn and one commit."""
+    return JSONResponse(await finished_together(*asked(request), body))
+
+
+router.add_api_route(
+    "/finished_jobs",
+    finished_jobs,
+    methods=["POST"],
+    responses=answered(FinishedJobsAnswer),
+    route_class_override=FinishedJobsRoute,
 )
 
 
