@@ -33,7 +33,7 @@ def test_each_element_is_told_its_index_and_has_a_log_of_its_own(live: Colane) -
     )  # fmt: skip
     for index in (0, 4, 8, 20):
         assert live("logs", f"{array}[{index}]").out == f"{array} {index} of 4, 0 to 20\n"
-    assert f"job {array}[20] is succeeded" in live("why", f"{array}[20]").out
+    assert f"job {array}[20] has succeeded" in live("why", f"{array}[20]").out
     assert f"element    8 of array {array}, id {int(array) + 3}" in live("show", f"{array}[8]").out
 
 

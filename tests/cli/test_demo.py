@@ -39,7 +39,7 @@ def test_a_tiny_demo_ends_with_a_report(colane: Colane, tmp_path: Path, monkeypa
     assert said.code == 0, said
     assert "run 1 of 2: FIFO" in said.out
     assert "run 2 of 2: co-location" in said.out
-    assert "vgg11-2 is succeeded, 60/60 steps, loss" in said.out
+    assert "vgg11-2 has succeeded, 60/60 steps, loss" in said.out
     assert said.out.splitlines()[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     fifo, together = summary["runs"]

@@ -497,7 +497,7 @@ def test_why_of_a_failed_job_shows_the_end_of_its_error(live: Colane, shared_up:
     job = submitted(live("submit", "--", sys.executable, "-c", "raise ValueError('the \x1b[1mcause\x1b[0m of it')"))
     shared_up.wait_for(job, "failed")
     said = live("why", str(job))
-    assert f"job {job} is failed: exited with code 1" in said.out
+    assert f"job {job} has failed: exited with code 1" in said.out
     assert said.out.splitlines()[-1] == "  | ValueError: the cause of it"
     assert "ValueError: the cause of it" in live("why", str(job), "--json").json["last_lines"]
 

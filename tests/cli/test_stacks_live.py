@@ -68,7 +68,7 @@ def test_ranks_of_a_hung_gang_tell_where_they_wait(
     assert [(one["rank"], one["node"], one["text"]) for one in processes] == [(0, "here", ""), (1, "here", "")]
     gate.open()
     assert shared_up.wait_for(int(job), "succeeded", "failed")["state"] == "succeeded", live("logs", job).out
-    assert live("why", job, "--stacks").err == f"colane: job {job} is succeeded: only a job that runs has stacks\n"
+    assert live("why", job, "--stacks").err == f"colane: job {job} has succeeded: only a job that runs has stacks\n"
 
 
 def test_a_job_without_the_adaptor_says_so(live: Colane, shared_up: Up, gate: Gate) -> None:

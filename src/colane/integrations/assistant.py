@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.api.jobs import JobObject, WhyAnswer
 from colane.api.plans import PlanAnswer, StartAnswer
+from colane.model.words import is_in
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -157,7 +158,7 @@ class AssistantSession:
         if _stands(found) != planned.stands:
             del self._changes[plan_index]
             raise AssistantError(
-                f"job {planned.job} is not as it was when this was planned: by now it is {found['state']} "
+                f"job {planned.job} is not as it was when this was planned: by now it {is_in(found['state'])} "
                 f"({found['reason']}); call plan_change again"
             )
         getattr(self.scheduler, planned.deed)(planned.job)

@@ -24,6 +24,7 @@ from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
+from colane.model.words import is_in
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
 from colane.server.http.access import Caller, Role
@@ -742,7 +743,7 @@ class Service:
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the stacks of")
         if job.placement is None or job.has_ended:
-            raise RefusedError.because(409, f"job {job_id} is {job.state}: only a job that runs has stacks")
+            raise RefusedError.because(409, f"job {job_id} {is_in(job.state)}: only a job that runs has stacks")
         records = ((name, self.read_model.nodes.get(name)) for name in job.placement.nodes)
         return job.attempt, [NodeOfJob(name, record.door if record else AgentDoor("", "")) for name, record in records]
 

@@ -20,7 +20,7 @@ from colane.api.jobs import JobObject
 from colane.cli import output
 from colane.cli.demo.plan import DemoPhase
 from colane.cli.jobs import objects as jobs
-from colane.model.words import count
+from colane.model.words import count, is_in
 
 if TYPE_CHECKING:
     from colane.api.nodes import NodeObject
@@ -105,7 +105,7 @@ class PlainScreen(Screen):
             state = job["state"].removesuffix("-protected")
             if self._states.get(job["id"], "queued") != state:
                 where = f" on {', '.join(job['gpus'])}" if state == "running" and job["gpus"] else ""
-                self.say(f"{self.elapsed:>12}  {job['name']} is {state}{where}{_made(job)}")
+                self.say(f"{self.elapsed:>12}  {job['name']} {is_in(state)}{where}{_made(job)}")
             self._states[job["id"]] = state
 
 

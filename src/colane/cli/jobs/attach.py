@@ -11,6 +11,7 @@ from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.logs import Begin, begin_of_last, copy, read_log
+from colane.model.words import is_in
 
 LINES: Final = 10
 
@@ -40,7 +41,7 @@ def attach(
         if known:
             begin = begin_of_last(partial(read_log, scheduler, job_id), known, lines)
         elif not jobs.has_ended(found):
-            output.note(f"job {job} is {found['state']}: {scheduler.why(job_id)['sentence']}")
+            output.note(f"job {job} {is_in(found['state'])}: {scheduler.why(job_id)['sentence']}")
         try:
             copy(scheduler.logs(job_id, *begin, follow=True))
             (ended,) = jobs.until_ended(scheduler, [job_id])

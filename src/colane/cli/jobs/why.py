@@ -12,6 +12,7 @@ from colane.cli import output
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
+from colane.model.words import is_in
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, WhyAnswer
@@ -99,7 +100,7 @@ def _show_others(others: Mapping[int, JobObject | None], asked: JobObject, left_
 def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:
     """Yield first how it stands now, and then what brought it there."""
     now = reason.get("now") or []
-    yield f"job {name} is {state}: {now[0] if now else reason['sentence']}"
+    yield f"job {name} {is_in(state)}: {now[0] if now else reason['sentence']}"
     yield from (f"  {sentence}" for sentence in now[1:])
     if now:
         yield f"  last change: {reason['sentence']}"

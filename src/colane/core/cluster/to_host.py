@@ -8,6 +8,7 @@ from __future__ import annotations
 from colane.core.cluster.contents import ClusterContents
 from colane.model.job import Job, JobKind, JobState
 from colane.model.progress import Progress
+from colane.model.words import is_in
 
 
 def no_boundary(state: ClusterContents, job: Job, progress: Progress | None = None) -> str | None:
@@ -64,7 +65,7 @@ def parking_refusal(state: ClusterContents, job: Job, taken_bytes: int = 0) -> s
     if job.spec.kind is JobKind.INFERENCE:
         return f"job {job.id} answers requests, so that no plan parks it"
     if job.state is not JobState.RUNNING or job.placement is None:
-        return f"job {job.id} is {job.state}; only a job that runs and is not protected can be parked"
+        return f"job {job.id} {is_in(job.state)}; only a job that runs and is not protected can be parked"
     problem = no_boundary(state, job)
     if problem is None and job.run.host_refusal:
         problem = f"the GPU memory of job {job.id} could not be moved to the host: {job.run.host_refusal}"

@@ -24,6 +24,7 @@ from colane.model.job import Job, JobState, SuspendVia, Suspension
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING, STEPPING
+from colane.model.words import is_in
 
 # -- what is refused
 
@@ -43,7 +44,7 @@ def refusal(state: ClusterState, job: Job, progress: Progress | None, via: Suspe
     if job.spec.measurement_group is None and (job.state is JobState.QUEUED or on_host):
         return None
     if job.state is not JobState.QUEUED and job.state not in STEPPING and job.state is not JobState.PAUSED:
-        return f"job {job.id} is {job.state}; only a job that waits or steps can be suspended"
+        return f"job {job.id} {is_in(job.state)}; only a job that waits or steps can be suspended"
     problem = no_boundary(state, job, progress)
     if problem is not None:
         return f"{problem}; cancel it instead"

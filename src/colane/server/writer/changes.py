@@ -42,7 +42,7 @@ from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.phases import Ordinals
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
-from colane.model.words import count
+from colane.model.words import count, is_in
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError
 from colane.server.nodes import draining
@@ -102,7 +102,7 @@ def requeue(turn: Turn, job_id: JobId, by: str) -> None:
         if not any(element.placement is not None for element in turn.read_model.elements_of(job_id)):
             raise RefusedError.because(409, f"no element of array {job_id} runs: only those that do are queued again")
     elif job.state is JobState.QUEUED or job.spec.measurement_group is not None:
-        raise RefusedError.because(409, f"job {job_id} is {job.state}: only a job that runs can be queued again")
+        raise RefusedError.because(409, f"job {job_id} {is_in(job.state)}: only a job that runs can be queued again")
     turn.events.append(RequeueRequested(job_id, by))
 
 
@@ -157,7 +157,7 @@ def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> Non
         raise RefusedError.because(404, f"there is no live job {job_id}")
     if job is not None and begin is not None and job.state is not JobState.QUEUED:
         raise RefusedError.because(
-            409, f"job {job_id} is {job.state}: only of a job that waits may the start be put off"
+            409, f"job {job_id} {is_in(job.state)}: only of a job that waits may the start be put off"
         )
     turn.events.append(ResumeRequested(job_id, by, begin))
 
