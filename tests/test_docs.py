@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ DOCS = ROOT / "docs"
 def headings(name: str) -> set[str]:
     text = (DOCS / name).read_text()
     return set(re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+
+
+def test_the_newest_version_of_the_changelog_is_the_one_that_is_installed() -> None:
+    (newest, *_) = re.findall(
+        r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert f'version = "{newest}"' in (ROOT / "pyproject.toml").read_text()
+    assert version("colane") == newest
 
 
 def test_every_reason_has_a_sentence_and_a_heading() -> None:
