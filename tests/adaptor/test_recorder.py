@@ -16,6 +16,7 @@ import pytest
 from colane.adaptor import recorder, reporter, torch_forward, turns, wire, writer
 from colane.adaptor.memory import MemorySample
 from colane.adaptor.recorder import Recorder
+from colane.agent.gate.page import ControlPage
 
 DEADLINE_S = 60.0
 
@@ -334,6 +335,7 @@ def test_a_server_that_says_its_steps_is_busy_from_the_first_call_of_its_model(
         for _ in range(3):  # as for each token
             server.sees_request()
             clock.passes(0.25)
+            server.call_ended()
         server.boundary()
     found = seen(path)
     assert found.latencies_s == pytest.approx((0.75, 0.75))
@@ -349,6 +351,7 @@ def test_a_server_gives_its_turn_up_while_it_waits_for_a_request(server: Recorde
             assert seen(path).phase == writer.IN_STEP
         assert seen(path).phase == writer.BETWEEN_STEPS
     server.sees_request()
+    server.call_ended()
     steps.step()
     server.disarm()
     asked = [(kind, step) for kind, step, _ in gate.close()]
@@ -392,6 +395,33 @@ def test_a_turn_lasts_until_the_last_of_several_open_requests_is_answered(
     other.__exit__()
     server.disarm()
     assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.YIELD, 0), (turns.LEAVE, 2)]
+
+
+def test_a_turn_lasts_until_the_last_of_several_calls_is_over_that_were_seen(
+    server: Recorder, path: Path, gate: Gate
+) -> None:
+    control(path, turns.FLAG, 1)
+    server.sees_request()
+    server.sees_request()
+    server.call_ended()
+    server.boundary()
+    assert seen(path).phase == writer.IN_STEP, "another thread is within a call"
+    server.call_ended()
+    server.boundary()
+    server.disarm()
+    assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.YIELD, 0), (turns.LEAVE, 2)]
+
+
+def test_a_server_says_that_it_needs_no_turn_until_it_is_asked_for_something(server: Recorder, path: Path) -> None:
+    page = ControlPage(path)
+    server.awaits_requests()
+    assert page.asks_first()
+    assert seen(path).phase == writer.BETWEEN_STEPS
+    for _ in range(2):
+        with reporter.Reporter(server).request():
+            assert not page.asks_first()
+        assert page.asks_first()
+    page.close()
 
 
 def test_an_answer_that_fails_gives_the_turn_up_all_the_same(server: Recorder, path: Path, gate: Gate) -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob, GateTimeouts, Lane, Orders
 from colane.model.lane import TurnRule, Turns
+from colane.model.profile import Memory
 from tests.examples import examples
 
 LEFT, RIGHT = (0, 0), (1, 0)
@@ -161,6 +162,44 @@ def test_one_that_never_steps_is_reported_and_holds_no_other_up() -> None:
     assert floor.messages() == [
         "job 2 shares a lane and has reached no step boundary for 60 s: it runs beside its lane, without turns"
     ]
+
+
+def test_a_server_that_needs_no_turn_gives_it_to_those_that_came() -> None:
+    floor = floor_of(GateJob(job=1, lanes=(LEFT,), serves=True, answers=True), GateJob(job=2, lanes=(LEFT,)))
+    floor.stepping(1, 5, 0.0)
+    floor.parked(2, 1, 0.0)
+    assert floor.settle(0.0).go == []
+    floor.rests(1, 5, 0.1)
+    assert floor.settle(0.1).go == [2]
+    floor.parked(1, 5, 0.2)
+    floor.rests(1, 5, 0.2)
+    floor.parked(2, 2, 0.3)
+    assert floor.settle(0.3).go == [1], "it has asked meanwhile"
+
+
+@pytest.mark.parametrize("capacity", [79, 80])
+def test_a_server_of_which_no_request_is_seen_runs_beside_its_lane_where_there_is_room(capacity: int) -> None:
+    floor = GateState(bounds=GateTimeouts(silent_s=2.0))
+    both = [
+        GateJob(job=job, lanes=(LEFT,), serves=answers, answers=answers, memory=Memory(0, 40))
+        for job, answers in ((1, True), (2, False))
+    ]
+    floor.follow(both, Turns(), 0.0, {0: capacity})
+    floor.stepping(1, 0, 0.0)
+    floor.parked(2, 1, 0.0)
+    assert floor.settle(1.0).go == [], "it may load its model"
+    floor.settle(1.0)
+    has_room = capacity == 80
+    orders = floor.settle(3.0)
+    assert (orders.go, floor.seen(3.0)[1].state) == (([2], "ungated") if has_room else ([], "running"))
+    if not has_room:
+        return
+    assert orders.flags == {1: False, 2: False}
+    assert "answers without saying when a request comes" in floor.messages()[0]
+    floor.has_answered(1)
+    assert floor.settle(4.0).flags[1], "now it is worth while to ask it"
+    floor.idle(1, 1, 4.0)
+    assert floor.messages() == []
 
 
 def test_jobs_that_run_at_once_are_parked_before_one_goes_on() -> None:

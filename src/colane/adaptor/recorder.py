@@ -60,6 +60,7 @@ class Recorder:
         is_new: Whether the process has not used its device yet: the first use waits for a turn, see `enter`.
         rests: Whether the turn was given up by `rest`, and is not taken again yet.
         is_registered: Whether this process has claimed the steps file.
+        serves: Whether the job answers requests.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,9 +81,9 @@ class Recorder:
         self._readers: dict[str, Callable[[Writer], bool]] = {"memory": self._measure, "device time": self._find_clock}
         self._expected: int | None = None
         self._last_s = time.perf_counter()
-        self._serves = bool(os.environ.get(SERVES_ENV))
+        self.serves = bool(os.environ.get(SERVES_ENV))
         self._sees_requests = self._has_told = False
-        self._requests = 0
+        self._requests = self._calls = 0
         self._request_s: float | None = None
 
     def register(self, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
@@ -146,7 +147,7 @@ class Recorder:
         if self._request_s is not None and steps:
             self._answered(self._request_s)
             self._request_s = None
-        self._boundary(steps, loss, leaves=leaves or (self._serves and self._sees_requests))
+        self._boundary(steps, loss, leaves=leaves or (self.serves and self._sees_requests))
 
     def _boundary(self, steps: int, loss: float | None, *, leaves: bool) -> None:
         with self._lock:
@@ -157,24 +158,51 @@ class Recorder:
                     self._publish(self._writer, steps, loss)
             except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
                 self.disarm(f"no more steps are reported: {error!r}")
-            if self._requests:  # another thread is at an answer
+            if self.is_answering:  # in another thread
                 return
             if self._control[0]:
                 self._take_turn(leaves=leaves)
             elif leaves and self._sees_requests:
-                self.has_left, self._has_told = True, False
-                self.set_phase(BETWEEN_STEPS)
+                self._leave_untold()
 
     def sees_request(self) -> None:
         """A call begins that may be all of an answer, or the first of several: of a server it waits for a turn.
 
         The time since the last answer is not its: the server was idle.
         """
-        if self._serves and not self._requests and self._request_s is None:
-            self._request_s = time.perf_counter()
-            self._was_idle(self._request_s)
-        if not self._requests:
-            self.enter()
+        with self._lock:
+            is_first = not self.is_answering
+            self._calls += 1
+            if self.serves and is_first and self._request_s is None:
+                self._request_s = time.perf_counter()
+                self._was_idle(self._request_s)
+            if not self._requests and (self.has_left or self.is_new):
+                self._enter()
+        self.set_phase(IN_STEP)
+
+    def call_ended(self) -> None:
+        """The call that `sees_request` was told of is over; a boundary may follow."""
+        with self._lock:
+            self._calls -= 1
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether any thread is within a request, or within a call that was seen."""
+        return bool(self._requests or self._calls)
+
+    def awaits_requests(self) -> None:
+        """The model is loaded, and no request is there: no turn is needed until something uses the device.
+
+        Not with a framework of which that is not seen.
+        """
+        from .side_threads import is_other_framework_here
+
+        if is_other_framework_here():
+            return
+        if self.is_new:
+            self._say_at_rest()
+        else:
+            self.rest()
 
     def request(self) -> float:
         """A request has come: wait for a turn; to be followed by `answered` with what is returned."""
@@ -230,17 +258,21 @@ class Recorder:
     def rest(self) -> bool:
         """Give the turn up while the job waits for something else than its device; whether it has: then `enter`.
 
-        Not where another thread computes meanwhile, where ranks would have to stop at one place, or within a step,
-        whose memory counts for the turn.
+        One that shares no lane says only that it needs no turn, for those that may come meanwhile. Not where another
+        thread computes meanwhile, where ranks would have to stop at one place, or within a step, whose memory counts
+        for the turn.
         """
-        if not self.shares() or self.has_left or self.is_new or not self._is_between():
+        if self.has_left or self.is_new or not self._is_between():
             return False
-        from .side_threads import is_one_beside  # only jobs that share need it
+        from .side_threads import is_one_beside  # it is imported already where PyTorch is
 
         if is_one_beside():
             return False
         with self._lock:
-            self._take_turn(leaves=True)
+            if self.shares():
+                self._take_turn(leaves=True)
+            else:
+                self._leave_untold()
             self.rests = self.has_left
         return self.has_left
 
@@ -343,6 +375,8 @@ class Recorder:
             debug(reason)
 
     def _enter(self) -> None:
+        if self._writer is not None:
+            self._writer.set_rests(self._rests_within)  # before the flag is read: see `gate.LaneGate`
         is_first, self.is_new = self.is_new, False
         must_ask, self.has_left = self.has_left and (self._has_told or bool(self._control[0])), False
         if is_first:
@@ -437,6 +471,8 @@ class Recorder:
         writer.stay()
         writer.set_phase(IN_STEP)
         self.is_new, self._is_settled = False, True
+        self.has_left = self.rests = False  # it computes, though nothing may have been seen to begin
+        writer.set_rests(self._rests_within)
 
     def _measure(self, writer: Writer) -> bool:
         sampled = memory.sample()
@@ -451,6 +487,18 @@ class Recorder:
     def _take_turn(self, *, leaves: bool) -> None:
         self.has_left = self._has_told = leaves
         self._ask("leave" if leaves else "boundary", self._writer)
+        if leaves and self._sees_requests:
+            self._say_at_rest()
+
+    def _leave_untold(self) -> None:
+        """Need no turn until `enter`, which asks for one if others have come meanwhile."""
+        self.has_left, self._has_told = True, False
+        self.set_phase(BETWEEN_STEPS)
+        self._say_at_rest()
+
+    def _say_at_rest(self) -> None:
+        if self._writer is not None:
+            self._writer.set_rests(RESTS)
 
     def _ask(self, what: str, writer: Writer | None) -> None:
         """Ask the gate; the time in which it waits for its turn belongs to no step.

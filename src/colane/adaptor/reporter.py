@@ -224,7 +224,10 @@ def attach(total_steps: int | None = None) -> Reporter:
     try:
         to.register()
         to.set_total(total_steps)
-        to.enter()
+        if to.serves:
+            to.awaits_requests()
+        else:
+            to.enter()
     except WireError as error:
         recorder.debug(f"steps are not reported: {error}")
         return Reporter(None)

@@ -53,10 +53,11 @@ class _Thread(threading.local):
         is_whole: Whether a module is being moved or put into a mode as a whole.
         depth: Calls of root modules inside each other.
         is_loading: Whether a loader is asked for a batch.
+        is_told: Whether the recorder knows of the call of a root module.
     """
 
     def __init__(self) -> None:
-        self.is_whole = self.is_loading = False
+        self.is_whole = self.is_loading = self.is_told = False
         self.depth = 0
 
 
@@ -249,11 +250,13 @@ class Others:
     def _begin(self) -> None:
         if self._pending is not None:
             self._finish_pending()
-        if self.to.rank in ANSWERING:
+        if self.to.rank in ANSWERING or self.to.serves:
+            self.thread.is_told = True
             self.to.sees_request()
 
     def _end(self, key: int, *, is_open: bool) -> None:
-        if is_open:
+        self._forget_call()
+        if is_open and (self._trains or not self.to.serves):  # of an answer no pass backward follows
             self._pending = key
             return
         if self._trains:
@@ -261,8 +264,13 @@ class Others:
                 self.to.boundary(0, leaves=True)  # others may take their turn here all the same
             return
         self._event(FORWARD, key, leaves=True)
-        if self.to.rank == FORWARD:
+        if self.to.rank == FORWARD and not self.to.is_answering:
             self.to.set_phase(BETWEEN_STEPS)
+
+    def _forget_call(self) -> None:
+        if self.thread.is_told:
+            self.thread.is_told = False
+            self.to.call_ended()
 
     def _finish_pending(self) -> None:
         key, self._pending = self._pending, None
@@ -288,7 +296,7 @@ class Others:
     def _is_sure(self) -> bool:
         if self._rank == LOADER:
             return time.monotonic() - self._first_s >= LOADER_FIRST_S
-        return self._early >= FORWARDS_FIRST
+        return self._early >= FORWARDS_FIRST or self.to.serves
 
     def _forget(self, key: int) -> None:
         module = self._roots.pop(key)()
@@ -297,6 +305,7 @@ class Others:
 
     def _unhook_all(self) -> None:
         self._pending = None
+        self._forget_call()
         for handles in self._handles.values():
             for handle in handles:
                 handle.remove()

@@ -206,6 +206,7 @@ class LaneGate:
             raise ValueError(f"{step} steps are more than any job does")
         rank = link.rank or self._admit(link, claimed)
         rank.gang.expected = max(1, min(ranks, RANKS_MAX))
+        self._hear(rank.gang, rank.page)
         if kind == turns.LEAVE:
             self._on_leave(rank, step)
             return
@@ -351,14 +352,30 @@ class LaneGate:
             rank = gang.ranks.get(index)
             if claimed and (rank is None or rank.claimed != claimed):
                 rank = self._enlist(gang, index, page, claimed)
+            self._hear(gang, page)
             if rank is not None and gang.held:
                 self.floor.parked(gang.job, steps, self._clock())
+            elif rank is not None and rank.waiting is None and self._needs_no_turn(gang, page):
+                self.floor.rests(gang.job, steps, self._clock())
             elif rank is not None and (steps or is_computing) and rank.link is None:
                 self.floor.stepping(gang.job, steps, self._clock())
         now_s = self._clock()
         if gang.stalled_s is not None and now_s - gang.stalled_s > (STALLED_S if gang.has_stepped() else MEETING_S):
             gang.stalled_s = now_s if any(rank.waiting is not None for rank in gang.ranks.values()) else None
             gang.retry()
+
+    def _hear(self, gang: Gang, page: ControlPage) -> None:
+        """Hear whether a server says when a request comes."""
+        if self.floor.is_silent(gang.job) and page.has_answered():
+            self.floor.has_answered(gang.job)
+
+    def _needs_no_turn(self, gang: Gang, page: ControlPage) -> bool:
+        """Whether a process that was not asked yet, or answered nothing since, has nothing to compute.
+
+        It takes that back before it reads the flag, and the flag was up before this is read: what it begins from now
+        on, it asks for. The ranks of a gang stop at one step, or not at all.
+        """
+        return gang.flag and not gang.is_gang() and page.asks_first()
 
     def _settle(self) -> None:
         """Do what the rules say."""

@@ -17,6 +17,7 @@ def gate_job(job: DesiredJob, *, kept: bool = False, on_cpu: bool = False) -> Ga
         lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
         weight=job.weight,
         priority=job.priority,
+        answers=job.serves,
         serves=job.serves or not job.run or job.save is not None,
         steps_total=job.steps_total,
         paused=(job.paused or kept) and job.run,

@@ -25,6 +25,7 @@ class GateMember:
         booked_s: Until when its service and its wait are counted.
         phase: What it does.
         ungated: Why it runs without turns; empty while it has them.
+        is_heard: Whether it was seen to say when a request comes, as a job does that answers some.
         kept_for: Jobs without turns beside which its steps have no room.
         granted: Whether it was let go, and not only seen to run.
         counted_s: Since when its steps count among its co-runners: when the last newcomer came.
@@ -45,6 +46,7 @@ class GateMember:
     booked_s: float
     phase: GatePhase = GatePhase.AWAY
     ungated: str = ""
+    is_heard: bool = False
     kept_for: tuple[int, ...] = ()
     granted: bool = False
     counted_s: float = 0.0
@@ -78,6 +80,11 @@ class GateMember:
     def is_to_wait(self) -> bool:
         """Whether it stays at its boundary, whosever turn it is."""
         return self.gate_job.paused or bool(self.kept_for)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it answers requests and nothing says when one comes, so that it may hold its turn for nothing."""
+        return self.gate_job.answers and not self.is_heard
 
     @property
     def waits(self) -> bool:

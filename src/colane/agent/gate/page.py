@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from colane.adaptor import turns
 from colane.adaptor.writer import (
+    ANSWERS_WORD,
     CONTROL_OFFSET,
     COUNT_WORD,
     IN_STEP,
@@ -117,6 +118,16 @@ class ControlPage:
         rests, still = self._stands()
         is_seen = rests == WATCHABLE and still > MOVED and time.monotonic_ns() < still + STILL_MAX_NS
         return rests == RESTS or is_seen
+
+    def asks_first(self) -> bool:
+        """Whether its process has said that it uses no device before it has asked, if the flag is up."""
+        return self._stands()[0] == RESTS
+
+    def has_answered(self) -> bool:
+        """Whether its process has answered a request of which it said when it came."""
+        with suppress(OSError, struct.error):
+            return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, ANSWERS_WORD * 8))[0])
+        return False
 
     def is_to_be_asked(self) -> bool:
         """Whether its process can be watched, and does not know yet that it shall."""

@@ -29,6 +29,9 @@ BOUND_STEPS = 5.0
 """A job is given up on no sooner than after so many of its steps."""
 
 
+NO_BOUNDARY = "was asked for its turn and reaches no step boundary"
+SILENT = "answers without saying when a request comes, as `with steps.request():` does, and has kept its turn"
+
 NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})
 """Of devices whose memory is not judged."""
 
@@ -93,6 +96,22 @@ class GateState:
     def idle(self, job: int, steps: int, now_s: float, times: TurnTimes | None = None) -> None:
         """It has given up its turn and wants none until it asks."""
         self._stop(job, steps, GatePhase.IDLE, now_s, times)
+
+    def rests(self, job: int, steps: int, now_s: float) -> None:
+        """It is seen to need no turn until it asks: it came before there were others, and has nothing to compute."""
+        member = self._parties.get(job)
+        if member is not None and (member.phase not in {GatePhase.IDLE, GatePhase.READY} or member.ungated):
+            member.steps = max(member.steps, steps)
+            self._move(member, GatePhase.IDLE, now_s)
+            self._take_in(member, now_s)
+
+    def is_silent(self, job: int) -> bool:
+        """Whether it answers requests, as its job says, and was not seen to say yet when one comes."""
+        return job in self._parties and self._parties[job].is_silent
+
+    def has_answered(self, job: int) -> None:
+        """It says when a request comes: where it holds its turn, it is at an answer."""
+        self._parties[job].is_heard = True
 
     def away(self, job: int, now_s: float) -> None:
         """Its process is gone."""
@@ -264,7 +283,7 @@ class GateState:
     def _give_up(self, now_s: float) -> None:
         for member in self._parties.values():
             if member.holds and member.asked_s is not None and now_s >= member.asked_s + self._bound_s(member):
-                self._leave_out(member, "was asked for its turn and reaches no step boundary", now_s)
+                self._leave_out(member, SILENT if self._is_let_be(member) else NO_BOUNDARY, now_s)
             elif self._is_late(member) and now_s >= member.since_s + self.bounds.first_step_s:
                 self._leave_out(member, "shares a lane and has reached no step boundary", now_s)
 
@@ -298,7 +317,16 @@ class GateState:
                 self._sync(member, now_s)
 
     def _bound_s(self, member: GateMember) -> float:
+        if self._is_let_be(member):  # its steps last from one answer to the next
+            return 0.0 if member.steps else min(self.bounds.silent_s, self.bounds.yield_s)
         return max(self.bounds.yield_s, BOUND_STEPS * (member.step_s or 0.0))
+
+    def _is_let_be(self, member: GateMember) -> bool:
+        """Whether it runs without turns, as nothing says when it needs one, and no other has to wait for that."""
+        if not member.is_silent:
+            return False
+        others = [tenant(other) for other in self._parties.values() if other is not member]
+        return not kept_back([*others, tenant(member)._replace(is_ungated=True)], self._capacity_bytes)
 
     def _grant(self, now_s: float) -> list[int]:
         holding = [self._claim(member, now_s) for member in self._parties.values() if member.holds]
@@ -350,6 +378,8 @@ class GateState:
         )
 
     def _flag(self, member: GateMember, now_s: float) -> bool:
+        if member.ungated and self._is_let_be(member):  # let go, it would keep the turn until it has answered
+            return member.is_to_wait
         if not member.holds:
             return self._is_contended(member) or member.is_to_wait
         asked = self._is_to_yield(member, now_s)
@@ -362,6 +392,8 @@ class GateState:
     def _is_to_yield(self, member: GateMember, now_s: float) -> bool:
         waiting = self._waiting_for(member)
         if member.is_to_wait or (waiting and is_probed(member, self.turns.rule)) or self._is_beside_another(member):
+            return True
+        if waiting and self._is_let_be(member):
             return True
         over = not member.granted or now_s >= member.since_s + self._quantum_s(member)
         mine = self._member(member, now_s)

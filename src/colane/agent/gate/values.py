@@ -23,6 +23,7 @@ class GateJob:
         weight: Its share under `fair`.
         priority: Higher goes first under `priority`.
         serves: It answers requests, or is about to end: it goes first.
+        answers: It answers requests.
         steps_total: Steps until it is done, None when unknown.
         paused: It stays parked until this is taken back.
         flush: It gives cached GPU memory back when it yields.
@@ -37,6 +38,7 @@ class GateJob:
     weight: float = 1.0
     priority: int = 0
     serves: bool = False
+    answers: bool = False
     steps_total: int | None = None
     paused: bool = False
     flush: bool = False
@@ -51,11 +53,13 @@ class GateTimeouts(NamedTuple):
 
     Attributes:
         yield_s: For one that runs.
+        silent_s: For one that answers requests and has answered none: it may wait for the first one.
         first_step_s: For one that has not done a step; only for saying so.
     """
 
     yield_s: float = 30.0
     first_step_s: float = 600.0
+    silent_s: float = 2.0
 
 
 class GatePhase(Enum):
