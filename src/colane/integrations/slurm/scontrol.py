@@ -176,8 +176,8 @@ def _show(words: Sequence[str], *, is_line: bool) -> int:
         contact.print_lines(rest[0] if rest else "")
         return 0
     shown: Mapping[str, Callable[[Client, Sequence[str]], list[list[str]]]] = {
-        "job": _jobs, "jobs": _jobs, "node": _nodes, "nodes": _nodes, "partition": _pools, "partitions": _pools,
-        "config": _config,
+        "job": _jobs, "jobs": _jobs, "jobid": _jobs, "node": _nodes, "nodes": _nodes, "partition": _pools,
+        "partitions": _pools, "config": _config,
     }  # fmt: skip
     what, _, joined = what.partition("=")
     if what not in shown:
