@@ -35,6 +35,11 @@ def test_each_element_is_told_its_index_and_has_a_log_of_its_own(live: Colane) -
         assert live("logs", f"{array}[{index}]").out == f"{array} {index} of 4, 0 to 20\n"
     assert f"job {array}[20] has succeeded" in live("why", f"{array}[20]").out
     assert f"element    8 of array {array}, id {int(array) + 3}" in live("show", f"{array}[8]").out
+    last = submitted(live, "--gpus", "0", "--", "sh", "-c", "echo last")
+    assert live("wait", "@~1", "@").out.count("succeeded: 4 elements") == 1
+    assert (live("logs", "@").out, live("logs", "@~1[4]").out) == ("last\n", f"{array} 4 of 4, 0 to 20\n")
+    assert live("why", "@").out.startswith(f"job {last} has succeeded")
+    assert "@~999 is no job: " in live("why", "@~999").err
 
 
 def test_an_array_is_one_line_that_says_how_its_elements_stand(live: Colane, gate: Gate) -> None:

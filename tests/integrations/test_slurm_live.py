@@ -48,8 +48,8 @@ def test_a_script_runs_as_slurm_runs_it(shell: Shell, tmp_path: Path) -> None:
         f"JobID|State|NodeList|ExitCode\n{job}|COMPLETED|here|0:0\n"
     )
     assert shell("squeue", "-h", "-j", job, "-t", "all", "-o", "%i|%j|%T|%N").out == f"{job}|hello|COMPLETED|here\n"
-    for said in (("job", job), (f"job={job}",), ("jobid", "-dd", job), (f"JobId={job}",)):
-        assert f"JobId={job} JobName=hello" in shell("scontrol", "show", *said).out
+    for named in (("job", job), (f"job={job}",), ("jobid", "-dd", job), (f"JobId={job}",)):
+        assert f"JobId={job} JobName=hello" in shell("scontrol", "show", *named).out
     shown = shell(sys.executable, "-m", "colane.cli", "show", job).out
     assert "command    /bin/bash, a batch script of 7 lines with 'a b': echo \"$SLURM_JOB_NAME" in shown
 

@@ -100,7 +100,16 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         await w.good("POST", "/page_link", {})
         await w.good("POST", f"/job/{first}/suspend", {})
         await w.good("POST", f"/job/{first}/resume", {})
-        for path in ("/jobs", "/live_jobs", "/listing?ended=true", "/nodes", "/node/n1", "/usage", "/health"):
+        for path in (
+            "/jobs",
+            "/live_jobs",
+            "/listing?ended=true",
+            "/last_job",
+            "/nodes",
+            "/node/n1",
+            "/usage",
+            "/health",
+        ):
             await w.good("GET", path)
         for path in (f"/job/{first}", f"/job/{first}/why", f"/job/{first}/request", f"/job/{more[0]}"):
             await w.good("GET", path)

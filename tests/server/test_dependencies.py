@@ -34,6 +34,20 @@ async def test_it_waits_for_the_other_and_starts_then() -> None:
         assert await w.state(second) == "assigned"
 
 
+async def test_the_last_job_is_the_callers_and_elements_do_not_count() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2))
+        status, said = await w.refused("GET", "/last_job")
+        assert (status, said[:12], said[-22:]) == (404, "@ is no job:", "0 that are still known")
+        first, array = await w.submit(), await w.submit(array="1-3")
+        others = await w.submit(user="ann")
+        assert others > array
+        await end(w, first)
+        told = [await w.good("GET", f"/last_job?back={back}") for back in (0, 1)]
+        assert told == [{"id": array}, {"id": first}]
+        assert (await w.refused("GET", "/last_job?back=2"))[0] == 404
+
+
 async def test_a_condition_outlives_the_scheduler() -> None:
     async with world() as w:
         first, store = await w.submit(), w.service.store

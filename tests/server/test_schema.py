@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 
 def test_the_schema_has_all_operations() -> None:
-    assert len(OPERATIONS) == 58
+    assert len(OPERATIONS) == 60
 
 
 def negatable(label: str) -> bool:

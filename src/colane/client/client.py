@@ -159,6 +159,10 @@ class Client:
         listed: ListingAnswer = self._get("/listing", **asked, **({"elements": True} if elements else {}))
         return listed
 
+    def last_job(self, back: int = 0) -> int:
+        """Return the id of the job that the caller submitted last, or of the one so many before it."""
+        return int(self._get("/last_job", back=back)["id"])
+
     def job(self, job_id: int) -> JobObject:
         """Return a job, live or ended."""
         job: JobObject = self._get(f"/job/{job_id}")

@@ -40,7 +40,7 @@ def cancel(
             parser=_parse_job,
             autocompletion=complete_jobs,
             show_default=False,
-            help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
+            help="Ids of the jobs; 12[3,7-9] are elements of array 12, @ is your last job.",
         ),
     ] = None,
     everything: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,18 +38,33 @@ class JobName(NamedTuple):
 
 
 def parse_job_name(text: str) -> JobName:
-    """Return the job, or the elements of an array, that a word names.
+    """Return the job, or the elements of an array, that a word names: `12`, `12[3]`; `@` is the caller's last job.
 
     Raises:
         typer.BadParameter: It names none.
+        SchedulerError: Which job was the last cannot be asked.
     """
     from colane.model.arrays import parse_name  # noqa: PLC0415 - its dataclasses take some milliseconds
 
+    back = _BACK.fullmatch(text.strip())
     try:
-        job, indexes = parse_name(text)
+        job, indexes = parse_name(text if back is None else f"{_last_job(int(back['back'] or 0))}{back['elements']}")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     return JobName(job, None if indexes is None else str(indexes))
+
+
+_BACK: Final = re.compile(r"@(~(?P<back>[0-9]{1,5}))?(?P<elements>\[.*|)", re.ASCII)
+
+
+def _last_job(back: int) -> int:
+    from colane.client.errors import Refused  # noqa: PLC0415 - as above
+
+    with client() as scheduler:
+        try:
+            return scheduler.last_job(back)
+        except Refused as refused:
+            raise typer.BadParameter(str(refused)) from refused
 
 
 def ids_of(scheduler: Client, names: Iterable[JobName]) -> dict[int, str]:
@@ -104,7 +120,7 @@ JobArgument = Annotated[
         parser=parse_job_name,
         autocompletion=complete_jobs,
         show_default=False,
-        help="Id of the job; 12[3] is element 3 of array 12.",
+        help="Id of the job; 12[3] is element 3 of array 12, @ your last job, @~1 the one before.",
     ),
 ]
 LabelOption = Annotated[

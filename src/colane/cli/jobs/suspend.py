@@ -25,7 +25,7 @@ JobsArgument = Annotated[
         parser=jobs.parse_job_name,
         autocompletion=complete_jobs,
         show_default=False,
-        help="Ids of the jobs; 12[3,7-9] are elements of array 12.",
+        help="Ids of the jobs; 12[3,7-9] are elements of array 12, @ is your last job.",
     ),
 ]
 

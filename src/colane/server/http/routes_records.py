@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
-from colane.api.jobs import JobObject, ListingAnswer
+from colane.api.jobs import JobIdAnswer, JobObject, ListingAnswer
 from colane.api.records import (
     AdoptedAnswer,
     DeclaredAnswer,
@@ -77,6 +77,21 @@ async def listing(
     labels = dict(_split_label(text) for text in label or ())
     wanted = Wanted(limit, ended, user, labels, service.sight(caller), elements)
     return JSONResponse(await shown.listing(service.store, service.driver, wanted))
+
+
+@router.get("/last_job", responses=answered(JobIdAnswer))
+async def last_job(
+    service: TheService,
+    caller: TheCaller,
+    back: Annotated[int, Query(ge=0, le=shown.BACK_MAX, description="So many jobs before it")] = 0,
+) -> JobIdAnswer:
+    """Return the id of the job, or the array, that the caller submitted last."""
+    user, known = caller.submits_as(""), service.driver.read_model.jobs.values()
+    live = [job.id for job in known if job.spec.user == user and job.element is None]
+    try:
+        return {"id": await asyncio.to_thread(shown.last_of, user, live, service.store, back)}
+    except ValueError as error:
+        raise RefusedError.because(404, str(error)) from error
 
 
 @router.delete("/finished_jobs", responses=answered(RemovedAnswer))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from colane.model.arrays import each_of, element_id, element_of, has, known
 from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
@@ -17,10 +16,8 @@ from colane.server.store.store import FINISHED_JOBS, job_key
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
 from colane.server.views.arrays import ended_array_with, unmade
-from colane.server.views.listing import Wanted, last_ended
+from colane.server.views.listing import last_of
 from colane.server.writer.turn import Turn
-
-BACK_MAX: Final = 10_000
 
 
 class Dependencies:
@@ -151,16 +148,7 @@ class Dependencies:
         """The id of the job that is meant."""
         if asked.back is None:
             return asked.job
-        if asked.back > BACK_MAX:
-            raise ValueError(f"@~{asked.back} is too far back: give the job's id")
-        ids = sorted(self._ids_of(user), reverse=True)
-        if len(ids) <= asked.back:
-            ended = Wanted(asked.back + 1, ended=True, user=user, elements=False)
-            ids = sorted({*ids, *(JobId(each["id"]) for each in last_ended(self._turn.reads, ended)[0])}, reverse=True)
-        if len(ids) <= asked.back:
-            name = f"@~{asked.back}" if asked.back else "@"
-            raise ValueError(f"{name} is no job: {user or 'this user'} has submitted {len(ids)} that are still known")
-        return ids[asked.back]
+        return last_of(user, self._ids_of(user), self._turn.reads, asked.back)
 
     def _ids_of(self, user: str) -> Iterable[JobId]:
         """Live jobs of a user, those of this turn and this request included."""

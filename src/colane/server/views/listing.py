@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from colane.api.jobs import JobObject, ListingAnswer, ReasonObject
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobId, JobState
 from colane.server.http.sight import Sight
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.ledger import explain
@@ -123,6 +123,35 @@ def why_live(driver: LiveDriver, job: Job) -> ReasonObject:
     if job.id in driver.core.state.jobs:
         return explain(driver.core.why(job.id, driver.now()))
     return explain(job.reason) if job.reason else NO_REASON
+
+
+BACK_MAX: Final = 10_000
+"""How far back a user may count their own jobs."""
+
+
+def last_of(user: str, live: Iterable[JobId], store: Readable, back: int) -> JobId:
+    """Return a user's last job, or the one so many jobs before it; elements of arrays do not count.
+
+    Args:
+        user: Whose.
+        live: Live jobs of this user's that are no elements.
+        store: Where ended ones are.
+        back: How many jobs before the last.
+
+    Raises:
+        ValueError: There is none.
+        StoreError: The store cannot be read.
+    """
+    name = f"@~{back}" if back else "@"
+    if back > BACK_MAX:
+        raise ValueError(f"{name} is too far back: give the job's id")
+    ids = sorted(live, reverse=True)
+    if len(ids) <= back:
+        ended, _ = last_ended(store, Wanted(back + 1, ended=True, user=user, elements=False))
+        ids = sorted({*ids, *(JobId(each["id"]) for each in ended)}, reverse=True)
+    if len(ids) <= back:
+        raise ValueError(f"{name} is no job: {user or 'this user'} has submitted {len(ids)} that are still known")
+    return ids[back]
 
 
 def last_ended(store: Readable, wanted: Wanted) -> tuple[list[JobObject], bool]:
