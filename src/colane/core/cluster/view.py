@@ -126,6 +126,11 @@ class ClusterView:
         """Latest sample of a running job."""
         return self._state.progress.get(job)
 
+    @property
+    def samples(self) -> Mapping[JobId, Progress]:
+        """Latest samples of running jobs."""
+        return self._state.progress
+
     def parking_refusal(self, job: Job, taken_bytes: int = 0) -> str | None:
         """Why a plan may not park a job now; None when it may, with so much of its node's host memory taken."""
         return parking_refusal(self._state, job, taken_bytes)

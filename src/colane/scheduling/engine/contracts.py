@@ -18,6 +18,7 @@ from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
+from colane.scheduling.engine.firsts import Entry, FirstOf, Firsts
 
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
@@ -106,6 +107,11 @@ def is_unknown(_job: Job) -> float | None:
     return None
 
 
+def no_line(_key: ClassKey) -> Iterator[Entry]:
+    """Nothing is said of the order within a class."""
+    return iter(())
+
+
 HIGHER_PRIORITY: Final = "it has a higher priority"
 
 
@@ -135,6 +141,9 @@ class BoundOrder:
         awaits: Whether no job is stopped for one that has a place before it could be through (`engine.openings`).
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
         exchanges: Whether `weigh` is in job-seconds that a second of work saves, for which places change hands.
+        firsts: The first waiting jobs of every class; None where more than rank and arrival tells one from another.
+        line: The waiting jobs of a class in order, where there are `firsts`.
+        weighs_first_most: Whether of jobs of one GPU and one priority none weighs more than one before it.
     """
 
     __slots__ = (
@@ -145,9 +154,11 @@ class BoundOrder:
         "displaces",
         "drains_s",
         "exchanges",
+        "firsts",
         "gain_min",
         "is_arrival",
         "left_s",
+        "line",
         "place",
         "preferred",
         "quantum_s",
@@ -158,6 +169,7 @@ class BoundOrder:
         "until_s",
         "walk",
         "weigh",
+        "weighs_first_most",
     )
 
     def __init__(  # noqa: PLR0913 - a record
@@ -183,7 +195,13 @@ class BoundOrder:
         class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
         exchanges: bool = False,
         place: Callable[[Job], Rank] | None = None,
+        firsts: Callable[[FirstOf], Firsts] | None = None,
+        line: Callable[[ClassKey], Iterator[Entry]] = no_line,
+        weighs_first_most: bool = False,
     ) -> None:
+        self.firsts: Final = firsts
+        self.line: Final = line
+        self.weighs_first_most: Final = weighs_first_most
         self.class_key: Final = class_key
         self.exchanges: Final = exchanges
         self.aim: Final = aim

@@ -10,7 +10,7 @@ from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobId, JobState
 from colane.perf.rate import Situation
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.times import Left, attained_s, kept_times, present_s
+from colane.scheduling.engine.times import Left, attained_s, earlier_s, kept_times, present_s
 
 GOING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 
@@ -21,6 +21,18 @@ class _Length(NamedTuple):
     left: Left
     total_s: float
     steps: float
+
+
+class Course(NamedTuple):
+    """What is left of a job at any time, while it goes on as it does: `before_s`, less `pace` for each second it runs.
+
+    It started at `start_s`, infinite before that, and was paused for `paused_s` of the time since.
+    """
+
+    before_s: float
+    pace: float
+    start_s: float
+    paused_s: float
 
 
 class Expected:
@@ -41,6 +53,21 @@ class Expected:
         if job.id not in self._left_s:
             self._left_s[job.id] = self._work_out(job)
         return self._left_s[job.id]
+
+    def course(self, job: Job) -> Course | None:
+        """How that falls, to the same figures; None where it has to be asked anew, as steps are counted, or it pauses.
+
+        It holds as long as the job stays as it is, the same is believed, and it tells of no steps.
+        """
+        run, length = job.run, self._kept.of(job, self._length)
+        if job.home or run.paused_since_s is not None:
+            return None
+        start_s = inf if job.placement is None or run.start_s is None else run.start_s
+        if length is None:
+            return Course(earlier_s(job) if job.effective.preemptible else 0.0, -1.0, start_s, run.paused_before_s)
+        if length.steps < inf and job.totals.steps_kept:
+            return None
+        return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s)
 
     def _work_out(self, job: Job) -> float | None:
         length = self._kept.of(job, self._length)

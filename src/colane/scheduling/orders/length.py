@@ -21,6 +21,7 @@ from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank
+from colane.scheduling.engine.firsts import FirstOf, Firsts, Head, entry_of
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.usual import UsualOrder
@@ -111,10 +112,6 @@ class _Sorted:
             del self.entries[bisect_left(self.entries, (rank, job))]
 
 
-Head = tuple[Rank, JobId, ClassKey]
-"""The first job of a class."""
-
-
 @dataclass(slots=True)
 class _Heads:
     """The first job of every class of a pool, in order, while `beliefs` and `gpu_types` hold."""
@@ -129,14 +126,10 @@ class _Heads:
         """A class has another first job, or none any more."""
         old = self.by_class.pop(key, None)
         if old is not None:
-            del self.in_order[bisect_left(self.in_order, old[:2], key=_entry_of)]
+            del self.in_order[bisect_left(self.in_order, old[:2], key=entry_of)]
         if first is not None:
             head = self.by_class[key] = (*first, key)
-            insort(self.in_order, head, key=_entry_of)
-
-
-def _entry_of(head: Head) -> Entry:
-    return head[:2]
+            insort(self.in_order, head, key=entry_of)
 
 
 class ByLength(NodesMatterNot):
@@ -150,17 +143,27 @@ class ByLength(NodesMatterNot):
         self._by_user = by_user
         self._classes: dict[tuple[str, ClassKey], _Sorted] = {}
         self._heads: dict[str, _Heads] = {}
+        self._firsts: dict[str, Firsts] = {}
 
     def moved(self, old: Job | None, new: Job | None) -> None:
-        for job in (old, new) if self._heads else ():
-            if job is not None and job.is_waiting and (heads := self._heads.get(job.need.pool)) is not None:
-                heads.stale[job.spec.priority, job.need] = None
+        for job in (old, new) if self._heads or self._firsts else ():
+            if job is not None and job.is_waiting:
+                self._tell(job)
         if old is not None and old.is_waiting and (line := self._line(old)) is not None:
             line.drop(old.id)
             if not line.ranks and not line.new:
                 del self._classes[self._user(old), (old.spec.priority, old.need)]
         if new is not None and new.is_waiting and (line := self._line(new)) is not None:
             line.new[new.id] = None
+
+    def _tell(self, job: Job) -> None:
+        """A job of a class came or went."""
+        key, pool = (job.spec.priority, job.need), job.need.pool
+        heads, firsts = self._heads.get(pool), self._firsts.get(pool)
+        if heads is not None:
+            heads.stale[key] = None
+        if firsts is not None:
+            firsts.stale[key] = None
 
     def _line(self, job: Job) -> _Sorted | None:
         asked = self._user(job), (job.spec.priority, job.need)
@@ -188,12 +191,37 @@ class ByLength(NodesMatterNot):
             for key, line in classes.items():
                 for first in islice(self.entries(view, key, line, rank), 1):
                     known.by_class[key] = (*first, key)
-            known.in_order = sorted(known.by_class.values(), key=_entry_of)
+            known.in_order = sorted(known.by_class.values(), key=entry_of)
         for key in known.stale:
             left = classes.get(key)
             known.put(key, None if left is None else next(self.entries(view, key, left, rank), None))
         known.stale.clear()
         return known.in_order
+
+    def firsts(self, view: ClusterView, pool: str, rank: RankOf, first_of: FirstOf) -> Firsts:
+        """The first jobs of every class of a pool; which ones are asked for is always the same for one policy."""
+        asked, classes = (view.beliefs.version, len(view.gpu_types(pool))), view.queue(pool).classes
+        known = self._firsts.get(pool)
+        if known is None or (known.beliefs, known.gpu_types) != asked:
+            known = self._firsts[pool] = Firsts(*asked)
+            for key, line in classes.items():
+                if first_of.serves(key[1]):
+                    known.by_class[key] = first_of.of(view.jobs, self.entries(view, key, line, rank), key)
+                    known.in_order += known.by_class[key]
+                else:
+                    known.others[key] = None
+            known.in_order.sort(key=entry_of)
+        for key in known.stale:
+            left = classes.get(key)
+            if not first_of.serves(key[1]):
+                known.others.pop(key, None)
+                if left is not None:
+                    known.others[key] = None
+                continue
+            heads = [] if left is None else first_of.of(view.jobs, self.entries(view, key, left, rank), key)
+            known.put(key, heads)
+        known.stale.clear()
+        return known
 
 
 class ByRemaining(ByLength):

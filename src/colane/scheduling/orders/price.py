@@ -6,26 +6,17 @@ is the derivative of the sum of all ends. A job waits for half a round of its eq
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from math import ceil
 from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId
-from colane.scheduling.engine.contracts import BoundOrder, Rank
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.orders.live_ranks import CourseOf, LeftOf, LiveRanks, Ranking, RankOf
 from colane.scheduling.orders.value import ByValue, Objective
-
-EACH_MAX: Final = 1024
-SAMPLE_MAX: Final = 256
-"""Of more live jobs than the one, as many as the other are looked at to tell how many come after one."""
-
-FIRST: Final = JobId(0)
-"""No job comes before it."""
 
 HALF: Final = 0.5
 """Rounds that a job waits for those of its own on average."""
@@ -88,8 +79,11 @@ class ByShadowPrice:
             self.objective, self.displaces_min, self.keeps_min, self.move_s, self.quantum_s, self.awaits,
             self.gpus_power,
         )  # fmt: skip
-        weigher = partial(_weigher, draft, pool, self.objective, self.makespan_weight)
-        return order.weighed(draft, pool, weigher, exchanges=self.objective is Objective.JCT)
+        weigher = partial(_weigher, draft, pool, self.objective, self.makespan_weight, self.gpus_power)
+        return order.weighed(
+            draft, pool, weigher, exchanges=self.objective is Objective.JCT,
+            weighs_first_most=self.objective is not Objective.JCT or not self.makespan_weight,
+        )  # fmt: skip
 
 
 def _weigher(
@@ -97,10 +91,13 @@ def _weigher(
     pool: str,
     objective: Objective,
     makespan_weight: float,
-    rank: Callable[[Job], Rank],
-    left_s: Callable[[Job], float],
+    gpus_power: float,
+    rank: RankOf,
+    left_s: LeftOf,
+    course: CourseOf,
 ) -> Callable[[Job], float]:
-    return Prices(draft, pool, rank, left_s, makespan_weight, objective).of
+    ranks = partial(draft.view.derived(LiveRanks, objective, gpus_power).at, draft.view, pool, rank, left_s, course)
+    return Prices(draft, pool, rank, left_s, makespan_weight, objective, ranks).of
 
 
 class Prices:
@@ -113,16 +110,18 @@ class Prices:
         left_s: What a job has left.
         makespan_weight: See `ByShadowPrice`.
         objective: Likewise.
+        ranking: Ranks all of them.
     """
 
     def __init__(
         self,
         draft: Draft,
         pool: str,
-        rank: Callable[[Job], Rank],
-        left_s: Callable[[Job], float],
+        rank: RankOf,
+        left_s: LeftOf,
         makespan_weight: float,
         objective: Objective,
+        ranking: Callable[[], Ranking],
     ) -> None:
         self._draft = draft
         self._pool = pool
@@ -130,11 +129,11 @@ class Prices:
         self._left_s = left_s
         self._objective = objective
         self._makespan_weight = MAKESPAN_WEIGHT if objective is Objective.MAKESPAN else makespan_weight
-        self._order: list[tuple[Rank, JobId]] | None = None
-        self._every = 1
+        self._ranking = ranking
+        self._ranked: Ranking | None = None
         self._gpus = 1
         self._work_s = 0.0
-        self._usual = 0.0
+        self._usual: float | None = None
         self._known: dict[JobId, float] = {}
 
     def of(self, job: Job) -> float:
@@ -145,13 +144,11 @@ class Prices:
         return price
 
     def _price(self, job: Job) -> float:
-        order, price = self._ordered(), 1.0
         if self._objective is Objective.FAIR:
-            return owed_price(self._rank(job)[-1], self._usual)
+            return owed_price(self._rank(job)[-1], self._usual_service())
+        ranked, price = self._all_ranked(), 1.0
         if self._objective is Objective.JCT:
-            # Any of its equals may go first, and then has all others behind it.
-            behind = self._every * (len(order) - 1 - bisect_left(order, (self._rank(job), FIRST)))
-            price = shadow_price(job.gpu_count, behind, self._gpus)
+            price = shadow_price(job.gpu_count, ranked.behind(self._rank(job)), self._gpus)
         if self._makespan_weight:
             price += self._makespan_weight * min(LONG_MAX, self._length_s(job) / self._work_s) ** 2
         return price
@@ -160,20 +157,21 @@ class Prices:
         """What it has left; where the longest go first as much as says its place, which a parked one holds."""
         return -self._rank(job)[-1] if self._objective is Objective.MAKESPAN else self._left_s(job)
 
-    def _ordered(self) -> list[tuple[Rank, JobId]]:
-        """Jobs that run or wait, in order; of many every second, third, ..."""
-        if self._order is None:
-            live = self._draft.view.derived(LiveJobs)
-            jobs = live.pool(self._pool).jobs
-            self._every = ceil(len(jobs) / SAMPLE_MAX) if len(jobs) > EACH_MAX else 1
-            seen = [job for job in islice(jobs.values(), 0, None, self._every) if _counts(job)]
-            self._order = sorted([(self._rank(job), job.id) for job in seen])
-            self._usual = sum([rank[-1] for rank, _ in self._order]) / max(1, len(seen))
-            self._gpus = max(1, self._usable(live))
-            if self._makespan_weight:
-                work_s = self._every * sum([self._left_s(job) * job.gpu_count for job in seen], 0.0)
-                self._work_s = max(1.0, work_s / self._gpus)
-        return self._order
+    def _all_ranked(self) -> Ranking:
+        """Jobs that run or wait, in order."""
+        if self._ranked is None:
+            self._ranked = self._ranking()
+            self._gpus = max(1, self._usable(self._draft.view.derived(LiveJobs)))
+            self._work_s = max(1.0, self._ranked.work_s / self._gpus)
+        return self._ranked
+
+    def _usual_service(self) -> float:
+        """What the owners of these jobs have had on average, each counted for each job."""
+        if self._usual is None:
+            jobs = self._draft.view.derived(LiveJobs).pool(self._pool).jobs
+            had = [self._rank(job)[-1] for job in jobs.values() if _counts(job)]
+            self._usual = sum(had) / max(1, len(had))
+        return self._usual
 
     def _usable(self, live: LiveJobs) -> int:
         """GPUs of the types that any of these jobs may use."""

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import ShareBetween, sharing_domain
-from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group, no_line
+from colane.scheduling.engine.expected import Course, Expected, had_s
+from colane.scheduling.engine.firsts import FirstOf, Firsts
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
@@ -32,8 +34,10 @@ class Objective(StrEnum):
     """Equal service for users, or groups where jobs name one: the one that has had least first."""
 
 
-Weigher = Callable[[Callable[[Job], Rank], Callable[[Job], float]], Callable[[Job], float]]
-"""Of how waiting jobs are ranked and what they have left, in seconds, makes how much each one's speed counts."""
+Weigher = Callable[
+    [Callable[[Job], Rank], Callable[[Job], float], Callable[[Job], Course | None]], Callable[[Job], float]
+]
+"""Makes how much each job's speed counts: of how jobs are ranked, what they have left, in seconds, and how it falls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,15 @@ class ByValue:
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         return self.weighed(draft, pool, self._weigh)
 
-    def weighed(self, draft: Draft, pool: str, weigher: Weigher, *, exchanges: bool = False) -> BoundOrder:
+    def weighed(
+        self,
+        draft: Draft,
+        pool: str,
+        weigher: Weigher,
+        *,
+        exchanges: bool = False,
+        weighs_first_most: bool = False,
+    ) -> BoundOrder:
         """The same order, with weights of its own: those follow from ranks, and from what jobs have left."""
         expected = Expected(draft, pool)
         rank = {
@@ -76,12 +88,17 @@ class ByValue:
         is_static = self.objective is not Objective.FAIR
         held = self._held(rank)
         walk: Callable[[Callable[[], Classes]], QueueIterator]
+        firsts: Callable[[FirstOf], Firsts] | None = None
+        line: Callable[[ClassKey], Iterator[Entry]] = no_line
         if not is_static:
             walk = ranked(draft, each_ranked(draft, held))
         elif len(draft.view.derived(Users).lines(pool)) > 1:
             walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power, True), held)
         else:
-            walk = by_heads(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power), held)
+            index = draft.view.derived(ByLeft, self.objective, self.gpus_power)
+            walk = by_heads(draft, pool, index, held)
+            firsts = partial(index.firsts, draft.view, pool, held)
+            line = partial(_line, draft, pool, index, held)
 
         def left_s(job: Job) -> float:
             known_s = expected.left_s(job)
@@ -89,13 +106,20 @@ class ByValue:
 
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
-            gain_min=self.displaces_min, because=BECAUSE[self.objective], weigh=weigher(held, left_s), left_s=left_s,
+            gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
+            weigh=weigher(held, left_s, expected.course), firsts=firsts, line=line,
+            weighs_first_most=weighs_first_most,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
             awaits=self.awaits and self.objective is Objective.JCT, exchanges=exchanges, place=held,
         )  # fmt: skip
 
-    def _weigh(self, _rank: Callable[[Job], Rank], left_s: Callable[[Job], float]) -> Callable[[Job], float]:
+    def _weigh(
+        self,
+        _rank: Callable[[Job], Rank],
+        left_s: Callable[[Job], float],
+        _course: Callable[[Job], Course | None],
+    ) -> Callable[[Job], float]:
         if self.objective is Objective.FAIR:
             return gpu_group
         if self.objective is Objective.MAKESPAN:
@@ -148,6 +172,10 @@ class ByValue:
         if self.objective is Objective.MAKESPAN:
             return -waiting[1] > -running[1] * self.keeps_min + self.move_s
         return (waiting[1] + self.move_s) * self.displaces_min < running[1]
+
+
+def _line(draft: Draft, pool: str, index: ByLeft, rank: Callable[[Job], Rank], key: ClassKey) -> Iterator[Entry]:
+    return index.entries(draft.view, key, draft.view.queue(pool).classes[key], rank)
 
 
 def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:

@@ -29,6 +29,7 @@ from colane.model.job import Job, JobId, NeedClass
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext, Take
+from colane.scheduling.engine.firsts import Entry, FirstOf, Firsts, Head, entry_of
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
 from colane.scheduling.engine.returning import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
@@ -137,6 +138,8 @@ class _Chooser:
         self._has_users = len(self._users.lines(context.pool)) > 1
         self._started: list[Job] = []
         self._given: Counter[str] = Counter()
+        self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
+        self._retold: dict[ClassKey, list[Head]] = {}
         self._changed = dict.fromkeys(self._all_changed())
         self._gang = self._first_gang()
         self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves and self._may_move() else []
@@ -202,6 +205,8 @@ class _Chooser:
 
     def _heads(self) -> list[Job]:
         """Of each class those that go first, the dearest first."""
+        if self._firsts is not None:
+            return self._first_heads(self._firsts)
         for key, line in self._classes().items():
             known = self._lines.get(key)
             if _is_served(key[1]) and (known is None or not all(map(self._is_open, known))):
@@ -215,6 +220,57 @@ class _Chooser:
         heads.sort(key=self._dearest_first)
         return heads[:CLASSES_MAX]
 
+    def _first_heads(self, firsts: Firsts) -> list[Job]:
+        """The same where what goes first is kept: no class is asked anew but those from which this plan took a job."""
+        is_in_order = self._queue.weighs_first_most
+        if self._has_changed():
+            heads = firsts.in_order
+            if not is_in_order and len(heads) > 2 * CLASSES_MAX:  # the dearest are among the shortest and the longest
+                heads = heads[:CLASSES_MAX] + heads[-CLASSES_MAX:]
+        else:
+            heads = sorted([head for key in self._came() for head in firsts.by_class.get(key, ())], key=entry_of)
+        found = self._open_heads(heads, CLASSES_MAX if is_in_order else len(heads))
+        jobs = self._draft.view.jobs
+        line = [jobs[number] for _, number, _ in found]
+        if not self._has_changed():
+            line = [job for job in line if self._is_new(job)]
+        if not is_in_order:
+            line.sort(key=self._dearest_first)
+        return line[:CLASSES_MAX]
+
+    def _open_heads(self, heads: list[Head], most: int) -> list[Head]:
+        """Those in order, and of classes from which this plan took some of these the others that go first."""
+        jobs, found = self._draft.view.jobs, list[Head]()
+        for head in heads:
+            if len(found) == most:
+                break
+            if head[2] in self._retold:
+                continue
+            if self._is_open(jobs[head[1]]):
+                found.append(head)
+            else:
+                self._retold[head[2]] = []
+                found = [other for other in found if other[2] != head[2]]
+        if self._retold:
+            for key in self._retold:
+                found += self._told_anew(key)
+            found.sort(key=entry_of)
+        return found
+
+    def _told_anew(self, key: ClassKey) -> list[Head]:
+        """The first of a class that this plan has not taken."""
+        jobs, known = self._draft.view.jobs, self._retold[key]
+        if not known or not all(self._is_open(jobs[number]) for _, number, _ in known):
+            line = self._open_ones(key)
+            known = self._retold[key] = FIRST_OF.of(jobs, line, key)
+        return known
+
+    def _open_ones(self, key: ClassKey) -> Iterator[Entry]:
+        jobs = self._draft.view.jobs
+        for entry in self._queue.line(key):
+            if self._is_open(jobs[entry[1]]):
+                yield entry
+
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
         draft = self._draft
@@ -224,12 +280,16 @@ class _Chooser:
 
     def _classes(self) -> Classes:
         """Classes of waiting jobs of which some may find something."""
-        classes, jobs = self._draft.view.queue(self._pool).classes, self._draft.view.jobs
+        classes = self._draft.view.queue(self._pool).classes
         if self._news is None or self._has_changed():
             return classes
-        came = [jobs[job] for job in sorted(self._news.came) if job in jobs and jobs[job].is_waiting]
-        keys = dict.fromkeys([(job.spec.priority, job.need) for job in came])
-        return {key: classes[key] for key in keys if key in classes}
+        return {key: classes[key] for key in self._came() if key in classes}
+
+    def _came(self) -> dict[ClassKey, None]:
+        """Classes of the jobs that have come."""
+        jobs, news = self._draft.view.jobs, self._news
+        came = [] if news is None else [jobs[job] for job in sorted(news.came) if job in jobs and jobs[job].is_waiting]
+        return dict.fromkeys([(job.spec.priority, job.need) for job in came])
 
     def _in_order(self, classes: Classes) -> Iterator[Job]:
         """Those of these jobs that wait and were found nothing yet."""
@@ -243,7 +303,10 @@ class _Chooser:
     def _first_gang(self) -> Rank:
         """Rank of the first in the order of those that are served after these: free GPUs are theirs before."""
         classes = self._draft.view.queue(self._pool).classes
-        gangs = {key: line for key, line in classes.items() if not _is_served(key[1]) and not key[1].home}
+        others = classes if self._firsts is None else self._firsts.others
+        gangs = {key: classes[key] for key in others if not _is_served(key[1]) and not key[1].home}
+        if not gangs:
+            return (inf,)
         first = next(self._in_order(gangs), None)
         return (inf,) if first is None else self._queue.place(first)
 
@@ -398,6 +461,10 @@ class _Chooser:
 def _is_served(need: NeedClass) -> bool:
     """Whether jobs of such needs are served here: of one GPU, not elastic unless parked at a size."""
     return need.gpus == 1 and not need.sizes
+
+
+FIRST_OF: Final = FirstOf(_is_served, moves_of, HEADS_MAX)
+"""Of jobs of one GPU and alike in their needs those that go first, one for each number of moves."""
 
 
 def _loss(entry: tuple[float, GpuGroup]) -> float:
