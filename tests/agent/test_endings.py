@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import sys
@@ -98,12 +97,6 @@ def _order(job: Supervised) -> None:
     job.stop("reached its time limit of 60 s")
 
 
-def _lose_lease(job: Supervised) -> None:
-    now_s = shim_files.since_boot_s()
-    lease = job.job.path.parent.parent / shim_files.LEASE
-    lease.write_bytes(shim_files.lease_line(now_s, now_s + GRACE_S))
-
-
 def _end_with_agent(job: Supervised) -> None:
     job.job.order_end({"cause": "its agent was told to end", "outcome": shim.STOPPED})
     job.stop_from_outside()
@@ -113,7 +106,6 @@ WAYS: Mapping[str, Way] = {
     "ordered": Way(_order, says="reached its time limit of 60 s"),
     "asked first": Way(_order, "SIGUSR1", asks_by="SIGUSR1", says="reached its time limit of 60 s"),
     "with its agent": Way(_end_with_agent, outcome=shim.STOPPED, says="its agent"),
-    "lease run out": Way(_lose_lease, outcome="lease-run-out", says=shim.NO_WORD),
     "shutdown": Way(Supervised.stop_from_outside, outcome=shim.STOPPED, says="from outside of Colane"),
 }
 SLOW = {"torchrun", "mp.spawn"}
@@ -122,7 +114,6 @@ SLOW = {"torchrun", "mp.spawn"}
 
 def _start(root: Path, kind: Kind, way: Way, marker: str) -> Supervised:
     (root / "agent" / "jobs").mkdir(parents=True)
-    (root / "agent" / shim_files.LEASE).write_bytes(shim_files.lease_line(math.inf, math.inf))
     env = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     if way.asks_by:
         env |= {shim.SIGNAL_ENV: way.asks_by, shim.LEAD_ENV: "30"}

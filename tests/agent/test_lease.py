@@ -1,4 +1,4 @@
-"""Jobs end by themselves when the scheduler was not heard of for their lease, whatever has become of the agent."""
+"""Jobs are halted when the scheduler was not heard of for their lease, whatever has become of the agent."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import math
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
 from colane.agent.running.lease import KILL_MARGIN_S, Lease, since_boot_s
+from colane.agent.running.logs import read_log
 from colane.agent.supervisor import shim, shim_files
 from colane.server.nodes.leases import DRIFT_RATIO
 from colane.settings import table
 from colane.settings.readers import LEASE_MIN_S
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
+from tests.agent.shims import Supervised, launch, write_command
+from tests.agent.waiting import until
 
 LEASE_S = 3.0
 
@@ -67,19 +72,43 @@ class TestFile:
 
 @pytest.mark.live
 class TestJobs:
-    async def test_a_scheduler_that_is_away_for_too_long_ends_them(
+    async def test_they_are_halted_while_the_scheduler_is_away_and_go_on_with_it(
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
     ) -> None:
         fake.lease_s = LEASE_S
-        fake.want(7, "sleep", "600", env=mark)
+        fake.want(7, "sh", "-c", COUNTING, str(tmp_path), env=mark)
         async with running(tmp_path, fake) as agent:
-            await agent.until(lambda: fake.launched(7))
+            await agent.until(lambda: _count(tmp_path))
             fake.away = True
-            await agent.until((tmp_path / "jobs" / "7-1" / "exit").exists)
+            await agent.until(lambda: _are_halted(tmp_path))
+            count = _count(tmp_path)
+            await agent.until(lambda: _halted_s(tmp_path) > 0.3)
+            assert _count(tmp_path) == count
             fake.away = False
+            await agent.until(lambda: _count(tmp_path) > count)
+            (tmp_path / "end").touch()
             await agent.until(lambda: fake.ends)
-        end = fake.ends[7, 1]
-        assert (end["outcome"], end["signal"], end["detail"]) == ("lease-run-out", signal.SIGTERM, shim.NO_WORD)
+        assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 4)
+        log = read_log(tmp_path / "ended" / "7-1").data.decode()
+        assert log.startswith(f"colane: {shim.NO_WORD}: halted for ")
+        assert log.endswith(" s, and goes on\n")
+
+    async def test_one_that_was_given_away_meanwhile_is_killed_where_it_stands(
+        self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+    ) -> None:
+        fake.lease_s = LEASE_S
+        fake.want(7, "sh", "-c", f"trap 'echo it ran on' TERM CONT; {COUNTING}", str(tmp_path), env=mark)
+        async with running(tmp_path, fake) as agent:
+            await agent.until(lambda: _count(tmp_path))
+            fake.away = True
+            await agent.until(lambda: _are_halted(tmp_path))
+            fake.forget(7)
+            fake.want(8, "true", env=mark)
+            fake.away = False
+            await agent.until(lambda: {(7, 1), (8, 1)} <= fake.ends.keys())
+        assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["signal"]) == ("signalled", signal.SIGKILL)
+        assert fake.ends[8, 1]["exit_code"] == 0
+        assert b"it ran on" not in read_log(tmp_path / "ended" / "7-1").data
 
     async def test_one_whose_lease_is_endless_goes_on(
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
@@ -93,7 +122,7 @@ class TestJobs:
             await agent.until(lambda: fake.ends)
         assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 4)
 
-    async def test_one_that_has_run_out_is_not_renewed_before_they_have_ended(
+    async def test_one_that_has_run_out_is_not_renewed_before_what_was_given_away_has_ended(
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
     ) -> None:
         """On a machine that stood still the agent may be the first to wake; here a supervisor still sleeps."""
@@ -106,20 +135,116 @@ class TestJobs:
             assert supervisor is not None
             os.kill(supervisor.pid, signal.SIGSTOP)
             fake.away = True
-            await agent.until(lambda: _stop_s(lease) <= since_boot_s())
-            run_out_s, reports = _stop_s(lease), len(fake.reports)
-            fake.away = False
+            await agent.until(lambda: _halt_s(lease) <= since_boot_s())
+            run_out_s, reports = _halt_s(lease), len(fake.reports)
+            fake.forget(7)
             fake.want(8, "true", env=mark)
+            fake.away = False
             await agent.until(lambda: len(fake.reports) > reports + 2)
-            assert _stop_s(lease) == run_out_s
+            assert _halt_s(lease) == run_out_s
             assert not fake.ends, "no other is started under it"
             os.kill(supervisor.pid, signal.SIGCONT)
             await agent.until(lambda: (8, 1) in fake.ends)
-            assert _stop_s(lease) > since_boot_s()
-        assert (fake.ends[7, 1]["outcome"], fake.ends[8, 1]["outcome"]) == ("lease-run-out", "exited")
+            assert _halt_s(lease) > since_boot_s()
+        assert (fake.ends[7, 1]["signal"], fake.ends[8, 1]["outcome"]) == (signal.SIGKILL, "exited")
 
 
-def _stop_s(path: str) -> float:
+@pytest.mark.live
+class TestSupervisor:
+    """Without an agent: who writes the lease is the test."""
+
+    def test_a_process_that_was_stopped_before_is_left_so(self, tmp_path: Path, marker: str) -> None:
+        script = "sleep 1000 & kill -STOP $!; echo $! >pid.new; mv pid.new pid; while ! [ -e end ]; do sleep 0.01; done"
+        job = _under_lease(tmp_path, marker, "sh", "-c", script)
+        until((tmp_path / "pid").exists)
+        stopped, main = int((tmp_path / "pid").read_text()), job.main.pid
+        _bound(tmp_path, -5.0)
+        until(lambda: processes.read_state(main) == "T")
+        _bound(tmp_path, math.inf)
+        until(lambda: processes.read_state(main) != "T")
+        assert processes.read_state(stopped) == "T"
+        (tmp_path / "end").touch()
+        assert job.end()["exit_code"] == 0
+
+    def test_one_that_another_process_lets_go_on_is_halted_again(self, tmp_path: Path, marker: str) -> None:
+        job = _under_lease(tmp_path, marker, "sh", "-c", COUNTING, str(tmp_path))
+        until(lambda: _count(tmp_path))
+        _bound(tmp_path, -5.0)
+        for _ in range(3):
+            until(lambda: processes.read_state(job.main.pid) == "T")
+            os.kill(job.main.pid, signal.SIGCONT)
+        until(lambda: processes.read_state(job.main.pid) == "T")
+        job.stop()
+        assert job.end()["signal"] == signal.SIGKILL
+
+    def test_one_that_saves_when_its_lease_runs_out_has_the_rest_of_its_time_afterwards(
+        self, tmp_path: Path, marker: str
+    ) -> None:
+        save = "touch saving; while ! [ -e saved ]; do sleep 0.01; done; exit 6"
+        script = f'trap "{save}" TERM; touch up; sleep 1000 & wait'
+        job = _under_lease(tmp_path, marker, "sh", "-c", script, grace_s=60.0)
+        until((tmp_path / "up").exists)
+        job.stop()
+        until((tmp_path / "saving").exists)
+        _bound(tmp_path, -5.0)
+        until(lambda: processes.read_state(job.main.pid) == "T")
+        _bound(tmp_path, math.inf)
+        (tmp_path / "saved").touch()
+        assert job.end()["exit_code"] == 6
+
+    def test_one_that_was_halted_for_too_long_is_killed(self, tmp_path: Path, marker: str) -> None:
+        job = _under_lease(tmp_path, marker, "sh", "-c", COUNTING, str(tmp_path))
+        until(lambda: _count(tmp_path))
+        _bound(tmp_path, -5.0)
+        until(lambda: processes.read_state(job.main.pid) == "T")
+        _bound(tmp_path, -5.0 - shim_files.HALTED_MAX_S)
+        end = job.end()
+        assert (end["outcome"], end["signal"], end["detail"]) == ("lease-run-out", signal.SIGKILL, shim.NO_WORD)
+
+    def test_what_a_daemon_runs_for_it_cannot_be_halted_so_it_ends_in_time(self, tmp_path: Path, marker: str) -> None:
+        docker = tmp_path / "docker"
+        docker.write_text("#!/bin/sh\ntrap 'exit 5' TERM\ntouch up\nwhile :; do sleep 0.01; done\n")
+        docker.chmod(0o755)
+        job = _under_lease(tmp_path, marker, str(docker), "run", "image")
+        until((tmp_path / "up").exists)
+        _bound(tmp_path, -0.5, 60.0)
+        end = job.end()
+        assert (end["outcome"], end["exit_code"], end["signal"]) == ("lease-run-out", 5, None)
+
+
+COUNTING = 'cd "$0"; n=0; while ! [ -e end ]; do echo $((n += 1)) >>count; sleep 0.01; done; exit 4'
+"""A line every 10 ms, in the directory that it is given."""
+
+
+def _count(folder: Path) -> int:
+    return (folder / "count").stat().st_size if (folder / "count").exists() else 0
+
+
+def _are_halted(state: Path) -> bool:
+    claimed_by = JobDir(state / "jobs" / "7-1").claimed_by()
+    assert claimed_by is not None
+    found = [process.pid for process in processes.read_tree(claimed_by.pid).processes if process != claimed_by]
+    return bool(found) and all(processes.read_state(pid) in {"T", "Z"} for pid in found)
+
+
+def _halted_s(state: Path) -> float:
+    return since_boot_s() - _halt_s(str(state / shim_files.LEASE))
+
+
+def _halt_s(path: str) -> float:
     known = shim_files.read_lease(path)
     assert known is not None
-    return known[0]
+    return shim_files.halt_at_s(known)
+
+
+def _bound(folder: Path, halt_in_s: float, ending_s: float = 0.0) -> None:
+    """Write the lease under which jobs are halted then; those that cannot be end by so much later."""
+    at_s = since_boot_s() + halt_in_s
+    with (folder / shim_files.LEASE).open("r+b") as file:
+        file.write(shim_files.lease_line(at_s, at_s + ending_s))
+
+
+def _under_lease(folder: Path, marker: str, *argv: str, **changes: Any) -> Supervised:
+    (folder / "jobs").mkdir()
+    (folder / shim_files.LEASE).write_bytes(shim_files.lease_line(math.inf, math.inf))
+    return launch(write_command(folder / "jobs", list(argv), marker=marker, workdir=str(folder), **changes))

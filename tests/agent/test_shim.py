@@ -400,24 +400,25 @@ def test_a_job_whose_file_hangs_is_ended_all_the_same(tmp_path: Path, marker: st
     assert supervised.end()["stopped"]
 
 
-@pytest.mark.parametrize("how", ["ordered", "lease"])
-def test_a_job_that_waits_for_its_input_can_be_ended(tmp_path: Path, marker: str, how: str) -> None:
+@pytest.mark.parametrize("is_halted", [False, True])
+def test_a_job_that_waits_for_its_input_can_be_ended(tmp_path: Path, marker: str, *, is_halted: bool) -> None:
     """As one whose directory is on a file system that hangs: its command has not started, and has nothing to save."""
     root = tmp_path / "jobs"
     root.mkdir()
     os.mkfifo(root / "in")
     job = write_command(root, ["cat"], marker=marker, input="in")
-    soon_s = shim_files.since_boot_s() + (1.0 if how == "lease" else 1000.0)
-    (tmp_path / shim_files.LEASE).write_bytes(shim_files.lease_line(soon_s, soon_s + 1000.0))
+    soon_s = shim_files.since_boot_s() + (1.0 if is_halted else 1000.0)
+    (tmp_path / shim_files.LEASE).write_bytes(shim_files.lease_line(soon_s, soon_s))
     with ThreadPoolExecutor() as pool:
         launched = pool.submit(launch, job)
-        if how == "ordered":
-            supervisor = until(lambda: by if (by := job.claimed_by()) and by.pid else None, "the supervisor's claim")
-            until(
-                lambda: processes.read_tree(supervisor.pid).processes[1:], "the process that is to become the command"
-            )
-            job.order_end({"cause": "cancelled by a test"})
-            os.kill(supervisor.pid, signal.SIGTERM)
+        supervisor = until(lambda: by if (by := job.claimed_by()) and by.pid else None, "the supervisor's claim")
+        (main,) = until(
+            lambda: processes.read_tree(supervisor.pid).processes[1:], "the process that is to become the command"
+        )
+        if is_halted:
+            until(lambda: processes.read_state(main.pid) == "T")
+        job.order_end({"cause": "cancelled by a test"})
+        os.kill(supervisor.pid, signal.SIGTERM)
         record = launched.result().end()
     assert record["stopped"]
     assert record["signal"] == signal.SIGKILL

@@ -78,6 +78,6 @@ _FILLER: Final = _Filler()
 def about_lease(lease_s: float) -> str:
     """Say what becomes of jobs while the scheduler is away, in one line."""
     return (
-        f"lease {lease_s:g} s: while the scheduler is away for longer, jobs of a pool of several nodes are stopped "
-        "and queued again; those of a pool's only node go on (--lease)"
+        f"lease {lease_s:g} s: while the scheduler is away for longer, jobs of a pool of several nodes stand still; "
+        "those of a pool's only node go on (--lease)"
     )

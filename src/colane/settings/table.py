@@ -206,8 +206,8 @@ LEASE: Final = Setting(
     read=readers.lease_s,
     default="60s",
     metavar="TIME",
-    help="How long jobs of a pool of several nodes go on without word from the scheduler; then they are stopped "
-    "and queued again. A node that dies is noticed after as long. Jobs of a pool's only node go on in any case.",
+    help="How long jobs of a pool of several nodes go on without word from the scheduler; then they stand still until "
+    "it is back. A node that dies is noticed after as long. Jobs of a pool's only node go on in any case.",
 )
 SEE: Final = Setting(
     name="see",

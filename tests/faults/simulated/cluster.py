@@ -146,14 +146,14 @@ class Laws:
         self.look()
 
     def look(self) -> None:
-        """Who lives where: no job in two attempts, no device with two jobs that do not share."""
+        """Who runs where: no job in two attempts, no device with two jobs that do not share."""
         attempts: dict[tuple[str, int], set[int]] = defaultdict(set)
         for machine in (machine for machine in self._cluster.machines if not machine.is_frozen):
             on_device: dict[int, list[Key]] = defaultdict(list)
             for key, attempt in machine.disk.attempts.items():
-                if attempt.alive:
+                if attempt.runs:
                     attempts[machine.disk.cluster_id, key.job].add(key.attempt)
-                if attempt.alive and not attempt.is_parked:
+                if attempt.runs and not attempt.is_parked:
                     for gpu in attempt.desired.gpus:
                         on_device[gpu].append(key)
             if self._cluster.is_exclusive:

@@ -26,7 +26,8 @@ class VirtualAttempt:
         done_s: How long it has run.
         start_s: By its machine's wall clock.
         stop_at_s: When its process will have ended, since it was asked to.
-        gone_at_s: When it will have ended because its lease ran out, by its machine's clock of leases.
+        halts_at_s: When it will be halted because its lease ran out, by its machine's clock of leases.
+        is_halted: It is; nothing of it goes on.
         record: How it ended.
         is_parked: It waits at a step boundary.
         asked: The number of the latest asking to save that it was told of.
@@ -43,12 +44,18 @@ class VirtualAttempt:
     done_s: float = 0.0
     start_s: float = 0.0
     stop_at_s: float = math.inf
-    gone_at_s: float = math.inf
+    halts_at_s: float = math.inf
+    is_halted: bool = False
     record: Object | None = None
     is_parked: bool = False
     asked: int = 0
     refuses: int = 0
     saves_at_s: float = math.inf
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything of it may compute or write."""
+        return self.alive and not self.is_halted
 
     @property
     def phase(self) -> AttemptPhase:

@@ -137,7 +137,7 @@ class Machine:
             return
         attempt.spawned, attempt.claimed = False, True
         attempt.start_s = self.wall_s
-        if self._lease()[0] <= self.since_boot_s:
+        if shim_files.halt_at_s(self._lease()) <= self.since_boot_s:
             self._end(key, attempt, "lease-run-out")
             return
         attempt.alive = True
@@ -149,6 +149,8 @@ class Machine:
         attempt = self.disk.attempts[key]
         if not attempt.claimed and not attempt.spawned:
             self._end(key, attempt, "not-started")
+        elif attempt.alive and attempt.is_halted and shim_files.halt_at_s(self._lease()) <= self.since_boot_s:
+            self._end(key, attempt, "signalled")
         elif attempt.alive:
             attempt.stop_at_s = min(attempt.stop_at_s, self._clock.now_s + self._random.uniform(0.0, GRACE_S))
 
@@ -183,7 +185,7 @@ class Machine:
         if alive:
             self._apply_lease()
         for key, attempt in alive:
-            if attempt.alive:
+            if attempt.runs:
                 self._go_on(key, attempt, passed_s)
 
     def _go_on(self, key: Key, attempt: VirtualAttempt, passed_s: float) -> None:
@@ -202,13 +204,25 @@ class Machine:
                 self._end(key, attempt, "exited")
 
     def _apply_lease(self) -> None:
-        """Processes whose lease has run out end before the time by which they must be gone."""
-        stop_s, kill_s = self._lease()
+        """Processes whose lease has run out are halted before the time by which they must be, and go on with it."""
+        lease = self._lease()
+        halt_s, must_s = shim_files.halt_at_s(lease), lease[1]
         for key, attempt in list(self.disk.attempts.items()):
-            if attempt.alive and stop_s <= self.since_boot_s and attempt.gone_at_s == math.inf:
-                attempt.gone_at_s = self._random.uniform(stop_s, kill_s)
-            if attempt.alive and attempt.gone_at_s <= self.since_boot_s:
+            if not attempt.alive:
+                continue
+            if self.since_boot_s < halt_s:
+                attempt.halts_at_s = math.inf
+                if attempt.is_halted:
+                    attempt.is_halted = False
+                    self._cluster.laws.look()
+            elif attempt.halts_at_s == math.inf:
+                attempt.halts_at_s = self._random.uniform(halt_s, must_s)
+            if attempt.halts_at_s + shim_files.HALTED_MAX_S <= self.since_boot_s:
                 self._end(key, attempt, "lease-run-out")
+            elif attempt.halts_at_s <= self.since_boot_s and not attempt.is_halted:
+                attempt.is_halted = True
+                if attempt.stop_at_s < math.inf:
+                    attempt.stop_at_s += LEAD_S  # its end is put off
 
     def _lease(self) -> tuple[float, float]:
         return shim_files.read_lease(str(self.disk.root / shim_files.LEASE)) or (0.0, 0.0)

@@ -51,8 +51,8 @@ class Contact:
     async def report(self, report: ReportObject) -> Desired | None:
         """Report, registering first where needed; what shall run, or None when the scheduler does not say.
 
-        A lease that has run out is not renewed while jobs of it are here, and no others are started: what runs may run
-        elsewhere by now, and its shim may wake only after us.
+        A lease that has run out is not renewed while any job of it is here that the scheduler does not know to be, and
+        nothing is started: it may run elsewhere by now, and ends where it stands. Jobs that are still ours go on.
 
         Raises:
             AgentError: Another live agent has this node's name.
@@ -82,7 +82,7 @@ class Contact:
         if is_other:  # generations go back with a store that is put back, so they count within one start alone
             self.followed = -1
         left = self._left_over()
-        if left:
+        if left - {job.key for job in desired.jobs} or (left and desired.generation < self.followed):
             return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
         self._renew(sent_s, node.get("lease_s"))
         return desired

@@ -1,7 +1,7 @@
 """How long jobs may run without word from the scheduler: a file that the agent renews and their shims obey.
 
-The shims look at it themselves, so the jobs of an agent that is frozen or dead end in time, too. The scheduler starts
-another attempt elsewhere only when every shim that follows it must be done.
+The shims look at it themselves, so the jobs of an agent that is frozen or dead are halted in time, too. The scheduler
+starts another attempt elsewhere only when every shim that follows it must have halted its job, or ended it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Lease:
             self._write(math.inf, math.inf)
 
     def has_run_out(self, now_s: float) -> bool:
-        """Whether the jobs must be stopping by now, their shims having noticed or not."""
+        """Whether jobs that cannot be halted must be ending by now, their shims having noticed or not."""
         return self._stop_s <= now_s
 
     def renew(self, sent_s: float, lease_s: float | None) -> None:

@@ -31,6 +31,7 @@ _FILES: Final = {
     "agent/supervisor/shim_copy.py": "colane/agent/supervisor/shim_copy.pyc",
     "agent/supervisor/shim_ending.py": "colane/agent/supervisor/shim_ending.pyc",
     "agent/supervisor/shim_files.py": "colane/agent/supervisor/shim_files.pyc",
+    "agent/supervisor/shim_halt.py": "colane/agent/supervisor/shim_halt.pyc",
     "agent/supervisor/shim_system.py": "colane/agent/supervisor/shim_system.pyc",
 }
 """Sources, and where their copies go."""

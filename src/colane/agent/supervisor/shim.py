@@ -10,7 +10,9 @@ One process for each attempt of a job, from its start to its end, forked by the 
 * SIGTERM orders it to end the job, in the one way there is: `shim_ending`. Where the agent has not said why (`stop`),
   the order is from outside of Colane, as at a machine's shutdown. Who sends it then sends it to each process in some
   order (Slurm does, to a pilot), so a job that failed is told of only after a moment in which the shim was not told.
-* It ends the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
+* It halts the job when the agent's lease has run out, as another attempt may be started elsewhere then. The job goes on
+  once the lease is renewed. An order to end meanwhile kills it where it stands, and so does a halt that lasts too long.
+  What cannot be halted (`shim_halt.runs_elsewhere`) ends within the lease.
 * It keeps the agent's user when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
@@ -36,11 +38,13 @@ from colane.agent.supervisor.shim_ending import ROUND_S, Ending
 from colane.agent.supervisor.shim_files import (
     ASKED,
     COMMAND,
+    HALTED_MAX_S,
     LEASE_PATH,
     STARTED,
     STOP,
     CappedLog,
     claim,
+    halt_at_s,
     publish,
     publish_exit,
     read_lease,
@@ -49,6 +53,7 @@ from colane.agent.supervisor.shim_files import (
     reserve,
     since_boot_s,
 )
+from colane.agent.supervisor.shim_halt import Halt, runs_elsewhere
 from colane.agent.supervisor.shim_system import (
     PR_SET_CHILD_SUBREAPER,
     READ_BYTES,
@@ -85,7 +90,11 @@ LEASE_ROUND_MS = 20
 
 ENDLESS_S = float("inf")
 LEASE_LOOK_MS = 1000
-"""An endless lease is looked at this often: it may be bounded any time."""
+"""A lease is looked at this often: an endless one may be bounded any time, and a machine that has slept has lost time
+by the lease's clock and none by that of its timers."""
+
+HALT_LOOK_MS = 100
+"""How often the lease of a halted job is looked at, and whether any of its processes was woken."""
 
 OTHERS_TOLD_MS = 250
 """After the first process of a job that is told to end, the shim above it may be told so late."""
@@ -132,6 +141,10 @@ class Supervisor:
         self._stopped = False
         self._lease = read_lease(LEASE_PATH)
         self._no_word = False
+        self._halt = Halt()
+        self._halted_at_s = 0.0
+        self._is_beyond_stop = False
+        self._lease_look_s = 0.0
         self._ending: Ending | None = None
         self._ordered: dict[str, object] = {}
         self._start_s = self._end_s = time.time()
@@ -145,7 +158,7 @@ class Supervisor:
 
     def start(self) -> bool:
         """Start the command; False when that is not possible, and then `record` says why."""
-        if self._lease is not None and self._lease[0] <= since_boot_s():
+        if self._lease is not None and halt_at_s(self._lease) <= since_boot_s():
             self._problem, self._no_word = NO_WORD, True
             return False
         self._output_fd, output = os.pipe()
@@ -202,7 +215,7 @@ class Supervisor:
             self._keep_pace()
             self._apply_lease()
             self._apply_memory()
-            if self._ending is not None:
+            if self._ending is not None and not self._halt.is_on:
                 self._ending.look(time.monotonic())
             for fd, _ in self._poll.poll(self._timeout_ms()):
                 self._pump() if fd == self._output_fd else self._apply()
@@ -256,17 +269,57 @@ class Supervisor:
         return self._outgrown or self._problem or str(self._ordered.get("cause", ""))
 
     def _apply_lease(self) -> None:
-        """Stop the job when the lease was not renewed; one that was there and is gone counts as not renewed."""
-        if self._lease is None or self._stopped or since_boot_s() < self._lease[0] < ENDLESS_S:
+        """Halt the job while the lease is not renewed; one that was there and is gone counts as not renewed."""
+        now_s = since_boot_s()
+        if self._lease is None or self._no_word or now_s < self._lease_look_s:
             return
         self._lease = read_lease(LEASE_PATH) or self._lease
-        now_s = since_boot_s()
-        if self._lease[0] <= now_s and self._status is None:
-            self._stopped = self._no_word = True
-            self._say(NO_WORD)
-            left_s = max(self._lease[1] - now_s, 0.0)
-            # Nothing may be left at the end of the lease: what there is of it is for saving, and half of that to ask.
-            self._end(left_s, lead_max_s=left_s / 2, within_s=left_s)
+        stop_s, halt_s = self._lease[0], halt_at_s(self._lease)
+        self._lease_look_s = now_s + (HALT_LOOK_MS if halt_s <= now_s else LEASE_LOOK_MS) / 1000
+        for due_s in (stop_s, halt_s):
+            if now_s < due_s < self._lease_look_s:
+                self._lease_look_s = due_s
+        was_beyond_stop, self._is_beyond_stop = self._is_beyond_stop, stop_s <= now_s
+        is_asked_now = self._is_beyond_stop and not was_beyond_stop and self._status is None and not self._stopped
+        if is_asked_now and runs_elsewhere():
+            self._end_within_lease(now_s)
+        elif now_s < halt_s:
+            self._go_on()
+        elif now_s < halt_s + HALTED_MAX_S:
+            self._stand()
+        else:
+            self._stopped, self._no_word = True, self._status is None
+            self._kill_halted()
+
+    def _end_within_lease(self, now_s: float) -> None:
+        """Nothing may be left at the end of the lease: what there is of it is for saving, and half of that to ask."""
+        assert self._lease is not None  # noqa: S101 - it has run out
+        self._stopped = self._no_word = True
+        self._say(NO_WORD)
+        left_s = max(self._lease[1] - now_s, 0.0)
+        self._end(left_s, lead_max_s=left_s / 2, within_s=left_s)
+
+    def _stand(self) -> None:
+        if not self._halt.is_on:
+            self._halted_at_s = time.monotonic()
+        self._halt.keep()
+
+    def _go_on(self) -> None:
+        if not self._halt.is_on:
+            return
+        lasted_s = time.monotonic() - self._halted_at_s
+        self._halt.lift()
+        if self._ending is not None:
+            self._ending.put_off(lasted_s)
+        self._say(f"{NO_WORD}: halted for {lasted_s:.1f} s, and goes on")
+
+    def _kill_halted(self) -> None:
+        """Let it end without another moment in which it runs."""
+        self._say(f"{NO_WORD}: killed while it was halted")
+        self._halt, now_s = Halt(), time.monotonic()
+        self._ending = self._ending or Ending(0.0, now_s)
+        self._ending.kill(now_s)
+        self._ending.look(now_s)
 
     def _apply_memory(self) -> None:
         """Kill the job when it uses more memory than it may, as the kernel would."""
@@ -311,10 +364,18 @@ class Supervisor:
 
     def _apply(self) -> None:
         """Read which signals came; that a child ended needs no answer here, the loop looks anyway."""
-        if signal.SIGTERM in os.read(self._wake_fd, 512) and not self._stopped:
-            self._stopped = True
-            self._ordered = read_object(STOP) or {"cause": FROM_OUTSIDE, "outcome": STOPPED}
-            self._say(str(self._ordered.get("cause", "")))
+        if signal.SIGTERM not in os.read(self._wake_fd, 512):
+            return
+        self._lease_look_s = 0.0
+        self._apply_lease()  # an agent renews it before it orders an end that leaves time to save
+        if self._stopped and not self._halt.is_on:
+            return
+        self._stopped = True
+        self._ordered = read_object(STOP) or {"cause": FROM_OUTSIDE, "outcome": STOPPED}
+        self._say(str(self._ordered.get("cause", "")))
+        if self._halt.is_on:
+            self._kill_halted()
+        else:
             self._end(self._command.grace_s)
 
     def _end(self, grace_s: float, lead_max_s: float = ENDLESS_S, within_s: float = ENDLESS_S) -> None:
@@ -360,8 +421,7 @@ class Supervisor:
         bound_ms = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
         if self._lease is None:
             return bound_ms
-        lease_ms = (self._lease[0] - since_boot_s()) * 1000
-        lease_ms = LEASE_LOOK_MS if self._lease[0] == ENDLESS_S else max(lease_ms, LEASE_ROUND_MS)
+        lease_ms = max((self._lease_look_s - since_boot_s()) * 1000, LEASE_ROUND_MS)
         return lease_ms if bound_ms is None else min(bound_ms, lease_ms)
 
     def _pump(self) -> bool:

@@ -112,13 +112,20 @@ class Ending:
         """Wait no longer."""
         self._kill_at_s = now_s
 
+    def put_off(self, seconds: float) -> None:
+        """The job could do nothing for so long; when all must be gone stays as it is."""
+        self._terminate_at_s += seconds
+        self._half_s += seconds
+        if self._kill_at_s is not None:
+            self._kill_at_s = min(self._kill_at_s + seconds, self._until_s)
+
     def _hold_others(self) -> None:
         """While any that was told lives, no script goes on, and no worker of it runs its handler."""
         if not self._waits_for:
             return
         told = {pid for pid, _ in self._waits_for}
         for pid in told:
-            self._heirs.update(_identify(heir) for heir in _heirs(pid))
+            self._heirs.update(identify(heir) for heir in _heirs(pid))
         self._heirs.difference_update(self._waits_for)
         for pid in descendants():
             if pid not in told and _is_shell(pid) and not catches(pid, signal.SIGTERM):
@@ -139,15 +146,15 @@ class Ending:
         for pid in descendants():
             send(pid, signal.SIGCONT)
         catchers = audience(os.getpid(), signal.SIGTERM)
-        had = [process for process in map(_identify, catchers) if process in self._had]
+        had = [process for process in map(identify, catchers) if process in self._had]
         self._waits_for = _savers(had + self._tell(self._fresh(catchers), signal.SIGTERM))
         self._hold_others()
 
     def _fresh(self, pids: list[int]) -> list[int]:
-        return [pid for pid in pids if _identify(pid) not in self._had | self._heirs]
+        return [pid for pid in pids if identify(pid) not in self._had | self._heirs]
 
     def _tell(self, pids: list[int], number: int) -> list[Process]:
-        processes = [_identify(pid) for pid in pids]
+        processes = [identify(pid) for pid in pids]
         for process in processes:
             send(process[0], number)
         if number == signal.SIGTERM:
@@ -165,20 +172,20 @@ def audience(root: int, number: int) -> list[int]:
     found, todo = [], children(root)
     while todo:
         pid = todo.pop(0)
-        if not catches(pid, number) or (number != signal.SIGTERM and _is_one_of(NOT_PASSED_ON, _words(pid))):
+        if not catches(pid, number) or (number != signal.SIGTERM and _is_one_of(NOT_PASSED_ON, words_of(pid))):
             todo += children(pid)
             continue
         found.append(pid)
         if _is_shell(pid):
             todo += [child for child in children(pid) if not ignores(child, signal.SIGINT)]
-        elif is_ranks(_words(pid)):
+        elif is_ranks(words_of(pid)):
             todo += children(pid)
     return found
 
 
 def _savers(told: list[Process]) -> list[Process]:
     """Those that were told, if any but `ranks` was, which only waits for its ranks: then none of them catches it."""
-    return told if any(not is_ranks(_words(pid)) for pid, _ in told) else []
+    return told if any(not is_ranks(words_of(pid)) for pid, _ in told) else []
 
 
 def passed_by(root: int) -> list[int]:
@@ -186,22 +193,22 @@ def passed_by(root: int) -> list[int]:
     found, todo = [], [(pid, False) for pid in children(root)]
     while todo:
         pid, is_below = todo.pop(0)
-        has_handler, words = catches(pid, signal.SIGTERM), _words(pid)
+        has_handler, words = catches(pid, signal.SIGTERM), words_of(pid)
         if has_handler and is_below:
             found.append(pid)
         if not _is_one_of(FORWARDERS, words):
             here = has_handler or is_below
             # A forked process has its parent's command line, and the handler of it.
-            todo += [(child, here and _words(child) != words) for child in children(pid)]
+            todo += [(child, here and words_of(child) != words) for child in children(pid)]
     return found
 
 
 def _heirs(pid: int) -> list[int]:
     """Processes below one that it has forked and that have not become another program: they have its handlers."""
-    words, found, todo = _words(pid), list[int](), children(pid)
+    words, found, todo = words_of(pid), list[int](), children(pid)
     while todo:
         child = todo.pop()
-        if _words(child) == words:
+        if words_of(child) == words:
             found.append(child)
             todo += children(child)
     return found
@@ -224,14 +231,16 @@ def _is_shell(pid: int) -> bool:
         return False
 
 
-def _words(pid: int) -> list[bytes]:
+def words_of(pid: int) -> list[bytes]:
+    """The command line of a process; nothing when it is gone."""
     try:
         return read_file(f"/proc/{pid}/cmdline").split(b"\0")
     except OSError:
         return []
 
 
-def _identify(pid: int) -> Process:
+def identify(pid: int) -> Process:
+    """The process under a pid now."""
     return pid, read_stat(pid)[1]
 
 

@@ -28,6 +28,11 @@ LEASE_PATH = f"../../{LEASE}"
 LEASE_READS = 3
 """Readings before one that is being written is given up."""
 
+HALT_MARGIN_S = 1.0
+"""A job is halted so long before it would have to be gone: its supervisor may wake late on a busy machine."""
+HALTED_MAX_S = 900.0
+"""A job that was halted for so long is killed: it may hold a lock that the one started elsewhere waits for."""
+
 LOG_SEGMENTS = 8
 """A log over its cap keeps its first and its latest half; it is dropped in pieces of an eighth."""
 
@@ -108,7 +113,7 @@ def lease_line(stop_s: float, kill_s: float) -> bytes:
 
 
 def read_lease(path: str) -> tuple[float, float] | None:
-    """When to stop the job and when it must be gone; None where there is no lease."""
+    """When to ask the job to end, where it cannot be halted, and when it must be gone; None where there is no lease."""
     for _ in range(LEASE_READS):
         try:
             fields = read_file(path).split()
@@ -117,6 +122,11 @@ def read_lease(path: str) -> tuple[float, float] | None:
         if len(fields) == 4 and fields[:2] == fields[2:]:
             return float(fields[0]), float(fields[1])
     return None
+
+
+def halt_at_s(lease: tuple[float, float]) -> float:
+    """When a job is halted whose lease was not renewed."""
+    return max(lease[0], lease[1] - HALT_MARGIN_S)
 
 
 def read_object(path: str) -> dict[str, object]:
