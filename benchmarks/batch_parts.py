@@ -31,7 +31,7 @@ from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Caller, Role
 from colane.server.http.submit_route import parse_batch
-from colane.server.main import LOCK_HELD_S, OBJECTS_PER_COLLECTION
+from colane.server.main import LOCK_HELD_S, NEVER, OBJECTS_PER_COLLECTION
 from colane.server.store.ledger import compose
 from colane.server.store.opening import open_store
 from colane.server.store.sqlite import SqliteStore
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="batches")
     parser.add_argument("--state", type=Path, help="where the store lies (default: a temporary)")
     asked = parser.parse_args()
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+    gc.set_threshold(OBJECTS_PER_COLLECTION, NEVER, NEVER)
     sys.setswitchinterval(LOCK_HELD_S)
     with tempfile.TemporaryDirectory(dir=asked.state) as folder:
         parts = asyncio.run(measured(asked.jobs, asked.rounds, Path(folder)))

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from colane.model.device_use import DeviceUsage, JobUsage
-from colane.server.main import OBJECTS_PER_COLLECTION
+from colane.server.main import NEVER, OBJECTS_PER_COLLECTION
 from colane.server.samples.keeper import FLUSH_PERIOD_S, SampleKeeper
 from colane.server.samples.rings import LEVELS
 
@@ -101,7 +101,7 @@ async def cost(path: Path, nodes: int, gpus: int, minutes: float) -> tuple[float
 
 def main() -> None:
     """Measure, and print."""
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])  # as the scheduler does
+    gc.set_threshold(OBJECTS_PER_COLLECTION, NEVER, NEVER)  # as the scheduler does
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--gpus", type=int, default=8)
