@@ -29,7 +29,7 @@ CLI: Any = get_command(app.make_app())
 FOLLOWERS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "2>&1", "<"})
 """Where a shell ends the words of a command."""
 
-STANDS_FOR = {"JOB": "7", "N": "2", "TIME": "10m", "SIZE": "2GB", "COMMAND...": "true", "...": ""}
+STANDS_FOR = {"JOB": "7", "@": "7", "N": "2", "TIME": "10m", "SIZE": "2GB", "COMMAND...": "true", "...": ""}
 """What is written for a value of the reader's own, and one of them."""
 
 ABBREVIATED = re.compile(r"\w\|\w|\[|\]|<[a-z]|\w/--|\*|\{")
