@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.answers import Held, blamed, delay_s2
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
 from colane.model.progress import Progress
@@ -16,6 +20,7 @@ from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import GIB, make_node, make_profile
+from tests.examples import examples
 
 SERVER = JobSpec(name="s", family="net", batch_size=64, kind=JobKind.INFERENCE)
 NEW = JobSpec(name="new", family="new", gpu_memory_bytes=4 * GIB)
@@ -133,6 +138,52 @@ def test_it_leaves_once_a_server_misses_its_objective_and_comes_to_none_again(po
     answers(core, 0.9, 600.0)
     assert core.state.jobs[JobId(9)].state is JobState.QUEUED
     assert "GPU to itself" in core.why(JobId(9), 601.0).sentence()
+
+
+def with_turns(core: Core, job: int, at_s: float, held_s: float, step_s: float) -> None:
+    steps = {"steps": 21, "first_step_s": 1.0, "last_step_s": at_s, "step_mean_s": step_s}
+    sample = Progress(at_s=at_s, turn="running", turn_service_s=held_s, turn_wait_s=1.0, **steps)  # type: ignore[arg-type]
+    assert core.step([Progressed(JobId(job), 1, sample)], at_s).rejected is None
+
+
+@pytest.mark.parametrize("to_blame", [2, 9])
+def test_who_held_the_lane_while_answers_waited_is_to_blame_whoever_came_last(to_blame: int) -> None:
+    """A server with an objective, one that keeps its turns for long, and a newcomer to their lane."""
+    core = held("fair", 2, latency_s=1.0)
+    answers(core, 0.2, 400.0)
+    came(core, NEW)
+    core.step([Launched(JobId(9), 1, 9, 510.0, "n0")], 510.0)
+    lanes = {core.state.jobs[JobId(job)].placement.slots[0].lane for job in (1, 2, 9)}  # type: ignore[union-attr]
+    assert len(lanes) == 1
+    for job in (2, 9):
+        with_turns(core, job, 511.0, 100.0, 0.01)  # before it was late
+    answers(core, 0.2, 512.0)
+    for job in (2, 9):
+        with_turns(core, job, 513.0, 110.0, 2.0 if job == to_blame else 0.01)
+    answers(core, 1.5, 514.0)
+    assert core.state.jobs[JobId(1)].state in STEPPING
+    assert core.state.jobs[JobId(2)].state in STEPPING, "a server never leaves"
+    assert (core.state.jobs[JobId(9)].state in STEPPING) is (to_blame == 2)
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.floats(0, 1e4), st.none() | st.floats(1e-4, 1e3)), max_size=6), st.randoms())
+def test_blame_follows_who_held_the_lane_and_how_long_for_a_step(
+    times: list[tuple[float, float | None]], order: Random
+) -> None:
+    holders = [Held(JobId(number), *one) for number, one in enumerate(times, start=1)]
+    job = blamed(holders)
+    order.shuffle(holders)
+    assert blamed(holders) == job, "whoever came last"
+    if job is None:
+        assert not any(delay_s2(one) for one in holders)
+        return
+    (found,) = [one for one in holders if one.job == job]
+    assert found.held_s > 0
+    longer = [one for one in holders if one.held_s > found.held_s and (one.step_s or 0) > (found.step_s or 1e9)]
+    assert longer == []
+    more = [one._replace(held_s=2 * one.held_s) if one.job == job else one for one in holders]
+    assert blamed(more) == job, "who holds it the longer is the more to blame"
 
 
 @keeping_objectives

@@ -1,18 +1,18 @@
 """Whether servers answer in time beside jobs that came to them, whatever was believed of these.
 
 How long the steps of a job of unknown kind are is not known when it comes to a GPU of servers
-(`scheduling.mechanisms.sharing.beside_servers`). When a server that has kept its objective beside it, or before it
-came, is seen to miss it, the newest job there that answers no requests leaves by its cheapest means, and shares no GPU
-from then on. One that may be neither parked nor stopped is stopped in its first time there alone, in which it has
-little to lose.
+(`scheduling.mechanisms.sharing.beside_servers`). When a server that has kept its objective is seen to miss it, the job
+leaves by its cheapest means that has held its lane while answers waited, and shares no GPU from then on; where none has
+held it, the newest there that answers no requests. One that may be neither parked nor stopped is stopped in its first
+time there alone, in which it has little to lose. A server never leaves: where one has held the lane, all stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from colane.core.cluster.answers import LateAnswers, late_answers
+from colane.core.cluster.answers import Held, LateAnswers, blamed, late_answers
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import ClusterState
@@ -31,10 +31,11 @@ LATE: Final = SplitReasons(Why.LATE_ANSWERS, Why.LATE_ANSWERS)
 
 
 class _Late(NamedTuple):
-    """A server that misses its objective, as it has not done before."""
+    """A server that misses its objective, as it has not done before, and who has held its lane meanwhile."""
 
     server: JobId
     answers: LateAnswers
+    held_by: JobId | None
 
 
 class KeptAnswers:
@@ -48,7 +49,7 @@ class KeptAnswers:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._kept: dict[JobId, None] = {}
+        self._kept: dict[JobId, Mapping[JobId, float]] = {}  # how long others had held its lane by then
         self._late: list[_Late] = []
 
     @property
@@ -68,14 +69,26 @@ class KeptAnswers:
     def _look(self, job: Job, event: Progressed) -> None:
         late = late_answers(job, event.progress)
         if late is None:
-            self._kept[job.id] = None
+            self._kept[job.id] = {held.job: held.held_s for held in self._holders(job)}
         elif job.id in self._kept:
-            self._late.append(_Late(job.id, late))
+            before = self._kept[job.id]
+            held_by = blamed(held._replace(held_s=_since(before, held)) for held in self._holders(job))
+            self._late.append(_Late(job.id, late, held_by))
+
+    def _holders(self, server: Job) -> Iterator[Held]:
+        """How long each job has held a lane of a server's since it shares it."""
+        slots = server.placement.slots if server.placement is not None else ()
+        loads = [(slot.lane, self._state.gpus[slot.gpu]) for slot in slots if slot.gpu in self._state.gpus]
+        others = {booking.job for lane, load in loads for booking in load.bookings if booking.lane == lane}
+        for other in sorted(others - {server.id}):
+            progress = self._state.progress.get(other)
+            if progress is not None and progress.turn_service_s is not None:
+                yield Held(other, progress.turn_service_s, progress.step_mean_s)
 
     def plan(self, view: ClusterView) -> Plan:
-        """Let the newest leave; what is late already counts against none that comes later."""
+        """Let those leave that are to blame; what is late already counts against none that comes later."""
         draft = Draft(view)
-        self._kept = {job: None for job in self._kept if job in view.jobs}
+        self._kept = {job: held for job, held in self._kept.items() if job in view.jobs}
         for late in self._late:
             server = view.jobs.get(late.server)
             loads = [] if server is None else [view.gpu(gpu) for gpu in server.gpus_held]
@@ -84,10 +97,17 @@ class KeptAnswers:
         return draft.plan()
 
 
+def _since(before: Mapping[JobId, float], held: Held) -> float:
+    """How long it has held the lane since; a job that has begun anew counts from there."""
+    passed_s = held.held_s - before.get(held.job, 0.0)
+    return passed_s if passed_s >= 0 else held.held_s
+
+
 def _is_settled(draft: Draft, load: GpuLoad, late: _Late) -> bool:
-    """Let the newest leave a GPU that may; false while it does not step yet, so that it is looked at again."""
+    """Let who is to blame leave a GPU; false while it does not step yet, so that it is looked at again."""
     facts: dict[str, str | int | float] = {"gpu": str(load.id), "job": late.server, **late.answers._asdict()}
-    others = [draft.view.job(booking.job) for booking in reversed(load.bookings)]
+    jobs = [booking.job for booking in reversed(load.bookings)]
+    others = [draft.view.job(job) for job in jobs if late.held_by in {None, job}]
     others = [one for one in others if one.spec.kind is not JobKind.INFERENCE]
     for one in others:
         if may_split_off(draft, one):
