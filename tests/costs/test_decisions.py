@@ -78,15 +78,13 @@ def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cl
 
 
 def test_an_event_by_the_shadow_price_costs_a_few_times_one_under_fifo() -> None:
-    """Where no more is looked at than what has changed."""
-    seen = "shadow-price:look_at_all_max=0"
-    assert calls_an_arrival(seen, 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
-    assert calls_an_end(seen, 26) <= END_MAX * calls_an_end("fifo", 26)
+    assert calls_an_arrival("shadow-price", 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
+    assert calls_an_end("shadow-price", 26) <= END_MAX * calls_an_end("fifo", 26)
 
 
 def test_where_everything_is_looked_at_not_every_gpu_is_weighed_for_every_job() -> None:
     """Each would take 800 times what `fifo` does."""
-    assert calls_an_arrival("shadow-price", 26) <= 200 * calls_an_arrival("fifo", 26)
+    assert calls_an_arrival("shadow-price:look_at_all_max=256", 26) <= 200 * calls_an_arrival("fifo", 26)
 
 
 def test_an_arrival_under_colane_costs_a_few_times_one_under_fifo() -> None:

@@ -1,13 +1,12 @@
 """Jobs of one GPU start, join, take places and move in the order of what that is worth (see `changes`).
 
 Of all changes that may be made now the one that is worth most is made, and again until none pays, those of the highest
-priority first. A job that waits and
-one that runs compete alike for a free GPU: with whichever of them most is won. Of jobs alike in their needs those first
-in the order are asked.
+priority first. A job that waits and one that runs compete alike for a free GPU: with whichever of them most is won. Of
+jobs alike in their needs those first in the order are asked.
 
 In a pool of many GPUs no more is looked at than what has changed, for `LOOK_EVERY_S` after a look at everything: jobs
 that came, for any GPU, and GPUs that are free or that jobs came to or left, for any job. Others had found nothing that
-pays.
+pays, but prices drift: in a small pool, where it costs little, everything is looked at each time.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class ByPrice:
 
     moves: bool = True
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
-    look_at_all_max: int = 256
+    look_at_all_max: int = 64
 
     def serve(self, context: SchedulingContext, take: Take) -> None:
         """Make the changes of a pool that pay, those that are worth most first."""
