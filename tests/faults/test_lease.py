@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster
+from colane.agent.supervisor import shim_files
+
+from .cluster import WAIT_MAX_S, Cluster
 from .test_kill import ended
 from .test_pauses import COUNTING
 
@@ -63,3 +65,26 @@ def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Clust
     (record,) = ended(cluster, 1)
     assert (record["state"], record["attempt"]) == ("succeeded", 1), cluster.logs()
     assert seen == [f"1 {number}" for number in range(1, lines + 1)]
+
+
+@pytest.mark.live
+@pytest.mark.faults
+def test_a_scheduler_that_is_stopped_by_order_lets_jobs_run_on(cluster: Cluster) -> None:
+    client = cluster.client()
+    command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
+    (job,) = client.submit_batch([{"name": "count", "command": command, "workdir": "/"}])
+    told = cluster.told()
+    assert next(told) == "1 1"
+    cluster.start("agent-2")
+    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    cluster.signal("server", signal.SIGTERM)
+    assert cluster.processes.pop("server").wait(WAIT_MAX_S) == 0
+    lease = shim_files.read_lease(str(cluster.folder / "agent" / shim_files.LEASE))
+    assert lease is not None
+    assert shim_files.halt_at_s(lease) - shim_files.since_boot_s() > NODE_TIMEOUT_S, cluster.logs()
+    cluster.start("server")
+    client = cluster.client()
+    assert all(line.startswith("1 ") for line in islice(told, 3))
+    client.cancel(job)
+    (record,) = ended(cluster, 1)
+    assert (record["state"], record["attempt"]) == ("cancelled", 1)

@@ -95,7 +95,7 @@ class TestTwoSchedulers:
             await both()
 
     def test_at_the_start_it_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def draw(*_: Any) -> History:
+        def draw(*_: Any, **__: Any) -> History:
             raise SupersededError("another scheduler has started on this store")
 
         monkeypatch.setattr("colane.server.assembly.begin_epoch", draw)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from colane.server.http.door import STANDING, Standing
+from colane.server.nodes import leases
+from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
 from colane.server.store.memory import MemoryStore
-from colane.server.store.store import StoreWriter, Transaction
+from colane.server.store.store import META, StoreWriter, Transaction
 from colane.server.writer import driver
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import Clocks
@@ -280,3 +282,79 @@ class TestNodeFault:
             await w.good("POST", "/node/n1/report", report(launched(first), gpus=[gpu(0), gpu(1)]))
             shown = await w.good("GET", f"/job/{second}")
             assert (shown["state"], shown["attempt"], shown["failures"]) == ("assigned", 2, 0)
+
+
+class GrantsSeen(MemoryStore):
+    """Knows when what agents may hold is said to be less than before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_lowered = threading.Event()
+
+    def commit(self, transaction: Transaction, writer: StoreWriter | None = None) -> int:
+        before = self.get(META, GRANTED_KEY)
+        number = super().commit(transaction, writer)
+        if before is not None and granted_s(self) < before["lease_s"]:
+            self.has_lowered.set()
+        return number
+
+
+class TestGrants:
+    """A scheduler that starts counts nobody as lost whose jobs may run on by the word of the one before."""
+
+    async def test_one_that_ends_lets_jobs_run_on_and_the_next_one_waits_for_as_long(self) -> None:
+        store, clock = MemoryStore(), SteadyClock()
+        async with silent_world(SteadyClock(), store=store) as w:
+            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node("n2", agent_id="a2"))
+            await w.submit()
+            told = await w.good("POST", "/node/n1/report", report())
+            assert told["lease_s"] < NODE_TIMEOUT_S
+            nudges, w.agents.changed = len(w.agents.nudged), asyncio.Event()
+            ending = asyncio.create_task(w.service.farewell())
+            await w.agents.changed.wait()
+            assert granted_s(store) == leases.FAREWELL_S, "before any agent is told"
+            assert w.agents.nudged[nudges:] == ["n1"], "the other one has no job"
+            told = await w.good("POST", "/node/n1/report", report())
+            assert NODE_TIMEOUT_S < told["lease_s"] < leases.FAREWELL_S
+            await ending
+        async with silent_world(clock, store=store) as w:
+            clock.go_on(2 * leases.FAREWELL_S)
+            await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n1")
+            assert clock.now_s > leases.FAREWELL_S
+
+    async def test_one_that_ends_with_no_job_on_a_leased_node_grants_nothing(self) -> None:
+        store = MemoryStore()
+        async with silent_world(SteadyClock(), store=store) as w:
+            await w.good("POST", "/node", node())
+            await w.service.farewell()
+            assert granted_s(store) == NODE_TIMEOUT_S
+
+    async def test_one_with_a_shorter_lease_waits_for_the_longer_one_of_before(self) -> None:
+        store, clock = MemoryStore(), SteadyClock()
+        async with world(store=store, node_timeout_s=50.0) as w:
+            await w.good("POST", "/node", node())
+        async with silent_world(clock, store=store) as w:
+            assert granted_s(store) == 50.0
+            clock.go_on(100.0)
+            await w.line(lambda line: line.kind == "node-lost")
+            assert clock.now_s > 50.0
+
+    async def test_what_is_stored_is_its_own_lease_once_longer_ones_are_over(self) -> None:
+        store = GrantsSeen()
+        async with world(store=store, node_timeout_s=0.2):
+            assert not store.has_lowered.is_set()
+        async with world(store=store, node_timeout_s=0.1):
+            assert granted_s(store) == 0.2
+            assert await asyncio.to_thread(store.has_lowered.wait, DEADLINE_S)
+
+    async def test_of_a_store_without_word_of_it_the_default_of_before_is_taken(self) -> None:
+        store = MemoryStore()
+        begin_epoch(store, 0.0)
+        assert begin_epoch(store, 1.0, lease_s=15.0).granted_s == GRANTED_BEFORE_S == granted_s(store)
+
+
+def granted_s(store: MemoryStore) -> float:
+    body = store.get(META, GRANTED_KEY)
+    assert body is not None
+    return float(body["lease_s"])

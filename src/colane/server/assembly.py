@@ -54,13 +54,13 @@ def make_service(
     if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
         clock.resume(known)
     own, asked_s, read = own_leader(config), lead.now_s(), lead.version
-    history, version = _drawn(store, clock.now(), own)
+    history, version = _drawn(store, clock.now(), own, config.node_timeout_s)
     number = history.current.number
     lead.begin(number, version, asked_s, own and own._replace(epoch=number))
     if version != read + (own is not None):  # a scheduler of before has written meanwhile; from now on none can
         driver.load()
-    made.liveness.begin(0.0 if own is None else own.lease_s)  # a leader of before may answer for so long
     made.history, made.started_s = history, clock.now()
+    made.liveness.begin(made.held_longer_s + (0.0 if own is None else own.lease_s))  # a leader may answer for so long
     if own is not None:
         made.hear_first()
     return made
@@ -69,20 +69,20 @@ def make_service(
 DRAWS_MAX: Final = 10
 
 
-def _drawn(store: Store, now_s: float, own: Leader | None) -> tuple[History, int]:
+def _drawn(store: Store, now_s: float, own: Leader | None, lease_s: float) -> tuple[History, int]:
     """Draw an epoch; the store's version is the other thing that is known from then on.
 
     A standby has to see that this scheduler leads, so the store's version grows by it; a leader that is still there
     writes meanwhile.
     """
     if own is None:
-        return begin_epoch(store, now_s), store.version()
+        return begin_epoch(store, now_s, lease_s=lease_s), store.version()
     for _ in range(DRAWS_MAX - 1):
         version = store.version()
         with suppress(ConflictError):
-            return begin_epoch(store, now_s, own, version), version + 1
+            return begin_epoch(store, now_s, own, version, lease_s), version + 1
     version = store.version()
-    return begin_epoch(store, now_s, own, version), version + 1
+    return begin_epoch(store, now_s, own, version, lease_s), version + 1
 
 
 def make_standby(

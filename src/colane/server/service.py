@@ -50,7 +50,7 @@ from colane.server.samples.keeper import FLUSH_PERIOD_S, SampleKeeper
 from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, attempt_objects, shown_attempts
-from colane.server.store.identity import History, new_cluster_id
+from colane.server.store.identity import History, granted, new_cluster_id
 from colane.server.store.launch_reads import LaunchReads
 from colane.server.store.ledger import explain
 from colane.server.store.retention import outdated
@@ -96,7 +96,7 @@ from colane.server.views.sampled import Times, window_of
 from colane.server.views.stacks import NodeOfJob
 from colane.server.views.standing import at_other_sizes, deadline_said, standing, steps_total
 from colane.server.writer import changes
-from colane.server.writer.board import AgentDoor, ReadModel
+from colane.server.writer.board import AgentDoor, NodeRecord, ReadModel
 from colane.server.writer.driver import LiveDriver, ReadBack
 from colane.server.writer.turn import Turn
 
@@ -107,6 +107,7 @@ CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that will not be used again, and records of old jobs, are removed."""
 
 IDLE_PERIOD_S: Final = 30.0
+GRANT_RETRY_S: Final = 5.0
 SAMPLES_PRUNED_EACH: Final = 60
 """After so many flushes what is too old is removed."""
 
@@ -144,6 +145,7 @@ class Service:
         overviews: What is told of the whole cluster.
         device_labels: Labels of devices in `/metrics`.
         launches: What jobs are started with.
+        granted_s: What nodes are granted in place of the configured lease, by a scheduler that ends.
     """
 
     store: Store
@@ -167,6 +169,9 @@ class Service:
     copies: Copies = field(default_factory=Copies)
     lookup: Lookup = field(default_factory=Lookup)
     launches: LaunchReads = field(init=False)
+    granted_s: float | None = None
+    _told: set[str] = field(default_factory=set)
+    _told_of_grant: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.launches = LaunchReads(self.store)
@@ -189,7 +194,7 @@ class Service:
     def begin(self, history: History, found: ReadBack, now_s: float, *, hears: bool) -> None:
         """Lead from now on, from what was read; whether agents are heard before anything is changed."""
         self.history, self.started_s = history, now_s
-        self.liveness.begin()
+        self.liveness.begin(self.held_longer_s)
         self.driver.take_over(found)
         self.driver.problem = None
         self.hear_first(None if hears else ())
@@ -203,7 +208,9 @@ class Service:
 
     async def run(self) -> None:
         """Drive until `stop`, then let another scheduler lead; what comes out of it is a bug."""
-        tending = (self._clean, self._scrub, self._keep_samples, self._count, self._notify, self._mind_idle)
+        tending = (
+            self._clean, self._scrub, self._keep_samples, self._count, self._notify, self._mind_idle, self._lower_grant,
+        )  # fmt: skip
         cleaning = [asyncio.create_task(tend()) for tend in tending]
         self.driver.lead.keep()
         try:
@@ -217,6 +224,59 @@ class Service:
                     await task
             await self.samples.flush(self.driver.now(), closing=True)
             await self.close()
+
+    @property
+    def lease_s(self) -> float:
+        """What nodes are granted now."""
+        return self.config.node_timeout_s if self.granted_s is None else self.granted_s
+
+    @property
+    def held_longer_s(self) -> float:
+        """By how much a lease that an agent may hold of a scheduler before is longer than one of this one."""
+        return max(0.0, self.history.granted_s - self.config.node_timeout_s)
+
+    async def _lower_grant(self) -> None:
+        """Note that no longer leases are held than this scheduler grants, once those of before are over."""
+        if not self.held_longer_s:
+            return
+        await asyncio.sleep(self.history.granted_s * (1 + leases.DRIFT_RATIO) + (self.config.leader_lease_s or 0.0))
+        while self.granted_s is None:
+            with suppress(RefusedError):
+                await self.driver.change(lambda turn: turn.puts.append(granted(self.config.node_timeout_s)))
+                return
+            await asyncio.sleep(GRANT_RETRY_S)
+
+    async def farewell(self) -> None:
+        """Before this scheduler ends by order: let jobs run on until another answers, for `leases.FAREWELL_S`.
+
+        What is granted is durable first, so that a scheduler that starts counts nobody as lost sooner.
+        """
+        if not (self.leads and self.driver.is_ready) or self.hands_over.is_set():
+            return
+        nodes = [one for one in self.read_model.nodes.values() if self._runs_by_lease(one)]
+        lease_s = max(leases.FAREWELL_S, self.config.node_timeout_s)
+        if not nodes:
+            return
+        try:
+            await self.driver.change(lambda turn: turn.puts.append(granted(lease_s)))
+        except RefusedError as error:
+            log.warning("jobs are halted once their lease is over: %s", error)
+            return
+        self.granted_s = lease_s
+        self.liveness.allow(lease_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(leases.FAREWELL_MAX_S):
+                reached = await self.driver.notifier.reach(one.door for one in nodes)
+                awaited = {one.node.name for one, is_there in zip(nodes, reached, strict=True) if is_there}
+                while not awaited <= self._told:
+                    self._told_of_grant.clear()
+                    await self._told_of_grant.wait()
+
+    def _runs_by_lease(self, record: NodeRecord) -> bool:
+        name = record.node.name
+        return (
+            record.leased and not record.lost and self.liveness.is_heard(name) and any(self.read_model.assigned(name))
+        )
 
     async def _release(self) -> None:
         try:
@@ -809,7 +869,11 @@ class Service:
         has_news = has_news or name in self.driver.losing
         if has_news or trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
-        return self.node(name)
+        told = self.node(name)
+        if self.granted_s is not None:
+            self._told.add(name)
+            self._told_of_grant.set()
+        return told
 
     async def times_of(self, job_id: JobId, caller: Caller) -> Times:
         """Return when a job was at work.
@@ -908,7 +972,7 @@ class Service:
             self.liveness.hear(name, self.driver.now())
             refused = RefusedError.because(503, problem)
             if record is not None and name not in self.driver.losing:
-                refused.lease_s = leases.lease_s(self.read_model, record, self.config.node_timeout_s)
+                refused.lease_s = leases.lease_s(self.read_model, record, self.lease_s)
             raise refused
 
     def _lacked_of(self, name: str, body: ReportBody) -> int:
@@ -1065,7 +1129,7 @@ class Service:
             **view,
             **self.standing_of(name),
             "leased": record.leased,
-            "lease_s": leases.lease_s(self.read_model, record, self.config.node_timeout_s),
+            "lease_s": leases.lease_s(self.read_model, record, self.lease_s),
         }
 
     @property

@@ -255,9 +255,17 @@ class FaultyCluster:
         self.clock.after(again_after_s, self.start_server)
 
     def upgrade_server(self, again_after_s: float) -> None:
-        """The scheduler is ended, and one of another version started."""
-        self.speaks = of_another(self.random, SCHEDULERS_WORDS)
-        self.kill_server(again_after_s)
+        """The scheduler is ended by order, and one of another version started."""
+        speaks = of_another(self.random, SCHEDULERS_WORDS)
+
+        async def end() -> None:
+            with suppress(ProcessDiedError):
+                await self.service.farewell()
+                self.speaks = speaks
+                self.kill_server(again_after_s)
+
+        if self.server.is_alive and hasattr(self, "service"):
+            self.server.spawn(end())
 
     def back_up(self) -> None:
         """An operator copies the store."""

@@ -40,9 +40,13 @@ class Liveness:
         self._heard: dict[str, Heard] = {}
 
     def begin(self, grace_s: float = 0.0) -> None:
-        """Begin to listen now; nodes may hear another scheduler for a while yet."""
+        """Begin to listen now; nodes may hear another scheduler, or hold a longer lease, for a while yet."""
         self._looked_s = self._clock()
         self._fresh_s = self._looked_s + grace_s
+
+    def allow(self, timeout_s: float) -> None:
+        """Let nodes be silent for so long from now on."""
+        self._timeout_s = timeout_s
 
     def hear(self, node: str, unix_s: float) -> None:
         """Note that a node has just spoken."""
@@ -63,7 +67,7 @@ class Liveness:
         now_s = self._clock()
         gap_s, self._looked_s = now_s - self._looked_s, now_s
         if gap_s > self._gap_s:
-            self._fresh_s = now_s
+            self._fresh_s = max(self._fresh_s, now_s)
             log.warning("the scheduler was not listening for %.0f s; its nodes have %g s anew", gap_s, self._timeout_s)
         return [node for node in nodes if now_s - self._since_s(node) > self._timeout_s]
 

@@ -35,6 +35,11 @@ CLUSTER_KEY: Final = "cluster"
 LEADER_KEY: Final = "leader"
 """In `META` of a store over the network: which scheduler leads, where, and with what lease."""
 
+GRANTED_KEY: Final = "granted"
+"""In `META`: the longest lease that any agent may hold, in seconds; it is there before an agent is told of it."""
+GRANTED_BEFORE_S: Final = 60.0
+"""Of a store whose schedulers have not written it: their default."""
+
 EPOCHS_MAX: Final = 10_000
 """So many are kept: an agent that was away for more starts than that begins anew."""
 
@@ -87,11 +92,13 @@ class History:
         cluster_id: Of the cluster whose records these are.
         epochs: By number, ascending.
         current: The one of this start.
+        granted_s: The longest lease that an agent may hold of a scheduler before.
     """
 
     cluster_id: str
     epochs: Mapping[int, Epoch]
     current: Epoch
+    granted_s: float = 0.0
 
     def has(self, number: int, id_: str, events: int, events_now: int) -> bool:
         """Whether all that was told in an epoch until so many events is of this history.
@@ -153,7 +160,14 @@ def read_history(store: Store) -> History | None:
     return History(cluster_id, {epoch.number: epoch for epoch in drawn}, drawn[-1])
 
 
-def begin_epoch(store: Store, at_s: float, leader: Leader | None = None, version: int | None = None) -> History:
+def granted(lease_s: float) -> Put:
+    """What says that no agent holds a longer lease."""
+    return Put(META, GRANTED_KEY, {"lease_s": lease_s})
+
+
+def begin_epoch(
+    store: Store, at_s: float, leader: Leader | None = None, version: int | None = None, lease_s: float = 0.0
+) -> History:
     """Draw the epoch of a start, and the cluster's id where the store is new; both are durable.
 
     Args:
@@ -161,6 +175,7 @@ def begin_epoch(store: Store, at_s: float, leader: Leader | None = None, version
         at_s: The time.
         leader: What is written of the scheduler that starts; its epoch is the one that is drawn.
         version: The store's, which has to be as it is, and grows by one; None where it does not matter.
+        lease_s: What agents will be granted.
 
     Raises:
         StoreError: The store cannot be read or written.
@@ -180,10 +195,14 @@ def begin_epoch(store: Store, at_s: float, leader: Leader | None = None, version
         puts.append(Put(META, CLUSTER_KEY, {"id": cluster_id}))
     if leader is not None:
         puts.append(Put(META, LEADER_KEY, LEADER.write(leader._replace(epoch=current.number))))
+    granted_s = read_one(store, META, GRANTED_KEY, lambda body: float(body["lease_s"]))
+    before_s = granted_s if granted_s is not None else GRANTED_BEFORE_S if drawn else 0.0
+    if lease_s and granted_s != max(before_s, lease_s):
+        puts.append(granted(max(before_s, lease_s)))
     old = drawn[: max(0, len(drawn) + 1 - EPOCHS_MAX)]
     writer = StoreWriter(last, events, version)
     store.commit(Transaction(puts, [Delete(EPOCHS, job_key(epoch.number)) for epoch in old]), writer)
-    return History(cluster_id, {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}, current)
+    return History(cluster_id, {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}, current, before_s)
 
 
 def new_cluster_id() -> str:

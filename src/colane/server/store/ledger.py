@@ -129,7 +129,7 @@ def compose(
     attempts = dict(_attempts(turn, outcome))
     puts, deletes = _job_changes(turn, outcome, policy, attempts, launch_specs)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
-    puts += _learnt(outcome)
+    puts += [*turn.puts, *_learnt(outcome)]
     lengths = _lengths(turn, outcome)
     puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
     puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]

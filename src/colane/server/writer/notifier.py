@@ -49,6 +49,15 @@ class Notifier:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
+    async def reach(self, doors: Iterable[AgentDoor]) -> list[bool]:
+        """Nudge agents, and say which of them have answered."""
+
+        async def one(door: AgentDoor) -> bool:
+            async with self._limit:
+                return await self._post(door)
+
+        return await asyncio.gather(*map(one, doors))
+
     async def _send(self, door: AgentDoor) -> None:
         try:
             more = True
@@ -60,12 +69,14 @@ class Notifier:
         finally:
             del self._again[door]
 
-    async def _post(self, door: AgentDoor) -> None:
+    async def _post(self, door: AgentDoor) -> bool:
         try:
             answer = await self._transport.handle_async_request(_nudge(door))
             await answer.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.info("agent at %s was not reached: %s", door.address, error or type(error).__name__)
+            return False
+        return True
 
     async def close(self) -> None:
         """Give up nudges that are under way."""

@@ -14,7 +14,7 @@ from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.http.access import TokenRecord
 from colane.server.store.documents import Body
-from colane.server.store.store import AuditEntry, Delete
+from colane.server.store.store import AuditEntry, Delete, Put
 from colane.server.submitting.admission import Admitted
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
@@ -47,6 +47,7 @@ class Turn:
         set_apart: What the agents of nodes are told to be of instead of the cluster's own id.
         removed_nodes: Nodes to forget.
         clears: Collections to empty.
+        puts: Single documents to write beside those that the outcome gives.
         deletes: Single documents to remove beside those that the outcome gives.
         answers: First answers by idempotency key.
         submissions: How many jobs were submitted, by name of the limit that counts them.
@@ -73,6 +74,7 @@ class Turn:
     set_apart: dict[str, str] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)
     clears: list[str] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)
     answers: dict[str, Body] = field(default_factory=dict)
     submissions: Counter[str] = field(default_factory=Counter)
