@@ -159,6 +159,8 @@ class Core:
         self._returns = Returns(state)
         self._tuning = CoreTuning(state, self.config.tuning, self.config.contention)
         self._contention = Contention(state, self.config.contention)
+        watches: tuple[CoreTuning | Contention, ...] = (self._tuning, self._contention)
+        self._sample_watches = tuple([watch for watch in watches if watch.is_on])
         self._sets = MeasuredSets()
         self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs()
@@ -181,33 +183,48 @@ class Core:
             What changed and what the driver must do.
         """
         step = Step(self.state, self._watchers, self._timers, self.config, now_s)
-        arrays.begin(step)
+        if self.state.arrays.later:
+            arrays.begin(step)
+        has_samples = False
         for event in events:
             HANDLERS[type(event)](step, event)
+            has_samples = has_samples or type(event) is Progressed
             if step.grown:  # a GPU that cannot hold its jobs is relieved before anything else happens there
                 self._relieve(step)
+        for watch in self._sample_watches:
+            watch.notice(events)
+        if has_samples or step.outdated:
+            self._separate(step, events)
+        self._come_due(step)
+        if self._drains.is_due:
+            self._drains.notice(step)
+            self._follow(step, self._drains, ())
+        if self._returns.is_due:
+            self._follow(step, self._returns, ())
+        for watch in self._sample_watches:
+            if watch.is_due:
+                self._follow(step, watch, ())
+        self._decide(step)
+        return step.outcome()
+
+    def _come_due(self, step: Step) -> None:
+        """What its time has come for: timers, nodes that are brought back, pools that are planned again."""
+        timers = self._timers
+        timers.woken(step.now_s)
+        while (timer := timers.next_due(step.now_s)) is not None:
+            reports.timer_due(step, timer)
+        if self.state.closed:
+            black_holes.look(step)
+        if timers.replans:
+            self.state.changed_pools.due(timers.pools_due(step.now_s))
+
+    def _separate(self, step: Step, events: Sequence[Event]) -> None:
+        """Have jobs leave each other where samples, or what they taught, call for it."""
         if self.config.guard:
             self._guard.notice(events, self.turns)
             self._remeasuring.notice(step.outdated)
         self._answers.notice(events)
-        self._tuning.notice(events)
-        self._contention.notice(events)
-        self._follow_due(step, self._guard, self._remeasuring, self._answers)
-        self._timers.woken(now_s)
-        while (timer := self._timers.next_due(now_s)) is not None:
-            reports.timer_due(step, timer)
-        black_holes.look(step)
-        self.state.changed_pools.due(self._timers.pools_due(now_s))
-        if self._drains.is_due:
-            self._drains.notice(step)
-            self._follow(step, self._drains, ())
-        self._follow_due(step, self._returns, self._tuning, self._contention)
-        self._decide(step)
-        return step.outcome()
-
-    def _follow_due(
-        self, step: Step, *planners: Guard | Remeasuring | KeptAnswers | Returns | CoreTuning | Contention
-    ) -> None:
+        planners: tuple[Guard | Remeasuring | KeptAnswers, ...] = (self._guard, self._remeasuring, self._answers)
         for planner in planners:
             if planner.is_due:
                 self._follow(step, planner, ())
@@ -304,22 +321,23 @@ class Core:
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits, asks = self.state, self.limits, 0
+        changed = state.changed_pools
         again = set[str]()
         self._settle(step)
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
-        while state.changed_pools:
+        while changed.pools:
             asks += 1
-            if asks > ASKS_MAX + len(state.jobs):
+            if asks > ASKS_MAX and asks > ASKS_MAX + len(state.jobs):
                 self._stop_asking(step, asks)
                 break
-            pools, updates, decisions = tuple(state.changed_pools), step.updates, len(step.decisions)
+            pools, updates, decisions = list(changed.pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions
-            state.changed_pools.again([pool for pool in pools if wants_more and pool in state.queues])
+            changed.again([pool for pool in pools if pool in state.queues] if wants_more else ())
             self._settle(step)
             if step.updates > updates:
-                state.changed_pools.update(state.queues)
+                changed.update(state.queues)
             if limits is not None:
                 self._review_limits(step, limits)
                 again.update(self._ask_for_refused(limits, again))
@@ -356,13 +374,14 @@ class Core:
 
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
-        state = self.state
-        for pool in state.changed_pools:
-            if state.changed_pools.newcomers(pool) is None:
-                self._timers.more_happened(pool)
-            if state.changed_pools.news(pool) is None:
-                self._timers.anything_happened(pool)
-        waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
+        state, timers = self.state, self._timers
+        changed, queues = state.changed_pools.pools, state.queues
+        for pool, happened in changed.items() if timers.replans else ():
+            if happened.any or happened.more:
+                timers.more_happened(pool)
+            if happened.any:
+                timers.anything_happened(pool)
+        waiting = [pool for pool in changed if pool in queues and queues[pool].count]
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
@@ -373,21 +392,23 @@ class Core:
         if state.measurement_groups and waiting:
             self._follow(step, self._sets, waiting)
             waiting = [pool for pool in waiting if state.queues[pool].count]
-        waiting = [pool for pool in waiting if not self._is_full(pool)]
-        idle = [pool for pool in state.changed_pools if self._timers.replan(pool).while_idle and pool not in waiting]
-        waiting += idle
-        for pool in state.changed_pools:
-            if pool not in waiting:
-                self._timers.anything_happened(pool)
+        if self._timers.replans:
+            waiting = [pool for pool in waiting if not self._is_full(pool)]
+            changed = state.changed_pools.pools
+            waiting += [pool for pool in changed if self._timers.replan(pool).while_idle and pool not in waiting]
+            for pool in changed:
+                if pool not in waiting:
+                    self._timers.anything_happened(pool)
         return self._ask_about(step, waiting) if waiting else None
 
     def _ask_about(self, step: Step, pools: list[str]) -> Plan:
         """Follow the policy's plan for these pools, and note when they are planned again."""
-        timers, newcomers = self._timers, NONE_CAME
-        alone = [pool for pool in pools if timers.replan(pool).newcomers_only]
-        if alone:
-            newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in alone}
-        news = {pool: self._news(pool) for pool in pools if timers.replan(pool).news_until_s > step.now_s}
+        timers, newcomers, news = self._timers, NONE_CAME, NO_NEWS
+        if timers.replans:
+            alone = [pool for pool in pools if timers.replan(pool).newcomers_only]
+            if alone:
+                newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in alone}
+            news = {pool: self._news(pool) for pool in pools if timers.replan(pool).news_until_s > step.now_s}
         self.state.changed_pools.clear()  # from here on what this plan changes is noted
         plan = self._follow(step, self.policy, pools, newcomers, news)
         for pool in pools:

@@ -10,8 +10,8 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 
 
-class _Happened:
-    """What has happened in a pool."""
+class Happened:
+    """What has happened in a pool: which jobs came, what changed on which GPUs, `more`, or `any` thing at all."""
 
     __slots__ = ("any", "came", "gpus", "jobs", "more")
 
@@ -24,22 +24,22 @@ class _Happened:
 
 
 class Changes:
-    """Pools in which something has changed."""
+    """Pools in which something has changed: `pools`, to be read by others."""
 
-    __slots__ = ("_pools",)
+    __slots__ = ("pools",)
 
     def __init__(self) -> None:
-        self._pools: dict[str, _Happened] = {}
+        self.pools: dict[str, Happened] = {}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._pools)
+        return iter(self.pools)
 
     def __len__(self) -> int:
-        return len(self._pools)
+        return len(self.pools)
 
     def clear(self) -> None:
         """All of it is known."""
-        self._pools.clear()
+        self.pools.clear()
 
     def add(self, pool: str) -> None:
         """Anything may have changed there."""
@@ -65,7 +65,7 @@ class Changes:
 
     def booked(self, pool: str, gpus: Iterable[GpuId]) -> None:
         """A job has come to these GPUs, which by itself is no reason to plan anew."""
-        if pool in self._pools:
+        if pool in self.pools:
             self.on(pool, gpus)
 
     def due(self, pools: Iterable[str]) -> None:
@@ -75,8 +75,8 @@ class Changes:
 
     def again(self, pools: Iterable[str]) -> None:
         """Plan these again, as a plan has changed them: of no news but of its own, which jobs came is forgotten."""
-        made = self._pools
-        self._pools = {}
+        made = self.pools
+        self.pools = {}
         for pool in pools:
             known = made.get(pool)
             self.on(pool, () if known is None else known.gpus)
@@ -85,18 +85,18 @@ class Changes:
 
     def newcomers(self, pool: str) -> Newcomers | None:
         """Classes of the jobs that arrived, where nothing else has changed."""
-        known = self._pools.get(pool)
+        known = self.pools.get(pool)
         return None if known is None or known.any or known.more else tuple(known.came)
 
     def news(self, pool: str, since_s: float = -inf, until_s: float = -inf) -> News | None:
         """Jobs that came and GPUs that changed, where nothing else has."""
-        known = self._pools.get(pool)
+        known = self.pools.get(pool)
         if known is None or known.any:
             return None
         return News(frozenset(known.jobs), tuple(known.gpus), since_s, until_s)
 
-    def _of(self, pool: str) -> _Happened:
-        known = self._pools.get(pool)
+    def _of(self, pool: str) -> Happened:
+        known = self.pools.get(pool)
         if known is None:
-            known = self._pools[pool] = _Happened()
+            known = self.pools[pool] = Happened()
         return known

@@ -15,7 +15,7 @@ from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.contents import ClusterContents, D, Kind
-from colane.core.cluster.derived import Derived
+from colane.core.cluster.derived import Derived, NodesMatterNot
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
@@ -81,6 +81,7 @@ class ClusterState(ClusterContents):
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self.limits: LimitAccounts | None = None
         self._derived: dict[Question, Derived] = {}
+        self._told_of_nodes: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}
         self._order_next = 0
@@ -265,7 +266,7 @@ class ClusterState(ClusterContents):
         del self.nodes[name]
         self.closed.pop(name, None)
         del self.by_order[node.order]
-        for index in self._derived.values():
+        for index in self._told_of_nodes.values():
             index.removed(node.order)
 
     def set_loads(self, loads: Iterable[GpuLoad]) -> None:
@@ -286,7 +287,7 @@ class ClusterState(ClusterContents):
         for (name, gpu_type), mask in flipped.items():
             node = self.nodes[name]
             self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
-        for name in touched if self._derived else ():
+        for name in touched if self._told_of_nodes else ():
             self._touch(self.nodes[name])
 
     def believe_bookings(self, key: ProfileKey) -> None:
@@ -357,11 +358,14 @@ class ClusterState(ClusterContents):
             if len(self._derived) >= DERIVED_MAX:
                 dropped = next(iter(self._derived))
                 del self._derived[dropped]
+                self._told_of_nodes.pop(dropped, None)
                 self._told_of_jobs.pop(dropped, None)
                 self._told_of_cpu_jobs.pop(dropped, None)
             index = self._derived[key] = make(*parameters)
-            for order in self.by_order:
-                index.touched(order)
+            if not isinstance(index, NodesMatterNot):
+                self._told_of_nodes[key] = index
+                for order in self.by_order:
+                    index.touched(order)
             self._tell(key, getattr(index, "moved", None), self._told_of_jobs, cpu_only=False)
             self._tell(key, getattr(index, "cpu_only_moved", None), self._told_of_cpu_jobs, cpu_only=True)
         return index
@@ -375,7 +379,7 @@ class ClusterState(ClusterContents):
                     moved(None, job)
 
     def _touch(self, node: NodeState) -> None:
-        for index in self._derived.values():
+        for index in self._told_of_nodes.values():
             index.touched(node.order)
 
     def kind_of(self, load: GpuLoad) -> Kind:

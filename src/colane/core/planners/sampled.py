@@ -20,11 +20,11 @@ class SampleWatch:
 
     def __init__(self, state: ClusterState, *, is_on: bool) -> None:
         self._state = state
-        self._is_on = is_on
+        self.is_on = is_on
 
     def notice(self, events: Iterable[Event]) -> None:
         """Look at what was seen in this step."""
-        if not self._is_on:
+        if not self.is_on:
             return
         for event in events:
             if isinstance(event, Ended):

@@ -91,7 +91,7 @@ class CoreTuning(SampleWatch):
     def notice(self, events: Iterable[Event]) -> None:
         """Look at what was seen in this step, and at nodes on which cores have come free, or a job runs short."""
         super().notice(events)
-        if not self._is_on:
+        if not self.is_on:
             return
         index = self._state.derived(CoreShares)
         for order in index.due if index.jobs else ():
@@ -159,7 +159,7 @@ class CoreTuning(SampleWatch):
     def waits_s(self, job: JobId) -> tuple[float, ...]:
         """When a driver that samples only where it matters is to sample a job, counted from a change, in seconds."""
         config, live, search = self._config, self._state.jobs.get(job), self._searches.get(job)
-        if not self._is_on or live is None or not _may_be_tuned(live) or (search is not None and search.is_over):
+        if not self.is_on or live is None or not _may_be_tuned(live) or (search is not None and search.is_over):
             return ()
         first = config.settle_s if search is not None else config.warm_up_s
         return first, first + config.settle_s, first + 2 * config.settle_s + config.window_s

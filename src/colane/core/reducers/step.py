@@ -97,10 +97,15 @@ class Step:
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
-        before = self.state.jobs.get(job.id)
-        if self.timers.replan(job.spec.pool).after_moves and _hold(before) != _hold(job):
-            self.state.changed_pools.on(job.spec.pool, (*job.gpus_held, *(before.gpus_held if before else ())))
+        if self.timers.replans and self.timers.replan(job.spec.pool).after_moves:
+            self._note_hold(job)
         self.state.put_job(job)
+
+    def _note_hold(self, job: Job) -> None:
+        """That other jobs may have its GPUs by now, or may no more."""
+        before = self.state.jobs.get(job.id)
+        if _hold(before) != _hold(job):
+            self.state.changed_pools.on(job.spec.pool, (*job.gpus_held, *(before.gpus_held if before else ())))
 
     def _note_dependents(self, job: Job) -> None:
         """That a job for which others wait has started or ended."""
@@ -377,15 +382,15 @@ class Step:
             known[name].generation = state.version
         return Outcome(
             state.version,
-            tuple([jobs[job] for job in sorted(jobs)]),
+            tuple([jobs[job] for job in sorted(jobs)] if len(jobs) > 1 else jobs.values()),
             nodes,
-            tuple(self.lost_nodes),
-            tuple(self._profiles.values()),
-            tuple(self.measurements),
-            tuple(self.decisions),
+            tuple(self.lost_nodes) if self.lost_nodes else (),
+            tuple(self._profiles.values()) if self._profiles else (),
+            tuple(self.measurements) if self.measurements else (),
+            tuple(self.decisions) if self.decisions else (),
             self.rejected,
-            tuple(self.stale),
+            tuple(self.stale) if self.stale else (),
             self.timers.next_s,
             tuple(state.usage.charged.values()) if state.usage.charged else (),
-            tuple(self.forgotten),
+            tuple(self.forgotten) if self.forgotten else (),
         )

@@ -32,27 +32,27 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """A heap of timers, equal times in order of setting."""
+    """A heap of timers, equal times in order of setting; `replans`, to be read by others, has pools not `ON_CHANGE`."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._serial = 0
-        self._replan: dict[str, Replan] = {}
+        self.replans: dict[str, Replan] = {}
         self._wakes: set[float] = set()
 
     @property
     def next_s(self) -> float | None:
         """When the next one is due."""
         due_s = self._heap[0].due_s if self._heap else inf
-        if self._replan:
-            due_s = min(due_s, *[replan.at_s for replan in self._replan.values()])
+        if self.replans:
+            due_s = min(due_s, *[replan.at_s for replan in self.replans.values()])
         if self._wakes:
             due_s = min(due_s, *self._wakes)
         return None if due_s == inf else due_s
 
     def replan(self, pool: str) -> Replan:
         """When a pool is planned again."""
-        return self._replan.get(pool, ON_CHANGE)
+        return self.replans.get(pool, ON_CHANGE)
 
     def plan_again(self, pool: str, replan: Replan, *, keeps_earlier: bool = False) -> None:
         """A pool is planned again as this says, in place of what was said before.
@@ -64,27 +64,27 @@ class Timers:
             after_moves = known.after_moves or replan.after_moves
             replan = replan._replace(at_s=min(known.at_s, replan.at_s), after_moves=after_moves)
         if replan != ON_CHANGE:
-            self._replan[pool] = replan
-        elif self._replan:
-            self._replan.pop(pool, None)
+            self.replans[pool] = replan
+        elif self.replans:
+            self.replans.pop(pool, None)
 
     def more_happened(self, pool: str) -> None:
         """More has happened in a pool than that jobs came: the next plan looks at every job."""
-        known = self._replan.get(pool)
+        known = self.replans.get(pool)
         if known is not None and known.newcomers_only:
-            self._replan[pool] = known._replace(newcomers_only=False, full_up_to=-inf)
+            self.replans[pool] = known._replace(newcomers_only=False, full_up_to=-inf)
 
     def anything_happened(self, pool: str) -> None:
         """More has happened in a pool than can be told: the next plan looks at all of it."""
-        known = self._replan.get(pool)
+        known = self.replans.get(pool)
         if known is not None and known.news_until_s > -inf:
-            self._replan[pool] = known._replace(news_until_s=-inf)
+            self.replans[pool] = known._replace(news_until_s=-inf)
 
     def pools_due(self, now_s: float) -> list[str]:
         """Pools to be planned now; each is said once."""
-        due = [pool for pool, replan in self._replan.items() if replan.at_s <= now_s]
+        due = [pool for pool, replan in self.replans.items() if replan.at_s <= now_s]
         for pool in due:
-            self._replan[pool] = self._replan[pool]._replace(at_s=inf)
+            self.replans[pool] = self.replans[pool]._replace(at_s=inf)
         return due
 
     def wake(self, due_s: float) -> None:
@@ -93,7 +93,8 @@ class Timers:
 
     def woken(self, now_s: float) -> None:
         """Times that have come are waited for no longer."""
-        self._wakes = {due_s for due_s in self._wakes if due_s > now_s}
+        if self._wakes:
+            self._wakes = {due_s for due_s in self._wakes if due_s > now_s}
 
     def set(self, due_s: float, kind: TimerKind, job: JobId, attempt: int) -> None:
         """Remember one."""
