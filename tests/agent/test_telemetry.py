@@ -123,6 +123,16 @@ def test_a_loss_that_is_no_number_is_not_passed_on(steps_path: Path) -> None:
     assert AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).loss is None
 
 
+def test_no_use_is_below_nothing_where_a_job_has_ended_and_is_looked_at_once_more(steps_path: Path) -> None:
+    """A scheduler refuses a whole report for that."""
+    meter = AttemptMeter(steps_path, CPU_JOB)
+    step(steps_path, 1.0)
+    meter.sample(100.0, NONE_CAME, {})
+    assert meter.last(110.0, 90.0, 10.0).cpu_s == 10.0
+    after = meter.sample(120.0, NONE_CAME, {})
+    assert (after.cpu_s, after.occupancy_ratio) == (10.0, 0.0)
+
+
 def test_cpu_time_before_the_first_step_does_not_count_as_occupancy(steps_path: Path) -> None:
     meter = AttemptMeter(steps_path, CPU_JOB)
     assert meter.sample(100.0, NONE_CAME, {}).occupancy_ratio is None

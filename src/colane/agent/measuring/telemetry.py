@@ -163,7 +163,8 @@ class AttemptMeter:
         """Give the sample of a job that has ended, with the CPU time its supervisor counted."""
         if self._base is None:
             self._base = (start_s, 0.0)
-        return self._progress(end_s, max(cpu_s, self._cpu_s_max), is_last=True)
+        self._cpu_s_max = max(cpu_s, self._cpu_s_max)
+        return self._progress(end_s, self._cpu_s_max, is_last=True)
 
     def _progress(
         self,
