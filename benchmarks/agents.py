@@ -175,7 +175,8 @@ class FakeAgent:
         jobs = [_sample(run, at_s) for run in self._runs.values()]
         devices = [_device(gpu["index"], at_s) for gpu in self._gpus]
         report: Any = {"agent_id": f"agent of {self.name}", "at_s": at_s, "gpus": self._gpus, "messages": [],
-                       "jobs": jobs, **self._heard, "leased": True, "bandwidth": None, "devices": devices}  # fmt: skip
+                       "jobs": jobs, **self._heard, "leased": True, "halts": True, "bandwidth": None,
+                       "devices": devices}  # fmt: skip
         began_s = time.monotonic()
         node = await self._link.report(self.name, report)
         answered_s = time.monotonic()

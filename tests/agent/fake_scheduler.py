@@ -27,7 +27,8 @@ NODE_FIELDS = {
     "host_memory_bytes", "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {
-    "leased", "agent_id", "cluster_id", "events_seen", "version_seen", "epoch", "at_s", "gpus", "messages", "jobs",
+    "leased", "lease_left_s", "halts",
+    "agent_id", "cluster_id", "events_seen", "version_seen", "epoch", "at_s", "gpus", "messages", "jobs",
     "bandwidth", "devices",
 }  # fmt: skip
 FINISHED_FIELDS = {

@@ -93,6 +93,22 @@ class TestJobs:
         assert log.startswith(f"colane: {shim.NO_WORD}: halted for ")
         assert log.endswith(" s, and goes on\n")
 
+    async def test_what_a_node_has_that_cannot_be_halted_is_told(
+        self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+    ) -> None:
+        fake.lease_s = LEASE_S
+        fake.want(7, "sleep", "600", env=mark)
+        async with running(tmp_path, fake) as agent:
+            await agent.until(lambda: fake.launched(7) and fake.reports[-1]["lease_left_s"])
+            assert fake.reports[-1]["halts"]
+            assert fake.reports[-1]["lease_left_s"] < LEASE_S
+            fake.want(8, "sh", "-c", "while :; do sleep 600; done; docker run image", env=mark)
+            await agent.until(lambda: fake.launched(8) and not fake.reports[-1]["halts"])
+            fake.end(8)
+            await agent.until(lambda: fake.reports[-1]["halts"])
+            fake.end(7)
+            await agent.until(lambda: (7, 1) in fake.ends)
+
     async def test_one_that_was_given_away_meanwhile_is_killed_where_it_stands(
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
     ) -> None:

@@ -340,6 +340,43 @@ class TestGrants:
             await w.line(lambda line: line.kind == "node-lost")
             assert clock.now_s > 50.0
 
+    async def test_an_agent_that_says_what_it_holds_of_this_scheduler_is_lost_as_soon_as_ever(self) -> None:
+        store, clock = MemoryStore(), SteadyClock()
+        async with world(store=store, node_timeout_s=50.0) as w:
+            await w.good("POST", "/node", node())
+        async with silent_world(clock, store=store) as w:
+            told = await w.good("POST", "/node/n1/report", report(lease_left_s=49.0))
+            held = {"epoch": told["epoch"], "events_seen": told["events"], "lease_left_s": told["lease_s"]}
+            await w.good("POST", "/node/n1/report", report(cluster_id=told["cluster_id"], **held))
+            clock.go_on(100.0)
+            await w.line(lambda line: line.kind == "node-lost")
+            assert clock.now_s < 50.0
+
+    async def test_one_that_has_not_renewed_a_longer_lease_of_before_is_lost_when_that_is_over(self) -> None:
+        """Its report has named this start, by what it was told of an end; the answers to its reports were lost."""
+        store, clock = MemoryStore(), SteadyClock()
+        async with world(store=store, node_timeout_s=50.0) as w:
+            await w.good("POST", "/node", node())
+        async with silent_world(clock, store=store) as w:
+            told = await w.good("POST", "/node/n1/report", report(lease_left_s=49.0))
+            held = {"epoch": told["epoch"], "events_seen": told["events"], "lease_left_s": 45.0}
+            await w.good("POST", "/node/n1/report", report(cluster_id=told["cluster_id"], **held))
+            clock.go_on(100.0)
+            await w.line(lambda line: line.kind == "node-lost")
+            assert clock.now_s > 45.0
+
+    async def test_an_agent_that_ends_its_jobs_has_a_longer_one_than_one_that_halts_them(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock, unhalted_lease_s=50.0) as w:
+            await w.good("POST", "/node", node("n1", agent_id="a1"))
+            await w.good("POST", "/node", node("n2", agent_id="a2"))
+            halting = await w.good("POST", "/node/n1/report", report(agent_id="a1", halts=True))
+            ending = await w.good("POST", "/node/n2/report", report(agent_id="a2"))
+            assert halting["lease_s"] < NODE_TIMEOUT_S < ending["lease_s"] < 50.0
+            clock.go_on(100.0)
+            await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n2")
+            assert clock.now_s > 50.0
+
     async def test_what_is_stored_is_its_own_lease_once_longer_ones_are_over(self) -> None:
         store = GrantsSeen()
         async with world(store=store, node_timeout_s=0.2):

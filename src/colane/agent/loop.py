@@ -38,6 +38,7 @@ from colane.agent.running.boundaries import Boundaries
 from colane.agent.running.host_memory import HostMemory, Mover, with_host
 from colane.agent.running.jobdir import LaunchFacts, StateDir
 from colane.agent.running.jobs import Jobs, refusal
+from colane.agent.running.lease import since_boot_s
 from colane.agent.running.lost_place import OwnPlace
 from colane.agent.running.mps_faults import MpsFaults
 from colane.agent.running.placing import CorePlacer
@@ -468,6 +469,7 @@ class Agent:
         report["epoch"], report["events_seen"] = heard["epoch"], heard["events_seen"]
         report["version_seen"] = self.state.heard.version
         report["leased"] = self._is_leased()
+        report["lease_left_s"], report["halts"] = self.state.lease.left_s(since_boot_s()), self.jobs.all_halt()
         if notice is not None:
             report["notice"] = notice.told(self._config.grace_s)
         report["bandwidth"] = bandwidth

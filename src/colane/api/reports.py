@@ -96,6 +96,8 @@ class ReportObject(TypedDict):
     events_seen: NotRequired[int]
     version_seen: NotRequired[int]
     leased: NotRequired[bool]
+    lease_left_s: NotRequired[float | None]
+    halts: NotRequired[bool]
     notice: NotRequired[NoticeObject]
     bandwidth: NotRequired[BandwidthObject | None]
     devices: NotRequired[list[DeviceUseObject]]

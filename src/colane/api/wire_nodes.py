@@ -263,6 +263,8 @@ class ReportBody(AgentModel):
     epoch: EpochBody | None = None
     at_s: Seconds
     leased: bool | None = None
+    lease_left_s: Annotated[float, Field(ge=0, le=1e8)] | None = None
+    halts: bool = False
     gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
     messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
     jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)

@@ -54,7 +54,7 @@ def make_service(
     if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
         clock.resume(known)
     own, asked_s, read = own_leader(config), lead.now_s(), lead.version
-    history, version = _drawn(store, clock.now(), own, config.node_timeout_s)
+    history, version = _drawn(store, clock.now(), own, config.lease_max_s)
     number = history.current.number
     lead.begin(number, version, asked_s, own and own._replace(epoch=number))
     if version != read + (own is not None):  # a scheduler of before has written meanwhile; from now on none can

@@ -17,6 +17,7 @@ from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
 from colane.server.http.job_tokens import new_key
 from colane.server.notify.channels import NotifyConfig, NotifyError, read_channels
+from colane.server.store.identity import GRANTED_BEFORE_S
 from colane.server.submitting.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
@@ -36,6 +37,7 @@ class ServiceConfig:
         workdir: Directory of jobs that name none.
         tick_s: The core is asked at least this often.
         node_timeout_s: A node silent for longer is lost.
+        unhalted_lease_s: The same of one whose jobs cannot all be halted, as an older agent ends them; None: no longer.
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
@@ -60,6 +62,7 @@ class ServiceConfig:
     policy_budget_s: float = BUDGET_S
     tick_s: float = 1.0
     node_timeout_s: float = 60.0
+    unhalted_lease_s: float | None = None
     batch_jobs_max: int = 10_000
     keep_finished: Retention = field(default_factory=Retention)
     quotas: Quotas = field(default_factory=Quotas)
@@ -75,6 +78,11 @@ class ServiceConfig:
     leader_lease_s: float | None = None
     own_url: str = ""
     agents: Mapping[str, Raw] = field(default_factory=dict)
+
+    @property
+    def lease_max_s(self) -> float:
+        """The longest lease that any node is granted while all goes on."""
+        return max(self.node_timeout_s, self.unhalted_lease_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,7 @@ class ServerConfig(ServiceConfig):
             tls=_tls(values),
             keep_finished=values[table.KEEP_FINISHED],
             node_timeout_s=values[table.LEASE],
+            unhalted_lease_s=None if values.is_given(table.LEASE) else GRANTED_BEFORE_S,
             quotas=quotas(values),
             see=values[table.SEE],
             idle_after_s=values[table.IDLE_AFTER],

@@ -170,6 +170,7 @@ class Service:
     lookup: Lookup = field(default_factory=Lookup)
     launches: LaunchReads = field(init=False)
     granted_s: float | None = None
+    _halting: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
     _told_of_grant: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -226,23 +227,30 @@ class Service:
             await self.close()
 
     @property
-    def lease_s(self) -> float:
-        """What nodes are granted now."""
-        return self.config.node_timeout_s if self.granted_s is None else self.granted_s
-
-    @property
     def held_longer_s(self) -> float:
-        """By how much a lease that an agent may hold of a scheduler before is longer than one of this one."""
+        """By how much a lease that an agent may hold of a scheduler before is longer than the usual one of this one."""
         return max(0.0, self.history.granted_s - self.config.node_timeout_s)
+
+    def _lease_s(self, name: str) -> float:
+        """What a node is granted now: longer where an end is all that its agent knows for its jobs."""
+        usual_s = self.config.node_timeout_s if name in self._halting else self.config.lease_max_s
+        return max(usual_s, self.granted_s or 0.0)
+
+    def _hear(self, name: str, now_s: float, body: ReportBody | None = None) -> None:
+        """Note that an agent has spoken; one that knows of this start holds no lease of before but what it says."""
+        current, left_s = self.history.current, None
+        if body is not None and body.epoch is not None and body.epoch.id == current.id:
+            left_s = body.lease_left_s
+        self.liveness.hear(name, now_s, self._lease_s(name), left_s)
 
     async def _lower_grant(self) -> None:
         """Note that no longer leases are held than this scheduler grants, once those of before are over."""
-        if not self.held_longer_s:
+        if self.history.granted_s <= self.config.lease_max_s:
             return
         await asyncio.sleep(self.history.granted_s * (1 + leases.DRIFT_RATIO) + (self.config.leader_lease_s or 0.0))
         while self.granted_s is None:
             with suppress(RefusedError):
-                await self.driver.change(lambda turn: turn.puts.append(granted(self.config.node_timeout_s)))
+                await self.driver.change(lambda turn: turn.puts.append(granted(self.config.lease_max_s)))
                 return
             await asyncio.sleep(GRANT_RETRY_S)
 
@@ -254,7 +262,7 @@ class Service:
         if not (self.leads and self.driver.is_ready) or self.hands_over.is_set():
             return
         nodes = [one for one in self.read_model.nodes.values() if self._runs_by_lease(one)]
-        lease_s = max(leases.FAREWELL_S, self.config.node_timeout_s)
+        lease_s = max(leases.FAREWELL_S, self.config.lease_max_s)
         if not nodes:
             return
         try:
@@ -839,7 +847,7 @@ class Service:
 
         def prepare(turn: Turn) -> None:
             changes.register(turn, body)
-            self.liveness.hear(body.name, turn.now_s)
+            self._hear(body.name, turn.now_s)
 
         return prepare
 
@@ -852,10 +860,12 @@ class Service:
         await self._refuse_while_behind(name, body)
         await self._set_apart_if_of_another_history(name, body)
 
+        (self._halting.add if body.halts else self._halting.discard)(name)
+
         def prepare(turn: Turn) -> None:
             changes.report(turn, name, self._ours(name, body))
             changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.read_model, name))
-            self.liveness.hear(name, turn.now_s)
+            self._hear(name, turn.now_s, body)
 
         if name in self.read_model.nodes and self.read_model.nodes[name].node.agent_id == body.agent_id:
             of_here = self.read_model.assigned(name)
@@ -969,10 +979,10 @@ class Service:
         if was_hearing and not watch.is_hearing and not watch.lost:
             self.driver.notifier.nudge(known.door for known in self.read_model.nodes.values())
         if problem := watch.problem:
-            self.liveness.hear(name, self.driver.now())
+            self._hear(name, self.driver.now())
             refused = RefusedError.because(503, problem)
             if record is not None and name not in self.driver.losing:
-                refused.lease_s = leases.lease_s(self.read_model, record, self.lease_s)
+                refused.lease_s = leases.lease_s(self.read_model, record, self._lease_s(name))
             raise refused
 
     def _lacked_of(self, name: str, body: ReportBody) -> int:
@@ -1129,7 +1139,7 @@ class Service:
             **view,
             **self.standing_of(name),
             "leased": record.leased,
-            "lease_s": leases.lease_s(self.read_model, record, self.lease_s),
+            "lease_s": leases.lease_s(self.read_model, record, self._lease_s(name)),
         }
 
     @property

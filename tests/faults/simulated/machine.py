@@ -377,6 +377,8 @@ class VirtualAgent:
             **self._disk.heard.as_told(),
             "at_s": self._machine.wall_s,
             "leased": self._is_leased(),
+            "lease_left_s": self._disk.lease.left_s(self._machine.since_boot_s),
+            "halts": True,
             "gpus": self._gpus(),
             "jobs": jobs,
             **({} if left_s is None else {"notice": {"reason": "spot", "left_s": left_s}}),

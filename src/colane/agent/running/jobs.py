@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from colane.agent.running.logs import read_tail
 from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify, printable
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
+from colane.agent.supervisor.shim_halt import DAEMONS_CLIENTS, LAUNCHERS
 from colane.api.reports import FinishedObject, JobReportObject
 from colane.api.samples import job_use_object
 from colane.devices import OwnProcesses, Utilization
@@ -41,6 +43,9 @@ CLEAN_UP_ROUNDS = 250
 """Rounds of looking for what a dead supervisor left. One kills all that is seen, so more than two are needed only
 while a process hangs in the kernel; after five seconds of that the job's end is reported all the same."""
 
+
+_ELSEWHERE = re.compile(rf"\b({'|'.join(sorted(DAEMONS_CLIENTS | LAUNCHERS))})\b")
+"""In a command: its work may be done by processes that are not its own."""
 
 NOTHING_BUSY: Mapping[int, Mapping[int, float]] = MappingProxyType({})
 DELETED = "its directory was deleted while it ran"
@@ -83,6 +88,7 @@ class Jobs:
         self._watched: dict[Key, _Watched] = {}
         self._changes = 0
         self._strays: set[Key] = set()
+        self._halting: dict[Key, bool] = {}
         self._has_ended = asyncio.Event()
         self._meters: dict[Key, AttemptMeter] = {}
         self._strange: dict[int, ProcessId] = {}
@@ -104,6 +110,20 @@ class Jobs:
         """
         if not self._state.job_dir(key).path.exists():
             self._state.prepare(key, command, facts, token)
+
+    def all_halt(self) -> bool:
+        """Whether every job here is halted when its lease runs out.
+
+        Supervisors of older versions end theirs, and so ends what names a program whose work is done elsewhere.
+        """
+        live = self._state.live()
+        self._halting = {job.key: self._halting[job.key] for job in live if job.key in self._halting}
+        for job in live:
+            if job.key not in self._halting and (started := job.started()) is not None:
+                with self._bounds.around(f"the command of job {job.key}"), suppress(OSError):
+                    words = " ".join(job.command().argv)
+                    self._halting[job.key] = bool(started.get("halts")) and not _ELSEWHERE.search(words)
+        return all(self._halting.values())
 
     def is_prepared(self, key: Key) -> bool:
         """Whether there is a directory for this attempt already."""

@@ -48,7 +48,7 @@ class Lease:
         # Written in place, always as long: that works on a full disk, too.
         self._fd = os.open(root / shim_files.LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         known = shim_files.read_lease(str(root / shim_files.LEASE))
-        self._stop_s = math.inf if known is None else known[0]
+        self._stop_s, self._kill_s = (math.inf, math.inf) if known is None else known
         self.is_bound = math.isfinite(self._stop_s)
         self.report_within_s = math.inf
         if known is None:
@@ -57,6 +57,10 @@ class Lease:
     def has_run_out(self, now_s: float) -> bool:
         """Whether jobs that cannot be halted must be ending by now, their shims having noticed or not."""
         return self._stop_s <= now_s
+
+    def left_s(self, now_s: float) -> float | None:
+        """For how long from now jobs may run without another renewal; None for ever."""
+        return max(0.0, self._kill_s - now_s) if math.isfinite(self._kill_s) else None
 
     def renew(self, sent_s: float, lease_s: float | None) -> None:
         """Let the jobs run for a while again.
@@ -82,4 +86,4 @@ class Lease:
 
     def _write(self, stop_s: float, kill_s: float) -> None:
         os.pwrite(self._fd, shim_files.lease_line(stop_s, kill_s), 0)
-        self._stop_s = stop_s
+        self._stop_s, self._kill_s = stop_s, kill_s

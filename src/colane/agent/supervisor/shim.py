@@ -340,7 +340,8 @@ class Supervisor:
         return self._start_s + time.monotonic() - self._steady_s
 
     def _publish_start(self) -> None:
-        text = f'{{"pid": {self._pid}, "start_ticks": {read_start_ticks(self._pid)}, "start_s": {self._start_s!r}}}'
+        text = f'{{"pid": {self._pid}, "start_ticks": {read_start_ticks(self._pid)}, "start_s": {self._start_s!r}, '
+        text += '"halts": true}'
         try:
             publish(STARTED, text, durable=False)
         except OSError:  # the disk is full: the job runs all the same, only its pid is not shown

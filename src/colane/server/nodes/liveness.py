@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class Heard(NamedTuple):
-    """One moment on two clocks: unix time for people (None before the first report), the steady one for judging."""
+    """When a node has spoken, in unix time for people, and until when by the steady clock it may be silent."""
 
-    unix_s: float | None
-    steady_s: float
+    unix_s: float
+    until_s: float
 
 
 class Liveness:
-    """Last reports by node; a node not heard of since the scheduler's start counts from the start.
+    """Last reports by node; one not heard of since the scheduler's start may hold the lease of one before.
 
     Args:
         timeout_s: Silence after which a node is lost.
@@ -37,20 +37,30 @@ class Liveness:
         self._gap_s = max(GAP_RATIO * timeout_s, 3 * look_s)
         self._clock = steady_clock
         self._fresh_s = self._looked_s = steady_clock()
+        self._begun_until_s = self._fresh_s + timeout_s
         self._heard: dict[str, Heard] = {}
 
     def begin(self, grace_s: float = 0.0) -> None:
         """Begin to listen now; nodes may hear another scheduler, or hold a longer lease, for a while yet."""
-        self._looked_s = self._clock()
-        self._fresh_s = self._looked_s + grace_s
+        self._fresh_s = self._looked_s = self._clock()
+        self._begun_until_s = self._fresh_s + self._timeout_s + grace_s
 
     def allow(self, timeout_s: float) -> None:
-        """Let nodes be silent for so long from now on."""
-        self._timeout_s = timeout_s
+        """Let all nodes be silent for so long from now on."""
+        self._timeout_s, self._fresh_s = timeout_s, self._clock()
 
-    def hear(self, node: str, unix_s: float) -> None:
-        """Note that a node has just spoken."""
-        self._heard[node] = Heard(unix_s, self._clock())
+    def hear(self, node: str, unix_s: float, lease_s: float = 0.0, left_s: float | None = None) -> None:
+        """Note that a node has just spoken.
+
+        Args:
+            node: Its name.
+            unix_s: The time.
+            lease_s: What it is granted now, where that is longer than others are.
+            left_s: What is left of the lease that it has of this scheduler; None where it may hold one of before.
+        """
+        now_s = self._clock()
+        until_s = self._begun_until_s if left_s is None else now_s + left_s
+        self._heard[node] = Heard(unix_s, max(until_s, now_s + max(lease_s, self._timeout_s)))
 
     def last_seen_s(self, node: str) -> float | None:
         """Return the unix time of the last report, None when there was none since the start."""
@@ -60,17 +70,18 @@ class Liveness:
     def is_heard(self, node: str) -> bool:
         """Whether a node has spoken since the start, and not so long ago that it would be lost."""
         known = self._heard.get(node)
-        return known is not None and self._clock() - known.steady_s <= self._timeout_s
+        return known is not None and self._clock() <= known.until_s
 
     def silent(self, nodes: Iterable[str]) -> list[str]:
         """Return the nodes that were silent for too long while we listened."""
         now_s = self._clock()
         gap_s, self._looked_s = now_s - self._looked_s, now_s
         if gap_s > self._gap_s:
-            self._fresh_s = max(self._fresh_s, now_s)
+            self._fresh_s = now_s
             log.warning("the scheduler was not listening for %.0f s; its nodes have %g s anew", gap_s, self._timeout_s)
-        return [node for node in nodes if now_s - self._since_s(node) > self._timeout_s]
+        fresh_until_s = self._fresh_s + self._timeout_s
+        return [node for node in nodes if now_s > max(fresh_until_s, self._until_s(node))]
 
-    def _since_s(self, node: str) -> float:
+    def _until_s(self, node: str) -> float:
         known = self._heard.get(node)
-        return self._fresh_s if known is None else max(known.steady_s, self._fresh_s)
+        return self._begun_until_s if known is None else known.until_s

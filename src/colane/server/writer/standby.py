@@ -187,7 +187,7 @@ class Standby:
         if found.version != self._version:
             return False
         asked_s, now_s = driver.lead.now_s(), driver.now()
-        lease_s = service.config.node_timeout_s
+        lease_s = service.config.lease_max_s
         history = await asyncio.to_thread(begin_epoch, self._store, now_s, self.own, found.version, lease_s)
         driver.lead.begin(
             history.current.number, found.version + 1, asked_s, self.own._replace(epoch=history.current.number)
