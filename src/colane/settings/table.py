@@ -204,7 +204,7 @@ LIMITS: Final[Setting[Path | None]] = Setting(
 LEASE: Final = Setting(
     name="lease",
     read=readers.lease_s,
-    default="60s",
+    default="14s",
     metavar="TIME",
     help="How long jobs of a pool of several nodes go on without word from the scheduler; then they stand still until "
     "it is back. A node that dies is noticed after as long. Jobs of a pool's only node go on in any case.",
