@@ -5,7 +5,7 @@ A seed above 0 of a recorded trace is another draw of what the trace leaves to c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from colane.model.job import JobId, JobSpec
+from colane.model.profile import Memory
 from colane.papers import elastic_workloads
 from colane.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
 from colane.papers.sharing_memory import read_tables
@@ -30,7 +31,7 @@ from colane.simulate.request import Request, load, make_world, shared_by
 from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
-from colane.simulate.world import NeutralWorld, World
+from colane.simulate.world import NeutralWorld, Running, Startup, World
 from colane.traces import clusters, generate, read
 from colane.traces.tables import pollux as pollux_times
 from colane.traces.tables import topology
@@ -269,6 +270,60 @@ def of_types(load: float, ask: Ask) -> Setting:
     return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
 
 
+# -- (u) lengths that nobody tells
+
+
+class UntoldWorld:
+    """A world whose jobs do what they do, though what is submitted of them tells neither steps nor duration.
+
+    Args:
+        world: The truth.
+        jobs: As they are.
+    """
+
+    def __init__(self, world: World, jobs: Iterable[TraceJob]) -> None:
+        self._world = world
+        self._jobs = {job.id: job for job in jobs}
+        self.name, self.counts_steps, self.scope = f"{world.name}, untold", world.counts_steps, world.scope
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+        """As the world says."""
+        return self._world.refusal(self._jobs[job.id], gpu_types)
+
+    def work_steps(self, job: TraceJob) -> float:
+        """As it is."""
+        return self._world.work_steps(self._jobs[job.id])
+
+    def startup(self, job: TraceJob) -> Startup:
+        """As the world says."""
+        return self._world.startup(self._jobs[job.id])
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """As the world says."""
+        return self._world.steps_per_s(self._told(me), [self._told(other) for other in others])
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+        """As the world says."""
+        return self._world.memory(self._jobs[job.id], gpu_type)
+
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
+        """As the world says."""
+        return self._world.occupancy_ratio(self._jobs[job.id], gpu_type, cores)
+
+    def _told(self, running: Running) -> Running:
+        return replace(running, job=self._jobs[running.job.id])
+
+
+def untold(make: Callable[[Ask], Setting], ask: Ask) -> Setting:
+    """The same jobs, of which nobody knows how long they run."""
+    setting = make(ask)
+    jobs = tuple(
+        replace(job, duration_s=None, spec=replace(job.spec, steps_total=None)) for job in setting.workload.jobs
+    )
+    world = UntoldWorld(setting.world, setting.workload.jobs)
+    return setting._replace(workload=replace(setting.workload, jobs=jobs), world=world)
+
+
 def _sweeps() -> dict[str, Row]:
     title = "300 x {} on one P100 (paper B)"
     kinds = {
@@ -296,6 +351,11 @@ ROWS: Mapping[str, Row] = {
     "h:1.5": Row("300 gangs of 1 to 64 on 64 GPUs, load 1.5", 300, partial(wide_gangs, 1.5)),
     "m:0.5": Row("Gavel's models on 12 V100, 12 P100, 12 K80, load 0.5 of 36 V100s", 400, partial(of_types, 0.5)),
     "m:0.9": Row("the same, load 0.9 of 36 V100s", 400, partial(of_types, 0.9)),
+    "u:1.0": Row("row a:1.0, no length told", 300, partial(untold, partial(at_load, 1.0))),
+    "u:1.5": Row("row a:1.5, no length told", 300, partial(untold, partial(at_load, 1.5))),
+    "u:at-once": Row("row a:at-once, no length told", 300, partial(untold, partial(at_load, None))),
+    "u:gangs": Row("row h:1.5, no length told", 300, partial(untold, partial(wide_gangs, 1.5))),
+    "u:pollux": Row("row f, no length told", 0, partial(untold, pollux)),
 }
 """Every workload; a letter alone names all of its rows."""
 

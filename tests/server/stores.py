@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from colane.core.usage import UsedGpus
-from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.profile import FamilyLengths, ProfileKey, SetMeasurement
 from colane.server.http.access import digest_of
 from colane.server.store import documents
-from colane.server.store.store import LENGTHS, MEASUREMENTS, USED, Put, Store, Transaction, job_key
+from colane.server.store.store import LENGTHS, MEASUREMENTS, RUN_TIMES, USED, Put, Store, Transaction, job_key
 from tests.server.harness import SLEEP, finished, launched, node, report, world
 
 KEY = ProfileKey("f", None, 1, "cpu")
@@ -38,6 +38,7 @@ async def populate(store: Store) -> None:
     puts = [
         Put(MEASUREMENTS, f"{job_key(9)}-0000", documents.encode_measurement(MEASURED)),
         Put(LENGTHS, "1||kind", {"steps": 500}),
+        Put(RUN_TIMES, "kind", documents.RUN_TIME.write(FamilyLengths("kind").with_job(90.0))),
         Put(USED, "user ann", documents.USED.write(UsedGpus("ann", 60.0, 5.0))),
     ]
     store.commit(Transaction(puts))

@@ -16,6 +16,7 @@ from colane.server.store.store import (
     LENGTHS,
     NODES,
     PROFILES,
+    RUN_TIMES,
     SUBMITTED_JOBS,
     Put,
     StoreError,
@@ -51,7 +52,7 @@ async def test_an_odd_finished_record_breaks_no_listing(odd: dict[str, Any], cap
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
-@pytest.mark.parametrize("collection", [SUBMITTED_JOBS, LENGTHS, PROFILES])
+@pytest.mark.parametrize("collection", [SUBMITTED_JOBS, LENGTHS, PROFILES, RUN_TIMES])
 async def test_an_odd_live_record_stops_no_start(collection: str, odd: dict[str, Any]) -> None:
     store = MemoryStore()
     async with world(store) as w:

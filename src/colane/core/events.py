@@ -13,7 +13,7 @@ from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.phases import Array, Ordinals
 from colane.model.plan import Action, Plan
-from colane.model.profile import Profile, SetMeasurement
+from colane.model.profile import FamilyLengths, Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 
@@ -266,7 +266,9 @@ class Outcome:
         stale: Events that were not believed, each with the reason.
         wake_s: When the next timer is due; None when there is none.
         used: What users have used whose jobs have left GPUs.
-        forgotten: Families of which nothing is known any more but what is among `profiles` and `measurements`.
+        forgotten: Families of which nothing is known any more but what is among `profiles`, `measurements` and
+            `lengths`.
+        lengths: How long the jobs of families ran of which one has ended.
     """
 
     version: Final[int]
@@ -281,3 +283,4 @@ class Outcome:
     wake_s: Final[float | None] = None
     used: Final[tuple[UsedGpus, ...]] = ()
     forgotten: Final[tuple[str, ...]] = ()
+    lengths: Final[tuple[FamilyLengths, ...]] = ()

@@ -8,12 +8,22 @@ from dataclasses import replace
 
 from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
-from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.profile import (
+    FamilyLengths,
+    Memory,
+    MemoryWindow,
+    Profile,
+    ProfileKey,
+    SetMeasurement,
+    Value,
+    ValueSource,
+)
 from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
 from colane.perf.estimates import BelievedLoad, Estimates, Kind, Load, Terms, profile_key
 from colane.perf.learn import memory_alone, merge_profiles, without_speed
+from colane.perf.lengths import Lengths
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, compose
 from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
@@ -40,6 +50,7 @@ class Beliefs(Estimates):
         profiles: Iterable[Profile] = (),
         measurements: Iterable[SetMeasurement] = (),
         neighbours: NeighbourBeliefs | None = None,
+        lengths: Iterable[FamilyLengths] = (),
     ) -> None:
         self.version = 0
         self.terms_version = 0
@@ -47,6 +58,7 @@ class Beliefs(Estimates):
         self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
+        self.lengths = Lengths(lengths)
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sharing_beliefs = SharingBeliefs(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
@@ -314,6 +326,7 @@ class Beliefs(Estimates):
         self._curves = Curves(self._profiles.values())
         self._sharing_beliefs.drop(family)
         self.neighbours.drop(family)
+        self.lengths.forget(family)
         for kind in [kind for kind in self._loads if kind[0] == family]:
             del self._loads[kind]
         for believed in [believed for believed in self.loads_learnt if believed.key.family == family]:
@@ -357,6 +370,12 @@ class Beliefs(Estimates):
             return False
         self._overheads[kind] = seen.value
         return True
+
+    def learn_length(self, family: str, service_s: float) -> FamilyLengths:
+        before = self.lengths.version
+        known = self.lengths.learn(family, service_s)
+        self.version += self.lengths.version != before
+        return known
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         if self._sharing_beliefs.learn(measurement):

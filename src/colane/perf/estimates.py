@@ -12,8 +12,9 @@ from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu
 from colane.model.job import JobSpec
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
+from colane.model.profile import FamilyLengths, Memory, Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
+from colane.perf.lengths import Lengths
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Prediction, Rate, Situation
 
@@ -74,6 +75,7 @@ class Estimates(ABC):
         learns: Whether what is not known yet will be once it was seen.
         config: Safety factors and limits.
         neighbours: How much jobs on other GPUs of a socket slow each other.
+        lengths: How long jobs of each family ran until they ended.
         version: Grows with every profile that is learnt, so what was worked out from profiles may be kept while it
             stays.
         terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
@@ -84,6 +86,7 @@ class Estimates(ABC):
     learns: bool = True
     config: PerfConfig
     neighbours: NeighbourBeliefs
+    lengths: Lengths
     version: int
     terms_version: int
     updates: int
@@ -155,6 +158,10 @@ class Estimates(ABC):
     @abstractmethod
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
+
+    @abstractmethod
+    def learn_length(self, family: str, service_s: float) -> FamilyLengths:
+        """A job of it has ended whose length nobody told, after so many seconds of service; the record with it."""
 
     @abstractmethod
     def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:

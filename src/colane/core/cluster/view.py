@@ -148,9 +148,14 @@ class ClusterView:
         kinds = self._state.gpu_types.get(pool, [])
         return kinds if asked is None else [kind for kind in kinds if kind == asked]
 
-    def gpu_types_for(self, spec: JobSpec) -> list[str]:
-        """The GPU types that a job may be given: of its pool, as asked for, and not in parts where it needs several."""
-        kinds = self.gpu_types(spec.pool, spec.gpu_type)
+    def gpu_types_for(self, spec: JobSpec, pool: str | None = None) -> list[str]:
+        """The GPU types that a job may be given: of its pool, as asked for, and not in parts where it needs several.
+
+        Args:
+            spec: Of the job, or of one like it in another pool.
+            pool: The job's own, where the spec is of another's.
+        """
+        kinds = self.gpu_types(spec.pool if pool is None else pool, spec.gpu_type)
         return kinds if may_be_instances(spec) else [kind for kind in kinds if not is_instance_type(kind)]
 
     def free(self, kind: Kind) -> FreeIndex:

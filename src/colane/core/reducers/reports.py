@@ -222,6 +222,7 @@ def ended(step: Step, event: Ended) -> None:
     if checkpointing.is_saved(step, job, event):
         checkpointing.saved(step, job, event, end_s)
     elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
+        step.learn_length(job)
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
     else:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
@@ -282,6 +283,7 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
     elif not has_succeeded:
         failing.failed(step, job, event, end_s, co_runners)
     elif step.is_gone(job):
+        step.learn_length(job)
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
 
 

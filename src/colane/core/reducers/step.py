@@ -21,8 +21,8 @@ from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.constraints import under
 from colane.model.hardware import GpuId
-from colane.model.job import Exit, Job, JobId, JobState, Leaving, Served
-from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
+from colane.model.profile import FamilyLengths, Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.model.story import LEAVING, MOVABLE
@@ -56,7 +56,7 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "elements_made", "elements_moved",
+        "_held", "_jobs", "_lengths", "_nodes", "_profiles", "config", "decisions", "elements_made", "elements_moved",
         "forgotten", "grown", "guard", "lost_nodes", "measurements", "moved_on", "now_s", "observer", "outdated",
         "rejected", "stale", "state", "surroundings", "suspicions", "timers", "updates",
     )  # fmt: skip
@@ -82,6 +82,7 @@ class Step:
         self.elements_moved: list[Job] = []
         self.rejected: RejectedPlan | None = None
         self._held: dict[JobId, Job] = {}
+        self._lengths: dict[str, FamilyLengths] = {}
         self._jobs: dict[JobId, Job] = {}
         self._nodes: dict[str, None] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
@@ -282,6 +283,16 @@ class Step:
             served[kind] = served.get(kind, 0.0) + run_s
         return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
 
+    def learn_length(self, job: Job) -> None:
+        """A job has come to its end by itself: it tells how long those of its family run that are told no length."""
+        spec, gpus = job.effective, job.gpu_count
+        is_told = spec.steps_total is not None or spec.steps_limit is not None or spec.time_limit_s is not None
+        if is_told or not gpus or spec.kind is JobKind.INFERENCE:
+            return
+        served = self.served(job if spec.preemptible else job.with_totals(job.totals._replace(served=())))
+        service_s = sum([one.run_s * one.gpus / gpus for one in served])
+        self._lengths[spec.family] = self.state.beliefs.learn_length(spec.family, service_s)
+
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
         for gpu in gpus:
@@ -349,6 +360,7 @@ class Step:
         state = self.state
         for key in [key for key in self._profiles if key.family == family]:
             del self._profiles[key]
+        self._lengths.pop(family, None)
         self.measurements = [one for one in self.measurements if all(key.family != family for key in one.keys)]
         used = [(key, gpus) for key, gpus in state.keys_in_use.items() if key.family == family]
         sharing = [key for key, gpus in used if any(len(state.gpus[gpu].bookings) > 1 for gpu in gpus)]
@@ -393,4 +405,5 @@ class Step:
             self.timers.next_s,
             tuple(state.usage.charged.values()) if state.usage.charged else (),
             tuple(self.forgotten) if self.forgotten else (),
+            tuple(self._lengths.values()) if self._lengths else (),
         )

@@ -55,12 +55,14 @@ class Expected:
         return self._left_s[job.id]
 
     def course(self, job: Job) -> Course | None:
-        """How that falls, to the same figures; None where it has to be asked anew, as steps are counted, or it pauses.
+        """How that falls, to the same figures; None where it has to be asked anew.
 
-        It holds as long as the job stays as it is, the same is believed, and it tells of no steps.
+        So it has where steps are counted, while it pauses, and where its length was not told but learnt. It holds as
+        long as the job stays as it is, the same is believed, and it tells of no steps.
         """
         run, length = job.run, self._kept.of(job, self._length)
-        if job.home or run.paused_since_s is not None:
+        is_untold = length is None and self._draft.beliefs.lengths.tells
+        if is_untold or job.home or run.paused_since_s is not None:
             return None
         start_s = inf if job.placement is None or run.start_s is None else run.start_s
         if length is None:
@@ -68,6 +70,13 @@ class Expected:
         if length.steps < inf and job.totals.steps_kept:
             return None
         return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s)
+
+    def rest_s(self, job: Job) -> float:
+        """The same; of a job of unknown length by how long those ran that have ended (`perf.lengths`)."""
+        known_s = self.left_s(job)
+        if known_s is None:
+            known_s = self._draft.beliefs.lengths.left_s(job.effective.family, had_s(job, self._draft.now_s))
+        return known_s
 
     def _work_out(self, job: Job) -> float | None:
         length = self._kept.of(job, self._length)
@@ -112,5 +121,5 @@ class Expected:
 
 
 def had_s(job: Job, now_s: float) -> float:
-    """What a job of unknown length is expected to have left: as much as it has had (Lindy's rule)."""
+    """What service a job has had that counts: all, or of one that starts anew each time, that of its attempt."""
     return (attained_s if job.effective.preemptible else present_s)(job, now_s)

@@ -13,7 +13,7 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import ShareBetween, sharing_domain
 from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group, no_line
-from colane.scheduling.engine.expected import Course, Expected, had_s
+from colane.scheduling.engine.expected import Course, Expected
 from colane.scheduling.engine.firsts import FirstOf, Firsts
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
@@ -80,6 +80,7 @@ class ByValue:
     ) -> BoundOrder:
         """The same order, with weights of its own: those follow from ranks, and from what jobs have left."""
         expected = Expected(draft, pool)
+        left_s = expected.rest_s
         rank = {
             Objective.JCT: self._by_left,
             Objective.MAKESPAN: self._by_most_left,
@@ -99,10 +100,6 @@ class ByValue:
             walk = by_heads(draft, pool, index, held)
             firsts = partial(index.firsts, draft.view, pool, held)
             line = partial(_line, draft, pool, index, held)
-
-        def left_s(job: Job) -> float:
-            known_s = expected.left_s(job)
-            return had_s(job, draft.now_s) if known_s is None else known_s
 
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
@@ -126,13 +123,11 @@ class ByValue:
             return left_s
         return lambda job: 1 / max(1.0, left_s(job))
 
-    def _by_left(self, draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+    def _by_left(self, _draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
         power = self.gpus_power
 
         def rank(job: Job) -> Rank:
-            known_s = expected.left_s(job)
-            left_s = had_s(job, draft.now_s) if known_s is None else known_s
-            return priority_of(job.spec), left_s * float(job.effective.gpus) ** power
+            return priority_of(job.spec), expected.rest_s(job) * float(job.effective.gpus) ** power
 
         return rank
 

@@ -41,6 +41,8 @@ from colane.model.phases import NOT_YET, Array, Element
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
+    FamilyLengths,
+    LengthBin,
     MemoryWindow,
     PlacePace,
     Profile,
@@ -183,6 +185,7 @@ PROFILE: Final = record(
 MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()
 )
+RUN_TIME: Final = record(FamilyLengths, bins=several(row(LengthBin)))
 _SUSPENSIONS: Final = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
 _LOSSES: Final = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
 _ISOLATING: Final = frozenset({Why.TOO_SLOW_TOGETHER})

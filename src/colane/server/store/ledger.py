@@ -27,6 +27,7 @@ from colane.server.store.store import (
     META,
     NODES,
     PROFILES,
+    RUN_TIMES,
     SUBMITTED_JOBS,
     TOKENS,
     USED,
@@ -279,6 +280,7 @@ def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
 
 def _learnt(outcome: Outcome) -> list[Put]:
     puts = [Put(PROFILES, profile_name(profile.key), documents.encode_profile(profile)) for profile in outcome.profiles]
+    puts += [Put(RUN_TIMES, one.family, documents.RUN_TIME.write(one)) for one in outcome.lengths]
     for position, measurement in enumerate(outcome.measurements):
         key = f"{job_key(outcome.version)}-{position:04d}"
         puts.append(Put(MEASUREMENTS, key, documents.encode_measurement(measurement)))

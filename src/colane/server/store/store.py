@@ -39,6 +39,8 @@ MEASUREMENTS: Final = "measurements"
 """Sets of jobs that ran together, by state version and position."""
 LENGTHS: Final = "lengths"
 """Steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`."""
+RUN_TIMES: Final = "run_times"
+"""How long jobs ran until they ended, by family."""
 USED: Final = "used"
 """What users have used of late, by their names."""
 TOKENS: Final = "tokens"
@@ -69,6 +71,7 @@ COLLECTIONS: Final = (
     PROFILES,
     MEASUREMENTS,
     LENGTHS,
+    RUN_TIMES,
     USED,
     TOKENS,
     IDEMPOTENCY,

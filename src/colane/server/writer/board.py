@@ -25,6 +25,7 @@ from colane.server.store.store import (
     META,
     NODES,
     PROFILES,
+    RUN_TIMES,
     SUBMITTED_JOBS,
     TOKENS,
     USED,
@@ -323,5 +324,6 @@ DECODERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     USED: documents.USED.read,
     PROFILES: documents.decode_profile,
     MEASUREMENTS: documents.decode_measurement,
+    RUN_TIMES: documents.RUN_TIME.read,
 }
 """How documents are read whose readers want more than a JSON object."""

@@ -43,6 +43,7 @@ from colane.server.store.store import (
     LAUNCH_SPECS,
     MEASUREMENTS,
     PROFILES,
+    RUN_TIMES,
     USED,
     ConflictError,
     Document,
@@ -654,6 +655,7 @@ def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> Cl
         PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
         profiles=readable(store, PROFILES, store.read_all(PROFILES), documents.decode_profile),
         measurements=readable(store, MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
+        lengths=readable(store, RUN_TIMES, store.read_all(RUN_TIMES), documents.RUN_TIME.read),
     )
     nodes = [(record.node, record.generation) for record in read_model.nodes.values() if not record.lost]
     jobs = [in_sharing_domain(job, config.share_between) for job in read_model.jobs.values()]

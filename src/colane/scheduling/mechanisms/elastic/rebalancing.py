@@ -20,7 +20,7 @@ from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
@@ -202,7 +202,7 @@ class _SitePlan:
         """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
         left_s, sizes, draft = self._expected.left_s(job), self._settings.sizes, self._context.draft
         if left_s is None:
-            return had_s(job, draft.now_s)
+            return self._expected.rest_s(job)
         now = sizes.rate(draft, job, job.gpu_count)
         return left_s * sizes.rate(draft, job, job.effective.gpus) / now if now > 0 else inf
 

@@ -15,7 +15,7 @@ from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.engine.waiting import Waits
@@ -73,9 +73,7 @@ class _WayMaker:
                         return
 
     def _pays(self, job: Job) -> bool:
-        left_s = self._expected.left_s(job)
-        if left_s is None:
-            left_s = had_s(job, self._draft.now_s)
+        left_s = self._expected.rest_s(job)
         return left_s > PAYS_RATIO * (stopped_s(self._draft.view, job) + STOP_S)
 
     def _is_past_min_runtime(self, job: Job) -> bool:

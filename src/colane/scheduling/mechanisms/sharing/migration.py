@@ -18,7 +18,7 @@ from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup
@@ -120,7 +120,7 @@ class _Migrator:
         """GPU types on which a job may be better off, with its number there."""
         least, values, found = loss + self._settings.moves_rise_min, self._values, list[tuple[str, int]]()
         spec = values.gpu_groups.co_runners.specs[number]
-        for gpu_type in self._draft.view.gpu_types_for(spec) if least < MOST else ():
+        for gpu_type in self._draft.view.gpu_types_for(spec, self._pool) if least < MOST else ():
             there = number if gpu_type == gpu_group.kind[1] else values.elsewhere(number, gpu_type)
             is_free = self._draft.free((self._pool, gpu_type)).most_free > 0
             if values.top(there, gpu_type) > least or (is_free and self._alone(spec, gpu_type) > least):
@@ -139,7 +139,7 @@ class _Migrator:
                 yield job
 
     def _better(self, job: Job, kinds: Iterable[tuple[str, int]], loss: float) -> Iterator[_Better]:
-        left_s = self._left_s(job)
+        left_s = self._expected.rest_s(job)
         cost = self._cost(job, left_s)
         for gpu_type, number in kinds:
             for rise, load in self._places(job, gpu_type, number):
@@ -177,7 +177,7 @@ class _Migrator:
         return gpu not in self._closed and is_untouched(self._draft, self._draft.load(gpu))
 
     def _elsewhere(self, job: Job) -> Iterator[_Better]:
-        left_s = self._left_s(job)
+        left_s = self._expected.rest_s(job)
         has = speed_on(self._draft, job.effective, [self._draft.load(gpu) for gpu in job.gpus_held])
         least = has + self._cost(job, left_s) + self._settings.moves_rise_min
         for candidate in self._fastest.candidates(job, job.effective) if least < MOST else ():
@@ -188,7 +188,3 @@ class _Migrator:
     def _cost(job: Job, left_s: float) -> float:
         """Part of what is left of it that a move would take."""
         return launch_s(job) / left_s if left_s > 0 else 1.0
-
-    def _left_s(self, job: Job) -> float:
-        left_s = self._expected.left_s(job)
-        return had_s(job, self._draft.now_s) if left_s is None else left_s

@@ -19,7 +19,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Why
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.sharing.co_runner_index import others
@@ -81,7 +81,7 @@ class _Parter:
     def _burdens(self, gpu_group: GpuGroup, load: GpuLoad) -> Iterator[_Burden]:
         """Jobs that end sooner by waiting until the others are through."""
         jobs = [self._draft.view.job(booking.job) for booking in load.bookings]
-        left_s = [self._left_s(job) for job in jobs]
+        left_s = [self._expected.rest_s(job) for job in jobs]
         for place, job in enumerate(jobs):
             loss = self._values.loss(gpu_group, place)
             if loss >= -BURDEN_MIN or not self._may_wait(job):
@@ -94,10 +94,6 @@ class _Parter:
             ratio = self._values.ratio(gpu_group.site, gpu_group.members[place], rest)
             if left_s[place] > ratio * (left_s[place] + waits_s) and not self._comes_first(job, load):
                 yield _Burden(loss, left_s[place], job, away_s)
-
-    def _left_s(self, job: Job) -> float:
-        left_s = self._expected.left_s(job)
-        return had_s(job, self._draft.now_s) if left_s is None else left_s
 
     def _comes_first(self, job: Job, load: GpuLoad) -> bool:
         """Whether it would take the place of one of the others, if it waited."""

@@ -16,7 +16,7 @@ from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.indexes import JobsOfKind
 from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.usual import UsualMoving
@@ -76,9 +76,7 @@ class _Consolidator:
         if loads is None:
             return
         faster = self._faster(job)
-        left_s = self._expected.left_s(job)
-        if left_s is None:
-            left_s = had_s(job, self._draft.now_s)
+        left_s = self._expected.rest_s(job)
         saved_s = left_s * (1 - 1 / faster) - stopped_s(self._draft.view, job) - STOP_S
         if faster >= self._settings.faster_min and saved_s > 0:
             self._found.append(_Saving(saved_s, job, faster))

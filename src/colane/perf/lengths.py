@@ -1,0 +1,143 @@
+"""What is left of jobs whose owners tell no length, by how long those ran that have ended: the Gittins quotient.
+
+A job that has run for some time ends within the next slice with some probability, and takes so much of it on average.
+Of all slices that with the best chance for its time is counted: what it takes for one end, E[min(rest, slice)] /
+P(rest <= slice), is what the job is expected to have left. Ranking by it gives the least mean time to the end where
+lengths are drawn from a known distribution (Gittins, Glazebrook and Weber, Multi-armed Bandit Allocation Indices, 2011,
+section 3; Aalto, Ayesta and Righter, On the Gittins index in the M/G/1 queue, 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil, inf, log2
+from typing import Final, NamedTuple
+
+from colane.model.profile import FamilyLengths, bounds_s
+
+OTHERS_JOBS: Final = 4.0
+"""What is known of all families together counts as so many jobs of each."""
+
+MADE_UP: Final = (2.0, 4.0)
+"""A job may always be longer than any before: so many times what it has had, the less likely the more ran on."""
+
+MADE_UP_MIN_S: Final = 60.0
+"""What has run for less is taken to have run so long in this."""
+
+AGES_PER_OCTAVE: Final = 16
+"""Jobs are told apart by what they have had so finely: it is taken as 4 % more at most."""
+
+NEWS_MIN: Final = 10
+NEWS_PART: Final = 0.1
+"""Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew."""
+
+
+class Lengths:
+    """How long jobs of each family ran.
+
+    Attributes:
+        version: Grows whenever jobs are judged otherwise than before.
+    """
+
+    def __init__(self, known: Iterable[FamilyLengths] = ()) -> None:
+        self.version = 0
+        self._families = {one.family: one for one in known}
+        self._judged = dict(self._families)
+        self._news = 0
+        self._all: dict[int, float] = {}
+        self._mixed: dict[str, list[tuple[tuple[float, float], float]]] = {}
+        self._known: dict[str, dict[int, float]] = {}
+        self._look_at_all()
+
+    @property
+    def tells(self) -> bool:
+        """Whether jobs are judged by any that have ended."""
+        return bool(self._all)
+
+    def of_family(self, family: str) -> FamilyLengths | None:
+        """What is known of a family."""
+        return self._families.get(family)
+
+    def learn(self, family: str, service_s: float) -> FamilyLengths:
+        """A job of it has ended, after so many seconds of service; the family's record with it."""
+        known = self._families.get(family, FamilyLengths(family)).with_job(service_s)
+        self._families[family] = known
+        self._news += 1
+        if self._news >= max(NEWS_MIN, NEWS_PART * sum(self._all.values())):
+            self._judged = dict(self._families)
+            self._look_at_all()
+        return known
+
+    def forget(self, family: str) -> None:
+        """Know nothing of a family any more."""
+        if self._families.pop(family, None) is not None:
+            self._judged = dict(self._families)
+            self._look_at_all()
+
+    def left_s(self, family: str, had_s: float) -> float:
+        """What is expected to be left of a job of unknown length that has had so many seconds of service.
+
+        While nothing has ended, as long again as it has had.
+        """
+        if not self._all:
+            return had_s
+        known = self._known.setdefault(family, {})
+        had = ceil(log2(had_s) * AGES_PER_OCTAVE) if had_s > 1.0 else 0
+        left_s = known.get(had)
+        if left_s is None:
+            left_s = known[had] = self._quotient_s(family, 2.0 ** (had / AGES_PER_OCTAVE) if had else 0.0)
+        return left_s
+
+    def _quotient_s(self, family: str, had_s: float) -> float:
+        mixed = self._mixed.get(family)
+        if mixed is None:
+            mixed = self._mixed[family] = self._mix(family)
+        rests = [_Rest.of(bounds_s, jobs, had_s) for bounds_s, jobs in mixed if bounds_s[1] > had_s]
+        made_up = (1 + sum([rest.jobs for rest in rests])) ** -0.5
+        for times in MADE_UP:
+            rest_s = max(had_s, MADE_UP_MIN_S) * times - had_s
+            rests.append(_Rest(rest_s, rest_s, made_up))
+        return _quotient_s(sorted(rests))
+
+    def _look_at_all(self) -> None:
+        self.version += 1
+        self._news = 0
+        self._mixed.clear()
+        self._known.clear()
+        self._all.clear()
+        for family in self._judged.values():
+            for number, jobs in family.bins:
+                self._all[number] = self._all.get(number, 0.0) + jobs
+
+    def _mix(self, family: str) -> list[tuple[tuple[float, float], float]]:
+        """Bounds and weight of each bin, of this family and, as so many jobs, of all together."""
+        part = min(1.0, OTHERS_JOBS / sum(self._all.values())) if self._all else 0.0
+        weights = {number: part * jobs for number, jobs in self._all.items()}
+        for number, jobs in self._judged.get(family, FamilyLengths(family)).bins:
+            weights[number] += jobs
+        return [(bounds_s(number), weights[number]) for number in sorted(weights)]
+
+
+class _Rest(NamedTuple):
+    """What is left at most, and on average, of lengths that so many jobs had."""
+
+    most_s: float
+    mean_s: float
+    jobs: float
+
+    @classmethod
+    def of(cls, bounds_s: tuple[float, float], jobs: float, had_s: float) -> _Rest:
+        """Of the lengths within these bounds that are longer, all of them as likely."""
+        lower_s, upper_s = bounds_s
+        from_s = max(lower_s, had_s)
+        part = (upper_s - from_s) / (upper_s - lower_s)
+        return cls(upper_s - had_s, (from_s + upper_s) / 2 - had_s, part * jobs)
+
+
+def _quotient_s(rests: list[_Rest]) -> float:
+    """The least time that an end takes on average, of all slices; by rests in order of the most that is left."""
+    left, ended, spent_s, best_s = sum([rest.jobs for rest in rests]), 0.0, 0.0, inf
+    for most_s, mean_s, jobs in rests:
+        ended, spent_s, left = ended + jobs, spent_s + mean_s * jobs, left - jobs
+        best_s = min(best_s, (spent_s + most_s * left) / ended)
+    return best_s

@@ -1,0 +1,47 @@
+"""Jobs whose owners tell no length go by how long those of their family ran that have ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from colane.scheduling.registry import create
+from tests.core.worlds import make_node
+
+from .life import Coming, Life, job
+
+ONE = [make_node("n0", 1)]
+
+
+def untold(at_s: float, run_s: float, family: str) -> Coming:
+    """A job that saves its state and whose owner says nothing of how long it runs."""
+    return job(at_s, run_s, family=family, preemptible=True, share=False)
+
+
+BEFORE = [untold(at_s, run_s, family) for at_s in range(8) for run_s, family in ((1_000.0, "long"), (50.0, "short"))]
+LATE_S = 10_000.0
+
+
+def late(policy: str, *before: Coming) -> list[int]:
+    """In what order a long and a short job are through that come at one time, after others of their families."""
+    coming = [*before, untold(LATE_S, 1_000.0, "long"), untold(LATE_S, 50.0, "short")]
+    life = Life(create(policy), ONE, coming).run()
+    return sorted((len(before) + 1, len(before) + 2), key=lambda number: life.spans[number][-1][1])
+
+
+@pytest.mark.parametrize("policy", ["colane", "shadow-price"])
+def test_the_family_whose_jobs_ended_sooner_goes_first(policy: str) -> None:
+    assert late(policy, *BEFORE) == [18, 17]
+
+
+@pytest.mark.parametrize("policy", ["colane", "shadow-price"])
+def test_one_that_is_about_to_end_by_its_family_is_not_stopped_for_a_new_one(policy: str) -> None:
+    coming = [*BEFORE, untold(LATE_S, 1_000.0, "long"), untold(LATE_S + 800.0, 1_000.0, "long")]
+    life = Life(create(policy), ONE, coming).run()
+    assert life.spans[17] == [(LATE_S, LATE_S + 1_000.0)]
+
+
+def test_a_job_that_starts_anew_each_time_teaches_what_its_last_attempt_took() -> None:
+    life = Life(create("colane"), ONE, [job(0, 300.0, family="f"), untold(0, 40.0, "g")]).run()
+    known = life.core.state.beliefs.lengths
+    assert [(one.number, one.jobs) for one in known.of_family("f").bins] == [(32, 1.0)]  # type: ignore[union-attr]
+    assert [(one.number, one.jobs) for one in known.of_family("g").bins] == [(21, 1.0)]  # type: ignore[union-attr]
