@@ -383,6 +383,12 @@ class Job:
         """How often its state has changed."""
         return len(self.story) + self.story_left_out
 
+    @property
+    def moves(self) -> int:
+        """How often a plan has moved it: starts that were neither its first nor after a failure."""
+        totals = self.totals
+        return max(0, self.attempt - 1 - totals.failures - totals.losses - totals.sent_back)
+
     def changes_since(self, count: int) -> tuple[StateChange, ...]:
         """Its changes of state after the first `count`, as far as its story has them."""
         return self.story[-new:] if (new := self.changes - count) > 0 else ()

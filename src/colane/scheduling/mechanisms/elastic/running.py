@@ -76,18 +76,12 @@ def is_resizable(draft: Draft, job: Job) -> bool:
 
 def dearer(job: Job) -> float:
     """So many times its restart a job must regain that grows: the more the more often it was moved."""
-    return REGAINS * 2.0 ** moves_of(job)
+    return REGAINS * 2.0**job.moves
 
 
 def may_move(job: Job) -> bool:
     """Whether a job may be resized once more for others."""
-    return moves_of(job) < MOVES_MAX
-
-
-def moves_of(job: Job) -> int:
-    """How often a plan has moved a job: starts that were neither its first nor after a failure."""
-    totals = job.totals
-    return max(0, job.attempt - 1 - totals.failures - totals.losses - totals.sent_back)
+    return job.moves < MOVES_MAX
 
 
 def _comes_up(draft: Draft, job: Job) -> bool:

@@ -59,12 +59,6 @@ def moved_part(moves: int, ran_s: float) -> float:
     return MOVE_PART * 2.0**moves / (1.0 + ran_s / DAY_S)
 
 
-def moves_of(job: Job) -> int:
-    """How often a plan has moved a job: starts that were neither its first nor after a failure."""
-    totals = job.totals
-    return max(0, job.attempt - 1 - totals.failures - totals.losses - totals.sent_back)
-
-
 def returning_part(job: Job, now_s: float) -> float:
     """What a place is worth to a waiting job that has run before: the less the oftener it was moved.
 
@@ -76,12 +70,12 @@ def returning_part(job: Job, now_s: float) -> float:
 
 def dearness(job: Job, now_s: float) -> float:
     """The same of a job."""
-    return moved_part(moves_of(job), attained_s(job, now_s))
+    return moved_part(job.moves, attained_s(job, now_s))
 
 
 def may_move(job: Job, now_s: float) -> bool:
     """Whether a job has not been moved too often."""
-    return moves_of(job) < MOVES_MAX + attained_s(job, now_s) // WEEK_S
+    return job.moves < MOVES_MAX + attained_s(job, now_s) // WEEK_S
 
 
 class GpuChange(NamedTuple):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import inf
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import books_host
@@ -37,7 +38,6 @@ from colane.scheduling.mechanisms.price.changes import (
     GpuChange,
     GpuChanges,
     may_move,
-    moves_of,
     returning_part,
 )
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup
@@ -211,7 +211,7 @@ class _Chooser:
             if _is_served(key[1]) and (known is None or not all(map(self._is_open, known))):
                 moved: dict[int, Job] = {}
                 for job in islice(self._in_order({key: line}), HEADS_MAX):
-                    moved.setdefault(moves_of(job), job)
+                    moved.setdefault(job.moves, job)
                 self._lines[key] = list(moved.values())
         heads = [job for line in self._lines.values() for job in line]
         if not self._has_changed():
@@ -462,7 +462,7 @@ def _is_served(need: NeedClass) -> bool:
     return need.gpus == 1 and not need.sizes
 
 
-FIRST_OF: Final = FirstOf(_is_served, moves_of, HEADS_MAX)
+FIRST_OF: Final = FirstOf(_is_served, attrgetter("moves"), HEADS_MAX)
 """Of jobs of one GPU and alike in their needs those that go first, one for each number of moves."""
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from colane.model.job import Job, JobSpec
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.mechanisms.price.changes import MOVE_PART, moves_of
+from colane.scheduling.mechanisms.price.changes import MOVE_PART
 
 GANG_GROWTH: Final = 1.5
 """Each later move costs so many times the one before: less than of jobs of one GPU, as nothing else bounds them."""
@@ -58,6 +58,6 @@ def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victi
     net_s = waits_s
     for victim in victims:
         part = sum([gpu in taken for gpu in victim.gpus_held]) / victim.gpu_count
-        dearer = MOVE_PART * GANG_GROWTH ** moves_of(victim)
+        dearer = MOVE_PART * GANG_GROWTH**victim.moves
         net_s -= part * mine_s + queue.weigh(victim) * (candidate.cost_s + dearer * mine_s * part)
     return net_s / waits_s if net_s > 0 else 0.0
