@@ -7,16 +7,22 @@ import gc
 import os
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from colane.agent.link import contact
+from colane.agent.link.contact import Contact
+from colane.agent.reconcile import Key
+from colane.agent.running.lease import Lease
 from colane.model.hardware import Drain
 from colane.scheduling.registry import POLICIES
 from colane.server.nodes import draining, leases
 from colane.server.store.identity import History
-from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, CrashingStore, survive
-from tests.faults.simulated.disk import VirtualDisk
+from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, CrashingStore, FaultyCluster, survive
+from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
 from tests.faults.simulated.drains import DrainFaults
+from tests.faults.simulated.machine import Machine
 from tests.faults.simulated.processes import VirtualClock
 
 SEEDS = int(os.environ.get("COLANE_FAULT_SEEDS", "20"))
@@ -51,12 +57,54 @@ def test_a_lease_that_outlasts_the_patience_of_the_scheduler_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "lease_s", lambda *_: 2 * NODE_TIMEOUT_S)
+    monkeypatch.setattr(Lease, "left_s", lambda *_: NODE_TIMEOUT_S)  # the scheduler would be as patient as that
     for seed in range(TRIED_MAX):
         problems, _ = survive("fifo", seed, _folder(tmp_path, seed))
         if problems:
             assert "at once" in problems[0]
             return
     pytest.fail("two attempts at once were not seen")
+
+
+def test_a_lease_that_is_renewed_over_jobs_that_were_given_away_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Contact, "_left_over", lambda _: frozenset())
+    for seed in range(TRIED_MAX):
+        problems, _ = survive("fifo", seed, _folder(tmp_path, seed))
+        if problems:
+            assert "at once" in problems[0]
+            return
+    pytest.fail("that a halted job went on beside its next attempt was not seen")
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_scheduler_that_comes_back_has_cost_no_job_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ordered: bool
+) -> None:
+    away_s, ends = 3 * NODE_TIMEOUT_S, set[str]()
+
+    def fall(cluster: FaultyCluster) -> None:
+        (cluster.upgrade_server if is_ordered else cluster.kill_server)(away_s)
+
+    def end(machine: Machine, key: Key, attempt: VirtualAttempt, outcome: str) -> None:
+        ends.add(outcome)
+        _end(machine, key, attempt, outcome)
+
+    _end = Machine._end
+    monkeypatch.setattr(FaultyCluster, "_fault", fall)
+    monkeypatch.setattr(Machine, "_end", end)
+    for seed in range(SEEDS_AT_ONCE):
+        cluster = FaultyCluster("fifo", seed, _folder(tmp_path, seed))
+        with patch.object(contact, "since_boot_s", cluster.since_boot_s):
+            try:
+                assert cluster.run() == [], cluster.story
+                lines = {line.kind for line in cluster.store.audit(0, 100_000)}
+            finally:
+                cluster.close()
+        assert "node-lost" not in lines
+    assert "exited" in ends
+    assert "lease-run-out" not in ends
 
 
 def test_a_copy_put_back_by_hand_that_is_not_noticed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
