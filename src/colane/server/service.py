@@ -876,9 +876,10 @@ class Service:
         has_news = changes.has_stepped(trial, name, self._ours(name, body))
         if not has_news:
             prepare(trial)
-        has_news = has_news or name in self.driver.losing
-        if has_news or trial.events or trial.messages or trial.audit or trial.leased:
-            await self.driver.change(prepare)
+        is_losing = name in self.driver.losing
+        if has_news or is_losing or trial.events or trial.messages or trial.audit or trial.leased:
+            may_wait = has_news and not is_losing and changes.is_routine(trial, name, body)
+            await self.driver.change(prepare, may_wait=may_wait)
         told = self.node(name)
         if self.granted_s is not None:
             self._told.add(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -77,21 +76,29 @@ def attempt_ended(step: Step, job: Job) -> None:
     step.note(counted)
     if not beliefs.is_window_over(key):
         return
-    lowered = beliefs.give_way(key, list(_held_by_others(step, job, key)), MEMORY_GROWTH_RATIO)
+    lowered = beliefs.give_way(key, _held_by_others(step, job, key), MEMORY_GROWTH_RATIO)
     if lowered is None:
         step.note(beliefs.profiles[key])
     else:
         step.relearnt(lowered)
 
 
-def _held_by_others(step: Step, job: Job, key: ProfileKey) -> Iterator[Memory]:
-    gpus = sorted(step.state.keys_in_use.get(key, ()))
-    for other in dict.fromkeys([one.job for gpu in gpus for one in step.state.gpus[gpu].bookings if one.key == key]):
-        progress = step.state.progress.get(other)
-        if other != job.id and progress is not None and progress.steps:
-            held = _memory(_within_device(step, step.state.jobs[other], progress))
-            if held is not None:
-                yield held
+def _held_by_others(step: Step, job: Job, key: ProfileKey) -> list[Memory]:
+    """The most that other jobs of a kind hold; none where none has shown what it holds. There may be thousands."""
+    state = step.state
+    loads = [state.gpus[gpu] for gpu in state.keys_in_use.get(key, ())]
+    least_bytes = min([load.gpu.memory_bytes for load in loads], default=0)
+    persistent_bytes, ephemeral_bytes = -1, -1
+    for other in {one.job for load in loads for one in load.bookings if one.key == key} - {job.id}:
+        progress = state.progress.get(other)
+        if progress is None or not progress.steps:
+            continue
+        if max(progress.peak_bytes or 0, progress.persistent_bytes or 0, progress.overhead_bytes or 0) > least_bytes:
+            progress = _within_device(step, state.jobs[other], progress)
+        if progress.peak_bytes is not None and progress.persistent_bytes is not None:
+            persistent_bytes = max(persistent_bytes, progress.persistent_bytes)
+            ephemeral_bytes = max(ephemeral_bytes, progress.peak_bytes - progress.persistent_bytes, 0)
+    return [] if persistent_bytes < 0 else [Memory(persistent_bytes, ephemeral_bytes)]
 
 
 def _memory(progress: Progress) -> Memory | None:

@@ -87,7 +87,8 @@ class Expected:
 
     def _length(self, job: Job) -> _Length | None:
         """What holds of a job as long as it stays as it is and nothing is learnt."""
-        left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.effective)
+        total_s = self._times.run_s(job.effective)
+        left = None if total_s is None else self._times.left(self._draft.view, job)
         if left is None or total_s is None:
             return None
         return _Length(left, total_s, min(job.effective.steps_total or inf, job.spec.steps_limit or inf))

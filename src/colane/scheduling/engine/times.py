@@ -108,10 +108,10 @@ class RunTimes:
         goes on from where it was, any other starts anew. What an attempt has done is a part of the whole by the run
         time on the GPUs it had. None where its length is unknown.
         """
-        spec, total_s, here = job.effective, self.run_s(job.effective), gpu_type_of(view, job)
+        spec, total_s = job.effective, self.run_s(job.effective)
         if total_s is None:
             return None
-        left_s = total_s
+        left_s, here = total_s, gpu_type_of(view, job)
         for gpu_type, run_s, gpus in job.totals.served if spec.preemptible else ():
             left_s -= run_s * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
         return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here, job.gpu_count))

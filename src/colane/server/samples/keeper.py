@@ -22,6 +22,9 @@ from colane.server.samples.rings import LEVELS, SampleChunk, Series, overlaid
 FLUSH_PERIOD_S: Final = 120.0
 """A scheduler that is killed loses so much of what was sampled last."""
 
+SERIES_WRITTEN_AT_ONCE: Final = 1_000
+"""Of more series, of 8,000 jobs say, what has changed is put together piece by piece, and others are served between."""
+
 FORGET_AFTER_S: Final = 900.0
 """A series without a sample for so long leaves the memory: its job has ended, or its node is gone."""
 
@@ -254,18 +257,27 @@ class SampleKeeper:
             if closing or tick.number != _tick(now_s):
                 self._end_tick(node)
         self._join()
-        old = [one for one in self._series.values() if closing or abs(now_s - one.added_s) > FORGET_AFTER_S]
-        for one in old:
-            one.close()
-        chunks = [chunk for one in self._series.values() for chunk in one.take_written()]
-        for one in old:
-            del self._series[one.name]
         for job, by_node in list(self.jobs.items()):
             if all(abs(now_s - at_s) > FRESH_S for at_s, _ in by_node.values()):
                 del self.jobs[job]
-        if chunks:
-            await asyncio.to_thread(self.file.write, chunks)
+        series = list(self._series.values())
+        for first in range(0, len(series), SERIES_WRITTEN_AT_ONCE):
+            some = series[first : first + SERIES_WRITTEN_AT_ONCE]
+            if chunks := self._taken_out(some, now_s, closing=closing):
+                await asyncio.to_thread(self.file.write, chunks)
         await self._flush_waited()
+
+    def _taken_out(self, some: Iterable[Series], now_s: float, *, closing: bool) -> list[SampleChunk]:
+        """Return what has changed of series; those that are over leave the memory."""
+        chunks: list[SampleChunk] = []
+        for one in some:
+            is_over = closing or abs(now_s - one.added_s) > FORGET_AFTER_S
+            if is_over:
+                one.close()
+            chunks += one.take_written()
+            if is_over:
+                self._series.pop(one.name, None)
+        return chunks
 
     async def prune(self, now_s: float) -> None:
         """Remove what is too old."""

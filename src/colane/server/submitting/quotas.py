@@ -5,7 +5,7 @@ Jobs over a limit on what runs are held by the core (`core.cluster.limits`).
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -13,7 +13,7 @@ from colane.core.cluster.limits import gpus_counted
 from colane.core.eligibility import hold_reason
 from colane.core.events import GroupsSeen
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import JobId, JobSpec, JobState
+from colane.model.job import JobId, JobSpec
 from colane.model.limits import Bound, Quotas
 from colane.model.words import count
 from colane.server.http.problems import RefusedError
@@ -114,10 +114,8 @@ class QuotaKeeper:
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
         """Jobs under a limit that wait, those of this turn included."""
-        users = [job.spec.user for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED]
-        users += [job.spec.user for job in turn.admitted.values()]
-        is_under = {user: bound in self._bounds(user) for user in set(users)}
-        return sum(is_under[user] for user in users)
+        jobs = turn.read_model.queued + Counter(job.spec.user for job in turn.admitted.values())
+        return sum(number for user, number in jobs.items() if bound in self._bounds(user))
 
     def _demand_pace(self, bound: Bound, asked: int, turn: Turn) -> None:
         most, recent = bound.limits.submits_per_minute, self._submitted[bound.name]

@@ -5,13 +5,14 @@ Only the driver changes it, and only after a commit; everything in it is immutab
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from colane.model.arrays import both, has
 from colane.model.hardware import Node
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, JobState
 from colane.server.http.access import Caller, Role, TokenRecord
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord
@@ -116,6 +117,7 @@ class ReadModel:
         tokens: Tokens by digest.
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
         elements: Elements that are live jobs, by their array; live arrays alone.
+        queued: How many live jobs of each user wait in the queue.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -127,6 +129,8 @@ class ReadModel:
     tokens: dict[str, TokenRecord] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
+    queued: Counter[str] = field(default_factory=Counter)
+    _queued_as: dict[JobId, str] = field(default_factory=dict)
     _hardware: Hardware | None = None
 
     @property
@@ -173,6 +177,7 @@ class ReadModel:
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
+        self._count(job.id, job.spec.user if job.state is JobState.QUEUED else None)
         for node in _held_nodes(old):
             self.on_node[node].discard(job.id)
         if job.array is not None or job.element is not None:
@@ -191,6 +196,7 @@ class ReadModel:
         job = self.jobs.pop(job_id, None)
         if job is None:
             return
+        self._count(job_id, None)
         for node in _held_nodes(job):
             self.on_node[node].discard(job_id)
         self.model_names.pop(job_id, None)
@@ -198,6 +204,17 @@ class ReadModel:
         self.elements.pop(job_id, None)
         if job.element is not None:
             self.elements.get(job.element.array, {}).pop(job_id, None)
+
+    def _count(self, job_id: JobId, waits_for: str | None) -> None:
+        """Note whose job waits in the queue now; None where it does not."""
+        before = self._queued_as.pop(job_id, None)
+        if before is not None:
+            self.queued[before] -= 1
+            if not self.queued[before]:
+                del self.queued[before]
+        if waits_for is not None:
+            self._queued_as[job_id] = waits_for
+            self.queued[waits_for] += 1
 
     def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
         """Take new values of nodes and drop others."""

@@ -58,6 +58,7 @@ from colane.server.writer.turn import Turn
 from colane.settings.readers import Retention
 
 SHIFTED: Final = ("at_s", "first_step_s", "last_step_s")
+GOES_ON: Final = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 """Of a sample, the times that are told by its agent's clock."""
 
 UNKNOWN_TYPE = "unknown"
@@ -356,6 +357,20 @@ def has_stepped(turn: Turn, name: str, body: ReportBody) -> bool:
         if known is None or known.steps != told.progress.steps:
             return True
     return False
+
+
+def is_routine(turn: Turn, name: str, body: ReportBody) -> bool:
+    """Whether a report says no more than how jobs that run go on: that can wait until others have been served."""
+    record = turn.read_model.nodes.get(name)
+    if record is None or record.lost or body.gpus or body.notice is not None or tuple(body.messages) != record.messages:
+        return False
+    for told in body.jobs:
+        job = _believed(turn, name, told.id, told.attempt)
+        if job is not None and (
+            job.state not in GOES_ON or job.first_step_s is None or job.parked or job.suspended or job.is_on_host
+        ):
+            return False
+    return True
 
 
 def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:

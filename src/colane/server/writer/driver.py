@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -74,6 +73,14 @@ EVENTS_PER_TURN_MAX: Final = 4_000
 GPUS_PER_TURN_MAX: Final = 512
 """The same for GPUs that come free or come in: a job may start on each, at ten times the cost of an event, and what is
 heard of no agent meanwhile must be less than a lease."""
+EVENTS_THAT_WAIT_PER_TURN_MAX: Final = 256
+"""The same for requests that may wait: what comes meanwhile, and may not, waits for no more than these."""
+PAUSE_RATIO: Final = 2.0
+PAUSE_MAX_S: Final = 0.05
+"""Requests that may wait are gathered for so many times as long as the last turn with such took, and no longer than
+this: a turn of many costs little more than of one."""
+TIMERS_EARLY_S: Final = 0.002
+"""So much at most the loop's timers end early."""
 NODES_LOST_PER_TURN_MAX: Final = 64
 """The same for nodes that are lost: all their jobs are queued again."""
 
@@ -112,6 +119,24 @@ class _Waiting:
     is_suspect: bool = False
     demand: Demand | None = None
     ask: Callable[[Turn], Any] | None = None
+
+
+@dataclass(slots=True)
+class _Line:
+    """Requests that may wait, in order of arrival, and from when on a turn is taken for them (the loop's time)."""
+
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    from_s: float = 0.0
+    is_taken: bool = False
+
+    def is_due(self, now_s: float, *, beside_others: bool) -> bool:
+        """Whether a turn takes them; one that others do not wait for so much longer."""
+        return bool(self.waiting) and now_s >= self.from_s - TIMERS_EARLY_S + beside_others * PAUSE_MAX_S
+
+    def rest(self, began_s: float, now_s: float) -> None:
+        """A turn with some of them has ended: the next one waits for more, where none are left."""
+        self.is_taken = False
+        self.from_s = now_s if self.waiting else now_s + min(PAUSE_MAX_S, PAUSE_RATIO * (now_s - began_s))
 
 
 class _CoreError(Exception):
@@ -188,6 +213,7 @@ class LiveDriver:
     decode: LiveMemo | None = None
     _core: Core | None = None
     _queue: deque[_Waiting] = field(default_factory=deque)
+    _line: _Line = field(default_factory=_Line)
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str | None = None
@@ -314,7 +340,12 @@ class LiveDriver:
         return self.timing.clock.now()
 
     async def change(
-        self, prepare: Prepare[Answer], reads: Sequence[tuple[str, str]] = (), demand: Demand | None = None
+        self,
+        prepare: Prepare[Answer],
+        reads: Sequence[tuple[str, str]] = (),
+        demand: Demand | None = None,
+        *,
+        may_wait: bool = False,
     ) -> Answer:
         """Put a request into the next turn and return its answer once everything of it is durable.
 
@@ -322,12 +353,13 @@ class LiveDriver:
             prepare: Adds what it asks for to a turn.
             reads: Documents, by collection and key, that it is known to ask the store for.
             demand: What must hold in its turn, of which it is the only request then.
+            may_wait: Others go first, and it may wait for more like it.
 
         Raises:
             RefusedError: What `prepare` or `demand` refuses, and 503 when the store cannot be written.
         """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._put(_Waiting(prepare, future, reads, demand=demand))
+        self._put(_Waiting(prepare, future, reads, demand=demand), self._line.waiting if may_wait else self._queue)
         return await future
 
     async def trial(self, prepare: Prepare[Any], ask: Callable[[Turn], Answer]) -> Answer:
@@ -339,13 +371,13 @@ class LiveDriver:
             RefusedError: What `prepare` refuses, and 503 when the store cannot be read.
         """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._put(_Waiting(prepare, future, ask=ask))
+        self._put(_Waiting(prepare, future, ask=ask), self._queue)
         return await future
 
-    def _put(self, waiting: _Waiting) -> None:
+    def _put(self, waiting: _Waiting, line: deque[_Waiting]) -> None:
         if self._stopping:
             raise RefusedError.because(503, "the scheduler is stopping")
-        self._queue.append(waiting)
+        line.append(waiting)
         self._wake.set()
 
     async def run(self) -> None:
@@ -359,10 +391,13 @@ class LiveDriver:
         with ThreadPoolExecutor(1, "colane-commit") as committer:
             self.notifier.nudge(record.door for record in self.read_model.nodes.values())
             try:
-                while not self._stopping or self._queue:
+                while not self._stopping or self._queue or self._line.waiting:
+                    began_s = loop.time()
                     await self._turn(loop, committer)
-                    if not self._queue and not self._stopping:
-                        await self._rest(loop)
+                    if self._line.is_taken:
+                        self._line.rest(began_s, loop.time())
+                    while not self._queue and not self._stopping and not await self._rest(loop):
+                        pass
             finally:
                 self._stopping = True
                 self._fail_all("the scheduler is stopping")
@@ -372,14 +407,21 @@ class LiveDriver:
         self._stopping = True
         self._wake.set()
 
-    async def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _rest(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Wait until a turn is due, or something has come; whether one is due."""
         rest_s = self._next_tick_steady_s - loop.time()
         if self._timer_s is not None:
             rest_s = min(rest_s, self._timer_s - self.now())
-        with suppress(TimeoutError):
+        if self._line.waiting:
+            rest_s = min(rest_s, self._line.from_s - loop.time())
+        is_due = False
+        try:
             async with asyncio.timeout(max(0.0, rest_s)):
                 await self._wake.wait()
+        except TimeoutError:
+            is_due = True
         self._wake.clear()
+        return is_due
 
     async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
         self.lead.lives()
@@ -513,6 +555,10 @@ class LiveDriver:
             turn = await self._take(turn, self._queue.popleft(), loop, committer)
             if self._taken and (self._taken[-1].is_suspect or self._taken[-1].demand is not None):
                 return turn  # without time and groups: what raises now, or was judged, is the request's own doing
+        if self._stopping or self._line.is_due(loop.time(), beside_others=bool(self._taken)):
+            self._line.is_taken = True
+            while self._line.waiting and len(turn.events) < EVENTS_THAT_WAIT_PER_TURN_MAX:
+                turn = await self._take(turn, self._line.waiting.popleft(), loop, committer)
         if not self._knows_groups:
             self._knows_groups = True
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
@@ -626,8 +672,9 @@ class LiveDriver:
         self.problem = str(error)
 
     def _fail_all(self, message: str) -> None:
-        _fail([*self._taken, *self._queue], message)
+        _fail([*self._taken, *self._queue, *self._line.waiting], message)
         self._queue.clear()
+        self._line.waiting.clear()
 
 
 async def _prepared(
