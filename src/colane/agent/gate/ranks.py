@@ -8,7 +8,9 @@ its step before it reads the page, so one that is seen below that number after i
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from colane.agent.gate.values import TurnTimes
 log = logging.getLogger(__name__)
 
 MARGIN_STEPS = 2
+LISTED_AGO_NS = 1_000_000_000
+"""A directory that has not changed for so long is not listed again until it does."""
 AIMS_MAX = 16
 """How often a target is put further while ranks outrun it; then the next look goes on."""
 
@@ -108,9 +112,15 @@ class Gang:
     is_told: bool = False
     _pages: dict[int, ControlPage] = field(default_factory=dict)
     _target: int = 0
+    _listed_ns: int = 0
 
     def open_pages(self) -> Sequence[tuple[int, ControlPage]]:
         """Open the pages that are there by now; a gang that an earlier agent has held whole is held still."""
+        changed_ns = _changed_ns(self.steps_path.parent)
+        if self._pages and changed_ns and changed_ns == self._listed_ns:
+            return sorted(self._pages.items())
+        # What comes within the granularity of file times after this look must be seen by the next one.
+        self._listed_ns = changed_ns if time.time_ns() - changed_ns > LISTED_AGO_NS else 0
         is_first, fresh = not self._pages, []
         for index, path in pages_of(self.steps_path).items():
             if index not in self._pages:
@@ -291,3 +301,11 @@ class Gang:
         flag, pause_at = self.flag or self.held, self._target
         page.watch(watch=self.watched)
         page.order(flag=flag, pause_at=pause_at, flush=self.flush, hold=self.held, shares=self.shares)
+
+
+def _changed_ns(folder: Path) -> int:
+    """When anything came to or went from a directory (Unix time); 0 where that is not known."""
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - looked at often while jobs take turns
+    except OSError:
+        return 0
