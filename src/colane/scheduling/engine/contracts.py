@@ -6,8 +6,11 @@ bound to a `SchedulingContext`, and what comes of that may remember what has bee
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from math import inf
 from typing import Final, Protocol, final
 
@@ -18,7 +21,6 @@ from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
-from colane.scheduling.engine.firsts import Entry, FirstOf, Firsts
 
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
@@ -105,6 +107,70 @@ def gpu_group(_job: Job) -> float:
 def is_unknown(_job: Job) -> float | None:
     """Nothing is said of what jobs have left."""
     return None
+
+
+Entry = tuple[Rank, JobId]
+"""A job where its rank puts it, equal ranks by arrival."""
+
+Head = tuple[Rank, JobId, ClassKey]
+"""One of the first jobs of a class."""
+
+
+def entry_of(head: Head) -> Entry:
+    """Without its class."""
+    return head[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf:
+    """Which jobs of a class are its first.
+
+    Attributes:
+        serves: Of which classes they are asked for.
+        tell: Of those of which this is the same one is enough.
+        among: So many are looked at.
+    """
+
+    serves: Callable[[NeedClass], bool]
+    tell: Callable[[Job], int]
+    among: int
+
+    def of(self, jobs: Mapping[JobId, Job], line: Iterator[Entry], key: ClassKey) -> list[Head]:
+        """Those of a line of one class, of these jobs."""
+        found: dict[int, Head] = {}
+        for rank, number in islice(line, self.among):
+            found.setdefault(self.tell(jobs[number]), (rank, number, key))
+        return list(found.values())
+
+
+@dataclass(slots=True)
+class Firsts:
+    """The first jobs of every class of a pool, while `beliefs` and `gpu_types` hold.
+
+    Attributes:
+        beliefs: As said.
+        gpu_types: As said.
+        in_order: All of them.
+        by_class: They by class.
+        others: Classes of which they were not asked for.
+        stale: Classes in which a job came or went.
+    """
+
+    beliefs: int
+    gpu_types: int
+    in_order: list[Head] = field(default_factory=list)
+    by_class: dict[ClassKey, list[Head]] = field(default_factory=dict)
+    others: dict[ClassKey, None] = field(default_factory=dict)
+    stale: dict[ClassKey, None] = field(default_factory=dict)
+
+    def put(self, key: ClassKey, heads: list[Head]) -> None:
+        """Other jobs of a class go first, or none any more."""
+        for head in self.by_class.pop(key, ()):
+            del self.in_order[bisect_left(self.in_order, head[:2], key=entry_of)]
+        if heads:
+            self.by_class[key] = heads
+        for head in heads:
+            insort(self.in_order, head, key=entry_of)
 
 
 def no_line(_key: ClassKey) -> Iterator[Entry]:

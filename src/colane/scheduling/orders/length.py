@@ -20,8 +20,17 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
-from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank
-from colane.scheduling.engine.firsts import FirstOf, Firsts, Head, entry_of
+from colane.scheduling.engine.contracts import (
+    BoundOrder,
+    Classes,
+    ClassKey,
+    FirstOf,
+    Firsts,
+    Head,
+    QueueIterator,
+    Rank,
+    entry_of,
+)
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.usual import UsualOrder

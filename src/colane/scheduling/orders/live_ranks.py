@@ -43,7 +43,7 @@ Line = tuple[float, float, float, float, float, int, float]
 
 
 @dataclass(slots=True)
-class Ranking:
+class RanksNow:
     """Ranks of all live jobs of a pool at a moment.
 
     Attributes:
@@ -165,7 +165,7 @@ class LiveRanks(NodesMatterNot):
             found = self._pools[pool] = _OfPool()
         return found
 
-    def at(self, view: ClusterView, pool: str, rank: RankOf, left_s: LeftOf, course: CourseOf) -> Ranking:
+    def at(self, view: ClusterView, pool: str, rank: RankOf, left_s: LeftOf, course: CourseOf) -> RanksNow:
         """Ranks now.
 
         Args:
@@ -188,7 +188,7 @@ class LiveRanks(NodesMatterNot):
         for courses in known.placed[level:]:
             _add(view, courses, rank, left_s, found, work_s)
         found.sort()
-        return Ranking(known.in_order, found, 1 << level, known.moments / MOMENTS_A_S + fsum(work_s) * (1 << level))
+        return RanksNow(known.in_order, found, 1 << level, known.moments / MOMENTS_A_S + fsum(work_s) * (1 << level))
 
 
 def _add(

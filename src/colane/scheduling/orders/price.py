@@ -15,7 +15,7 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.orders.live_ranks import CourseOf, LeftOf, LiveRanks, Ranking, RankOf
+from colane.scheduling.orders.live_ranks import CourseOf, LeftOf, LiveRanks, RankOf, RanksNow
 from colane.scheduling.orders.value import ByValue, Objective
 
 HALF: Final = 0.5
@@ -121,7 +121,7 @@ class Prices:
         left_s: LeftOf,
         makespan_weight: float,
         objective: Objective,
-        ranking: Callable[[], Ranking],
+        ranking: Callable[[], RanksNow],
     ) -> None:
         self._draft = draft
         self._pool = pool
@@ -130,7 +130,7 @@ class Prices:
         self._objective = objective
         self._makespan_weight = MAKESPAN_WEIGHT if objective is Objective.MAKESPAN else makespan_weight
         self._ranking = ranking
-        self._ranked: Ranking | None = None
+        self._ranked: RanksNow | None = None
         self._gpus = 1
         self._work_s = 0.0
         self._usual: float | None = None
@@ -157,7 +157,7 @@ class Prices:
         """What it has left; where the longest go first as much as says its place, which a parked one holds."""
         return -self._rank(job)[-1] if self._objective is Objective.MAKESPAN else self._left_s(job)
 
-    def _all_ranked(self) -> Ranking:
+    def _all_ranked(self) -> RanksNow:
         """Jobs that run or wait, in order."""
         if self._ranked is None:
             self._ranked = self._ranking()

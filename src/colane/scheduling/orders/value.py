@@ -12,9 +12,18 @@ from heapq import heapify, heappop, heapreplace
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import ShareBetween, sharing_domain
-from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, QueueIterator, Rank, gpu_group, no_line
+from colane.scheduling.engine.contracts import (
+    BoundOrder,
+    Classes,
+    ClassKey,
+    FirstOf,
+    Firsts,
+    QueueIterator,
+    Rank,
+    gpu_group,
+    no_line,
+)
 from colane.scheduling.engine.expected import Course, Expected
-from colane.scheduling.engine.firsts import FirstOf, Firsts
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work

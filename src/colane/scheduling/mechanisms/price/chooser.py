@@ -28,8 +28,19 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext, Take
-from colane.scheduling.engine.firsts import Entry, FirstOf, Firsts, Head, entry_of
+from colane.scheduling.engine.contracts import (
+    Candidate,
+    Classes,
+    ClassKey,
+    Entry,
+    FirstOf,
+    Firsts,
+    Head,
+    Rank,
+    SchedulingContext,
+    Take,
+    entry_of,
+)
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
 from colane.scheduling.engine.returning import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
