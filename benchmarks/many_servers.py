@@ -3,7 +3,7 @@
     python -m benchmarks.many_servers [--servers 42] [--rate 0.5] [--seconds 40] [--policies pack,fair,colane]
 
 Each is a process of its own that answers so many requests a second, at random times that the same seed gives it in each
-run, each with a fixed piece of work of about a millisecond, and says them by `request`. First they run as plain
+run, each with a fixed piece of work of a third of a millisecond, and says them by `request`. First they run as plain
 processes, without Colane, then under each policy through a real scheduler and a real agent: `pack` gives each a lane
 of its own, under `fair` all take turns in one, `colane` is the default. Printed are the times of all answers, from when
 the request came, and what the scheduler says at the end: how many run, in how many lanes, and what they may use of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from colane.perf.calibration import Floats, Judged, folds, left_out, pairs, width
+from colane.perf.calibration import BOTH_SIDES, EVIDENCE_USUAL, Floats, Judged, folds, left_out, pairs, width
 from colane.perf.encounters import CoRunnerTraits, Encounter, Sighting
 from colane.perf.interference import Interference, Scale
 
@@ -77,3 +77,20 @@ def test_jobs_never_seen_have_a_width_of_their_own() -> None:
     assert model.width(met[0]) == widths.of_pairs != widths.of_jobs
     assert model.width(Encounter("V100", "mps", stranger, jobs[0])) == widths.of_jobs
     assert Interference(seen, Scale(1.0, 0.01)).scale == Scale(1.0, 0.01)
+
+
+def test_a_width_from_few_measurements_holds_for_one_more() -> None:
+    """Of four, number 0.8 x 5 by size: the quantile of those four alone would be narrower."""
+    off = np.array([1.0, 2.0, 3.0, 4.0])
+    found = width(Judged(np.full(4, 10.0), np.ones(4), 10.0 + off))
+    assert found == pytest.approx((4.0 / BOTH_SIDES) ** (4 / (4 + EVIDENCE_USUAL)))
+
+
+def test_spreads_are_those_of_what_is_said_without_the_measuring_of_what_was_left_out() -> None:
+    truth, measuring = np.array([0.1, 0.2, 0.3]), np.array([0.01, 0.04, 0.09])
+    covariance = np.eye(3) * 0.5 + 0.2
+    precision: Floats = np.asarray(np.linalg.inv(covariance + np.diag(measuring)), dtype=np.float64)
+    with_it = left_out(precision, precision @ truth, truth, [np.array([1])])
+    without = left_out(precision, precision @ truth, truth, [np.array([1])], measuring)
+    assert without.spread**2 == pytest.approx(with_it.spread**2 - 0.04)
+    assert without.expected == pytest.approx(with_it.expected)

@@ -23,6 +23,8 @@ BOTH_SIDES: Final = 1.2816
 """80 % of a normal distribution lie within so many standard deviations."""
 WIDTH_MAX: Final = 4.0
 """Intervals become no more than so many times as wide, and no narrower than the inverse."""
+PAIRED: Final = 1
+"""A pair gives so many measurements."""
 EVIDENCE_USUAL: Final = 5.0
 """With so many left out a width counts half: before, intervals are taken to be right."""
 
@@ -39,7 +41,9 @@ class Judged(NamedTuple):
         return Judged(self.expected[chosen], self.spread[chosen], self.truth[chosen])
 
 
-def left_out(precision: Floats, weights: Floats, truth: Floats, blocks: Iterable[Places]) -> Judged:
+def left_out(
+    precision: Floats, weights: Floats, truth: Floats, blocks: Iterable[Places], measuring: Floats | None = None
+) -> Judged:
     """Leave out one block after the other.
 
     Args:
@@ -47,12 +51,15 @@ def left_out(precision: Floats, weights: Floats, truth: Floats, blocks: Iterable
         weights: That times the deviations; n.
         truth: Logs of the slowdowns as measured; n.
         blocks: Places that are left out together.
+        measuring: Variance of each measurement by itself, none where it is not given. It is no part of what is said of
+            a pair that was not measured, so it is none of the spreads.
     """
     expected, spread, seen = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
     for block in blocks:
         covariance = np.linalg.inv(precision[np.ix_(block, block)])
         expected.append(truth[block] - covariance @ weights[block])
-        spread.append(np.sqrt(np.maximum(np.diag(covariance), 1e-12)))
+        own = 0.0 if measuring is None else measuring[block]
+        spread.append(np.sqrt(np.maximum(np.diag(covariance) - own, 1e-12)))
         seen.append(truth[block])
     return Judged(np.concatenate(expected), np.concatenate(spread), np.concatenate(seen))
 
@@ -61,13 +68,16 @@ def width(judged: Judged, usual: float = 1.0) -> float:
     """Factor on spreads with which 80 % intervals hold 80 % of what was left out; near the usual where that is little.
 
     No slowdown below 1 is ever believed, so what is expected is cut there. What was measured is not: jobs beside which
-    a job seemed faster than alone were foreseen as well as their interval is wide.
+    a job seemed faster than alone were foreseen as well as their interval is wide. The quantile is that which holds
+    for one more (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, chapter 2): of n, number
+    0.8 (n + 1) by size; the two jobs of a pair are off together, and count as one.
     """
     count = len(judged.truth)
     if not count:
         return usual
     off = np.abs(judged.truth - np.maximum(0.0, judged.expected)) / judged.spread
-    nearest = min(WIDTH_MAX, max(1.0 / WIDTH_MAX, float(np.quantile(off, PART)) / BOTH_SIDES))
+    part = min(1.0, PART * (1.0 + PAIRED / count))
+    nearest = min(WIDTH_MAX, max(1.0 / WIDTH_MAX, float(np.quantile(off, part)) / BOTH_SIDES))
     return float(usual * (nearest / usual) ** (count / (count + EVIDENCE_USUAL)))
 
 

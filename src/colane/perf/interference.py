@@ -173,18 +173,20 @@ class Interference:
         members = [(self._kind(s.encounter.me), self._kind(s.encounter.other)) for s in sightings]
         if scale is None:
             worlds = [(s.encounter.gpu_type, s.encounter.sharing) for s in sightings]
-            self.scale = self._calibrated(members, worlds, deviations + self._seen.bound)
+            self.scale = self._calibrated(members, worlds, deviations + self._seen.bound, measuring)
 
     def _kind(self, co_runner: CoRunnerTraits) -> int:
         return self._kinds.setdefault((co_runner.family, co_runner.batch), len(self._kinds))
 
-    def _calibrated(self, members: Sequence[tuple[int, int]], worlds: Sequence[World], truth: Floats) -> Scale:
+    def _calibrated(
+        self, members: Sequence[tuple[int, int]], worlds: Sequence[World], truth: Floats, measuring: Floats
+    ) -> Scale:
         """The scale with what it shows of how far others are foreseen, on the whole and in each world."""
         kinds = {world: place for place, world in enumerate(dict.fromkeys(worlds))}
         world_at = np.array([kinds[world] for world in worlds], dtype=np.int64)
         whole, each = list[float](), list[list[float]]()
         for blocks in (pairs(members), folds(members, FOLDS)):
-            judged = left_out(self._precision, self._weights, truth, blocks)
+            judged = left_out(self._precision, self._weights, truth, blocks, measuring)
             where = world_at[np.concatenate(blocks)] if blocks else np.zeros(0, dtype=np.int64)
             usual = width(judged)
             whole.append(usual)
