@@ -8,7 +8,7 @@ Printed with it: the same reports by a bare loop that reads and writes JSON, so 
 matter.
 
     python -m benchmarks.agents [--agents 1000] [--gpus 8] [--rate 20] [--seconds 60] [--lose] [--first]
-        [--profile FILE]
+        [--heartbeat 2] [--lease 20] [--profile FILE]
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class Told:
 class FakeAgent:
     """One node: says what a real agent says, and starts nothing."""
 
-    def __init__(self, name: str, gpus: int, link: AgentLink, told: Told, port: int) -> None:
+    def __init__(self, name: str, gpus: int, link: AgentLink, told: Told, port: int, heartbeat_s: float) -> None:
         self.name, self.woken = name, asyncio.Event()
-        self._link, self._told, self._port = link, told, port
+        self._link, self._told, self._port, self._heartbeat_s = link, told, port, heartbeat_s
         self._runs: dict[tuple[int, int], Run] = {}
         self._gpus = [_gpu(name, index) for index in range(gpus)]
         self._heard: dict[str, Any] = {}
@@ -124,7 +124,7 @@ class FakeAgent:
             try:
                 self._hears(await self._link.register(described))
             except SchedulerUnreachable:  # it has too many to register: asked again, as real ones do
-                await asyncio.sleep(HEARTBEAT_S)
+                await asyncio.sleep(self._heartbeat_s)
             else:
                 return
 
@@ -133,7 +133,7 @@ class FakeAgent:
 
     async def live(self, silent: asyncio.Event, back: asyncio.Event) -> None:
         """Report until cancelled."""
-        await asyncio.sleep(random.uniform(0.0, HEARTBEAT_S))  # noqa: S311
+        await asyncio.sleep(random.uniform(0.0, self._heartbeat_s))  # noqa: S311
         while True:
             if silent.is_set():
                 await self._be_silent(back)
@@ -141,7 +141,7 @@ class FakeAgent:
                 await self._round()
             except SchedulerError as error:
                 self._told.refused.append(f"{self.name}: {error}")
-            rest_s = min([HEARTBEAT_S, *(run.end_s - time.time() for run in self._runs.values())])
+            rest_s = min([self._heartbeat_s, *(run.end_s - time.time() for run in self._runs.values())])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, rest_s)):
                     await self.woken.wait()
@@ -266,7 +266,7 @@ def _sample(run: Run, at_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _agents(first: int, count: int, gpus: int, url: str, token: str, orders: Connection) -> None:
+async def _agents(first: int, count: int, asked: argparse.Namespace, url: str, token: str, orders: Connection) -> None:
     """Be so many agents until told to end."""
     loop, told, woken = asyncio.get_running_loop(), Told(), dict[str, asyncio.Event]()
     silent, back, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -296,7 +296,7 @@ async def _agents(first: int, count: int, gpus: int, url: str, token: str, order
         port, agents = server.sockets[0].getsockname()[1], list[FakeAgent]()
         for number in range(first, first + count):
             link = await links.enter_async_context(AgentLink(url, token))
-            agents.append(FakeAgent(f"n{number}", gpus, link, told, port))
+            agents.append(FakeAgent(f"n{number}", asked.gpus, link, told, port, asked.heartbeat))
             woken[agents[-1].name] = agents[-1].woken
         for agent in agents:
             await agent.register()
@@ -312,21 +312,21 @@ async def _agents(first: int, count: int, gpus: int, url: str, token: str, order
         orders.send(told)
 
 
-def _be_agents(first: int, count: int, gpus: int, url: str, token: str, orders: Connection) -> None:
+def _be_agents(first: int, count: int, asked: argparse.Namespace, url: str, token: str, orders: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_descriptor_limit()
-    asyncio.run(_agents(first, count, gpus, url, token, orders))
+    asyncio.run(_agents(first, count, asked, url, token, orders))
 
 
 class Fleet:
     """All agents, as processes."""
 
-    def __init__(self, agents: int, gpus: int, url: str, token: str) -> None:
+    def __init__(self, asked: argparse.Namespace, url: str, token: str) -> None:
         context, self._pipes, self._processes = get_context("spawn"), list[Connection](), list[Any]()
-        for first in range(0, agents, AGENTS_PER_PROCESS):
+        for first in range(0, asked.agents, AGENTS_PER_PROCESS):
             ours, theirs = context.Pipe()
-            count = min(AGENTS_PER_PROCESS, agents - first)
-            process = context.Process(target=_be_agents, args=(first, count, gpus, url, token, theirs), daemon=True)
+            count = min(AGENTS_PER_PROCESS, asked.agents - first)
+            process = context.Process(target=_be_agents, args=(first, count, asked, url, token, theirs), daemon=True)
             process.start()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -400,7 +400,7 @@ def scheduler(folder: Path, asked: argparse.Namespace) -> Iterator[tuple[psutil.
     policy, profile, is_first = asked.policy, asked.profile, asked.first
     before = ["-m", "cProfile", "-o", profile] if profile else []
     first = ["chrt", "--fifo", "1"] if is_first else []
-    words = ["server", "--port", "0", "--state", str(folder / "s"), "--policy", policy, "--lease", f"{LEASE_S:g}s"]
+    words = ["server", "--port", "0", "--state", str(folder / "s"), "--policy", policy, "--lease", f"{asked.lease:g}s"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("COLANE_")}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -502,7 +502,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
     life_s = jobs / asked.rate if asked.rate else 1e6
     with scheduler(folder, asked) as (process, url, token), Client(url, token) as client:
         began_s, spent_s = time.monotonic(), cpu_s(process)
-        fleet = Fleet(asked.agents, asked.gpus, url, token)
+        fleet = Fleet(asked, url, token)
         print(f"{asked.agents} agents registered after {time.monotonic() - began_s:.1f} s, "
               f"{cpu_s(process) - spent_s:.1f} s of the scheduler's CPU", flush=True)  # fmt: skip
         began_s, spent_s = time.monotonic(), cpu_s(process)
@@ -541,7 +541,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
         )
         if asked.lose:
             fleet.order("silence")
-            time.sleep(2 * LEASE_S)
+            time.sleep(2 * asked.lease)
             spans += fleet.count().spans
             spent_s = cpu_s(process)
             fleet.order("return")
@@ -549,8 +549,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
             waited_s, seen = _wait_for_jobs(fleet, client, gpus, asked.limit)
             spans += seen.spans
             print(
-                f"all silent for {2 * LEASE_S:g} s and back at once: {len(seen.returns_s)} agents answered, the last "
-                f"after {max(seen.returns_s, default=0.0):.1f} s; {seen.running} jobs run after "
+                f"all silent for {2 * asked.lease:g} s and back at once: {len(seen.returns_s)} agents answered, "
+                f"the last after {max(seen.returns_s, default=0.0):.1f} s; {seen.running} jobs run after "
                 f"{waited_s + 1.0:.0f} s, "
                 f"{cpu_s(process) - spent_s:.1f} s of CPU; {seen.expired} more runs ended with their lease; "
                 f"refused: {len(seen.refused)} {seen.refused[:2]}"
@@ -566,6 +566,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, help="of each agent")
     parser.add_argument("--jobs", type=int, default=0, help="that run; as many as there are GPUs where it is not given")
     parser.add_argument("--rate", type=float, default=20.0, help="jobs submitted a second")
+    parser.add_argument("--heartbeat", type=float, default=HEARTBEAT_S, help="seconds between an agent's reports")
+    parser.add_argument("--lease", type=float, default=LEASE_S, help="seconds after which a silent node is lost")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--policy", default="colane")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds waited at most until all jobs run")
@@ -576,7 +578,7 @@ def main() -> None:
     raise_descriptor_limit()
     print(
         f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}; "
-        f"{asked.agents} agents of {asked.gpus} GPUs, a report every {HEARTBEAT_S:g} s, {asked.policy}",
+        f"{asked.agents} agents of {asked.gpus} GPUs, a report every {asked.heartbeat:g} s, {asked.policy}",
         flush=True,
     )
     with tempfile.TemporaryDirectory() as folder:
