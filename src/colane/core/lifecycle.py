@@ -140,7 +140,7 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
         if (state, to) not in MOVES:
             moved.state, moved.story = state, (*job.story, *told)
             raise InvalidMoveError(moved, to)
-        if to is not state or state is not PAUSED:
+        if to is ASSIGNED or ((state is PAUSED) is not (to is PAUSED)):
             _note(moved, state, to, at_s)
         told.append(StateChange(at_s, to, reason))
         state = to

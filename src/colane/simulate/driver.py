@@ -175,7 +175,7 @@ class Driver:
         instant = self.now_s, self.submitted, self.ended
         self._outcomes = self._outcomes + 1 if instant == self._instant else 0
         self._instant = instant
-        if self._outcomes > OUTCOMES_MAX + len(self.core.state.jobs):
+        if self._outcomes > OUTCOMES_MAX and self._outcomes > OUTCOMES_MAX + len(self.core.state.jobs):
             raise StandstillError(self._standstill(outcome))
 
     def _standstill(self, outcome: Outcome) -> str:
@@ -194,7 +194,7 @@ class Driver:
             job = jobs[index]
             until_s = job.submit_s + job.held_s
             holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
-            held = (*holds, *self._conditions(job))
+            held = (*holds, *self._conditions(job)) if job.after else holds
             is_due = job.spec.deadline_s is not None
             events.append(self._promised(job, held) if is_due else Submitted(job.id, job.spec, held))
             if job.changed_limit_s is not None:
@@ -225,7 +225,7 @@ class Driver:
 
     def _conditions(self, job: TraceJob) -> Iterator[Hold]:
         """What keeps a job from starting until others that it waits for have ended, or have started."""
-        for on, other in conditions_of(job, self._ids) if job.after else ():
+        for on, other in conditions_of(job, self._ids):
             live = self.core.state.jobs.get(other)
             has_ended = live is None and self._by_id[other].submit_s < self.now_s
             if not has_ended and not (live is not None and on is DependsOn.START and live.has_started):
@@ -252,8 +252,7 @@ class Driver:
         for job in outcome.jobs:
             is_away = job.placement is None or job.has_left_gpus or job.has_ended
             if not is_away and job.id not in self._here.processes:
-                started.append(self._come_back(job) if job.id in self._parked else self._start(job))
-                touched.update(dict.fromkeys(started[-1].uses))
+                started.append(self._bring(job, touched))
         if self._bandwidth is not None:
             touched.update(self._bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth))
         if touched:
@@ -264,11 +263,19 @@ class Driver:
                 watcher.started(process, [other.running for other in others if not are_lane_mates(process, other)])
             watcher.outcome(outcome, self.now_s)
 
+    def _bring(self, job: Job, touched: dict[GpuUse, None]) -> Process:
+        """A process of a job that has a place and none there: it starts, or comes back."""
+        process = self._come_back(job) if job.id in self._parked else self._start(job)
+        for use in process.uses:
+            touched[use] = None
+        return process
+
     def _follow(self, job: Job, touched: dict[GpuUse, None]) -> None:
         """Take a job off its GPUs, or begin to, where its new value says so."""
         process = last = self._here.processes.get(job.id)
         if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
-            touched.update(dict.fromkeys(process.uses))
+            for use in process.uses:
+                touched[use] = None
             self._leave(process, job)
             process = None
         if job.has_ended:

@@ -57,7 +57,8 @@ class ProcessSpeeds:
                 self._set_loading(process, now_s)
             else:
                 self._set_speed(process, now_s)
-            touched.update(dict.fromkeys(process.uses))
+            for use in process.uses:
+                touched[use] = None
         for use in touched:
             self._here.meter.refresh(use)
         return concerned

@@ -25,6 +25,7 @@ class NodeState:
         cores_outside: Cores that are in none of its cpu devices.
         ids: Its GPUs by index.
         bandwidth: Which jobs were last seen to use the bandwidth of its memory.
+        is_disturbed: Whether others use any of its GPUs so much that measurements on it mislead.
     """
 
     node: Node
@@ -39,6 +40,7 @@ class NodeState:
     ids: dict[int, GpuId] = field(default_factory=dict)
     bandwidth: BandwidthSample | None = None
     cores_outside: tuple[int, ...] = ()
+    is_disturbed: bool = False
 
     def __post_init__(self) -> None:
         self.describe(self.node)
@@ -46,6 +48,7 @@ class NodeState:
     def describe(self, node: Node) -> None:
         """Take its new description."""
         self.node, self.cores_outside = node, node.cores_outside_devices
+        self.is_disturbed = any(gpu.is_disturbed for gpu in node.gpus)
 
     @property
     def cores_free(self) -> int:

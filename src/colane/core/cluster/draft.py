@@ -58,6 +58,7 @@ class Overlay:
         self.view = view
         self.now_s = view.now_s
         self.beliefs = view.beliefs
+        self._gpus = view.gpus
         self.held: dict[GpuId, JobId] = {}
         self.touched: list[GpuId] = []
         self._loads: dict[GpuId, GpuLoad] = {}
@@ -71,7 +72,7 @@ class Overlay:
 
     def load(self, gpu: GpuId) -> GpuLoad:
         """A GPU as it will be."""
-        return (self._loads.get(gpu) or self.view.gpu(gpu)) if self._loads else self.view.gpu(gpu)
+        return (self._loads.get(gpu) or self._gpus[gpu]) if self._loads else self._gpus[gpu]
 
     def free(self, kind: Kind) -> FreeIndex:
         """Free GPUs of a kind as they will be."""
@@ -188,10 +189,8 @@ class Overlay:
             low = mask & -mask
             loads.append(self.load(ids[low.bit_length() - 1]))
             mask ^= low
-        for load in loads:
-            if load.gpu.is_disturbed:
-                loads.sort(key=_is_disturbed)
-                break
+        if node.is_disturbed:
+            loads.sort(key=_is_disturbed)
         return loads
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:

@@ -143,6 +143,11 @@ class ClusterView:
         """One GPU with its jobs."""
         return self._state.gpus[gpu]
 
+    @property
+    def gpus(self) -> Mapping[GpuId, GpuLoad]:
+        """All GPUs with their jobs."""
+        return self._state.gpus
+
     def gpu_types(self, pool: str, asked: str | None = None) -> list[str]:
         """GPU types of a pool, in order of name; only the one asked for, if any."""
         kinds = self._state.gpu_types.get(pool, [])

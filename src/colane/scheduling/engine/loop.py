@@ -158,7 +158,6 @@ class _Service:
         self._rules = _bound_rules(parts, context)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
         self._takes_first = not self._judges and isinstance(parts.choose, First)
-        self._watch = draft.view.derived(GuardTally).watch
         self._promised: set[JobId] = set()
         self._at_home: list[BoundSource] = []
         self._now: list[BoundSource] = []
@@ -250,13 +249,15 @@ class _Service:
     def _plan_again(self) -> None:
         for bound_source in self._bound_sources:
             bound_source.plan_again()
-        if self._watch is not None and any(bound_source.preempts for bound_source in self._bound_sources):
-            self._watch.waits(self._context)
+        watch = self._draft.view.derived(GuardTally).watch
+        if watch is not None and any(bound_source.preempts for bound_source in self._bound_sources):
+            watch.waits(self._context)
 
     def _serve_urgent(self, job: Job) -> None:
-        is_favoured = self._watch is not None and self._watch.asks_urgent(self._context, job)
-        if self._serve_one(job) is not None and self._watch is not None and is_favoured:
-            self._watch.serves_urgent(job)
+        watch = self._draft.view.derived(GuardTally).watch
+        is_favoured = watch is not None and watch.asks_urgent(self._context, job)
+        if self._serve_one(job) is not None and watch is not None and is_favoured:
+            watch.serves_urgent(job)
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of its candidates, at which size; None when there is nothing it may have."""

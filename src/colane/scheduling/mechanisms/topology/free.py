@@ -86,10 +86,11 @@ class BoundFree(BoundSourceDefaults):
             for kind in types:
                 used_by_others: list[tuple[GpuLoad, ...]] = []
                 for order in self._nodes_with(spec, kind):
-                    gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
+                    node = draft.view.node_at(order)
+                    gpus = on_node(draft, spec, kind, node, self._arrange)
                     if gpus is None:
                         continue
-                    if any(load.gpu.is_disturbed for load in gpus):
+                    if node.is_disturbed and any(load.gpu.is_disturbed for load in gpus):
                         used_by_others.append(gpus)
                     else:
                         yield Candidate(gpus, self._reason(gpus))
