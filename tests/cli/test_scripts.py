@@ -35,7 +35,9 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/wheels", "scripts/venv.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["scripts/demo", "scripts/test", "scripts/wheels", "scripts/wheels-arm64", "scripts/venv.sh", ".ci/run"]
+)
 def test_they_are_sound_bash(script: str) -> None:
     subprocess.run(["bash", "-n", ROOT / script], check=True)
     assert os.access(ROOT / script, os.X_OK) == (script != "scripts/venv.sh")
