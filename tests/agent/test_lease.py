@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class TestJobs:
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
     ) -> None:
         fake.lease_s = LEASE_S
-        fake.want(7, "sh", "-c", COUNTING, str(tmp_path), env=mark)
+        fake.want(7, *PYTHON, COUNTING, str(tmp_path), env=mark)
         async with running(tmp_path, fake) as agent:
             await agent.until(lambda: _count(tmp_path))
             fake.away = True
@@ -113,11 +114,12 @@ class TestJobs:
         self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
     ) -> None:
         fake.lease_s = LEASE_S
-        fake.want(7, "sh", "-c", f"trap 'echo it ran on' TERM CONT; {COUNTING}", str(tmp_path), env=mark)
+        script = "trap 'echo it ran on' TERM CONT; while :; do touch count; echo >>count; sleep 0.01; done"
+        fake.want(7, "sh", "-c", script, workdir=str(tmp_path), env=mark)
         async with running(tmp_path, fake) as agent:
             await agent.until(lambda: _count(tmp_path))
             fake.away = True
-            await agent.until(lambda: _are_halted(tmp_path))
+            await agent.until(lambda: _halted_s(tmp_path) > 0.3)
             fake.forget(7)
             fake.want(8, "true", env=mark)
             fake.away = False
@@ -170,8 +172,12 @@ class TestSupervisor:
     """Without an agent: who writes the lease is the test."""
 
     def test_a_process_that_was_stopped_before_is_left_so(self, tmp_path: Path, marker: str) -> None:
-        script = "sleep 1000 & kill -STOP $!; echo $! >pid.new; mv pid.new pid; while ! [ -e end ]; do sleep 0.01; done"
-        job = _under_lease(tmp_path, marker, "sh", "-c", script)
+        script = (
+            "import os, signal, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'])\n"
+            "child.send_signal(signal.SIGSTOP)\nopen('new', 'w').write(str(child.pid))\nos.rename('new', 'pid')\n"
+            "while not os.path.exists('end'):\n    time.sleep(0.01)"
+        )
+        job = _under_lease(tmp_path, marker, *PYTHON, script)
         until((tmp_path / "pid").exists)
         stopped, main = int((tmp_path / "pid").read_text()), job.main.pid
         _bound(tmp_path, -5.0)
@@ -183,7 +189,7 @@ class TestSupervisor:
         assert job.end()["exit_code"] == 0
 
     def test_one_that_another_process_lets_go_on_is_halted_again(self, tmp_path: Path, marker: str) -> None:
-        job = _under_lease(tmp_path, marker, "sh", "-c", COUNTING, str(tmp_path))
+        job = _under_lease(tmp_path, marker, *PYTHON, COUNTING, str(tmp_path))
         until(lambda: _count(tmp_path))
         _bound(tmp_path, -5.0)
         for _ in range(3):
@@ -196,9 +202,12 @@ class TestSupervisor:
     def test_one_that_saves_when_its_lease_runs_out_has_the_rest_of_its_time_afterwards(
         self, tmp_path: Path, marker: str
     ) -> None:
-        save = "touch saving; while ! [ -e saved ]; do sleep 0.01; done; exit 6"
-        script = f'trap "{save}" TERM; touch up; sleep 1000 & wait'
-        job = _under_lease(tmp_path, marker, "sh", "-c", script, grace_s=60.0)
+        script = (
+            "import os, signal, sys, time\ndef save(*_):\n    open('saving', 'w')\n"
+            "    while not os.path.exists('saved'):\n        time.sleep(0.01)\n    sys.exit(6)\n"
+            "signal.signal(signal.SIGTERM, save)\nopen('up', 'w')\ntime.sleep(1000)"
+        )
+        job = _under_lease(tmp_path, marker, *PYTHON, script, grace_s=60.0)
         until((tmp_path / "up").exists)
         job.stop()
         until((tmp_path / "saving").exists)
@@ -209,7 +218,7 @@ class TestSupervisor:
         assert job.end()["exit_code"] == 6
 
     def test_one_that_was_halted_for_too_long_is_killed(self, tmp_path: Path, marker: str) -> None:
-        job = _under_lease(tmp_path, marker, "sh", "-c", COUNTING, str(tmp_path))
+        job = _under_lease(tmp_path, marker, *PYTHON, COUNTING, str(tmp_path))
         until(lambda: _count(tmp_path))
         _bound(tmp_path, -5.0)
         until(lambda: processes.read_state(job.main.pid) == "T")
@@ -228,8 +237,12 @@ class TestSupervisor:
         assert (end["outcome"], end["exit_code"], end["signal"]) == ("lease-run-out", 5, None)
 
 
-COUNTING = 'cd "$0"; n=0; while ! [ -e end ]; do echo $((n += 1)) >>count; sleep 0.01; done; exit 4'
-"""A line every 10 ms, in the directory that it is given."""
+COUNTING = (
+    "import os, sys, time\nos.chdir(sys.argv[1])\nwhile not os.path.exists('end'):\n"
+    "    open('count', 'a').write('.')\n    time.sleep(0.01)\nsys.exit(4)"
+)
+"""Python that writes a dot every 10 ms in the directory that it is given: no process that forks is ever between two."""
+PYTHON = (sys.executable, "-S", "-c")
 
 
 def _count(folder: Path) -> int:

@@ -316,7 +316,8 @@ class Supervisor:
     def _kill_halted(self) -> None:
         """Let it end without another moment in which it runs."""
         self._say(f"{NO_WORD}: killed while it was halted")
-        self._halt, now_s = Halt(), time.monotonic()
+        self._halt.kill()
+        now_s = time.monotonic()
         self._ending = self._ending or Ending(0.0, now_s)
         self._ending.kill(now_s)
         self._ending.look(now_s)

@@ -59,6 +59,14 @@ class Halt:
         self._halted.clear()
         self.is_on = False
 
+    def kill(self) -> None:
+        """Kill them as they stand, children first: the kernel wakes a stopped process group that it orphans."""
+        for process in reversed(self._halted):
+            if identify(process[0]) == process:
+                send(process[0], signal.SIGKILL)
+        self._halted.clear()
+        self.is_on = False
+
     def _awake(self) -> list[tuple[Process, bytes]]:
         """Those that are not stopped; at first all, as one that is stopped may just be let go on by another."""
         found = []
