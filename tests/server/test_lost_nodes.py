@@ -377,6 +377,19 @@ class TestGrants:
             await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n2")
             assert clock.now_s > 50.0
 
+    async def test_a_node_with_a_server_has_a_longer_one_from_the_report_on_that_is_answered_with_it(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock, unhalted_lease_s=50.0) as w:
+            await w.good("POST", "/node", node())
+            before = await w.good("POST", "/node/n1/report", report(halts=True))
+            job = await w.submit(kind="inference")
+            after = await w.good("POST", "/node/n1/report", report(halts=True))
+            assert after["jobs"][0]["id"] == job
+            assert before["lease_s"] < NODE_TIMEOUT_S < after["lease_s"] < 50.0
+            clock.go_on(100.0)
+            await w.line(lambda line: line.kind == "node-lost")
+            assert clock.now_s > 50.0
+
     async def test_what_is_stored_is_its_own_lease_once_longer_ones_are_over(self) -> None:
         store = GrantsSeen()
         async with world(store=store, node_timeout_s=0.2):

@@ -37,7 +37,7 @@ class ServiceConfig:
         workdir: Directory of jobs that name none.
         tick_s: The core is asked at least this often.
         node_timeout_s: A node silent for longer is lost.
-        unhalted_lease_s: The same of one whose jobs cannot all be halted, as an older agent ends them; None: no longer.
+        unhalted_lease_s: The same of one with a server, or whose jobs cannot all be halted; None: no longer.
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.

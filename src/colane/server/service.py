@@ -22,7 +22,7 @@ from colane.api.seeing import ActCostObject, CoRunnersAnswer, EfficiencyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.model.words import is_in
 from colane.server.config import ServiceConfig
@@ -232,9 +232,11 @@ class Service:
         return max(0.0, self.history.granted_s - self.config.node_timeout_s)
 
     def _lease_s(self, name: str) -> float:
-        """What a node is granted now: longer where an end is all that its agent knows for its jobs."""
-        usual_s = self.config.node_timeout_s if name in self._halting else self.config.lease_max_s
-        return max(usual_s, self.granted_s or 0.0)
+        """What a node is granted now: longer where its jobs would end, or a server answer nobody, for want of word."""
+        is_usual = name in self._halting and not any(
+            job.spec.kind is JobKind.INFERENCE for job in self.read_model.assigned(name)
+        )
+        return max(self.config.node_timeout_s if is_usual else self.config.lease_max_s, self.granted_s or 0.0)
 
     def _hear(self, name: str, now_s: float, body: ReportBody | None = None) -> None:
         """Note that an agent has spoken; one that knows of this start holds no lease of before but what it says."""
@@ -880,6 +882,7 @@ class Service:
         if has_news or is_losing or trial.events or trial.messages or trial.audit or trial.leased:
             may_wait = has_news and not is_losing and changes.is_routine(trial, name, body)
             await self.driver.change(prepare, may_wait=may_wait)
+        self._hear(name, self.driver.now(), body)  # what is granted may have changed with what runs there
         told = self.node(name)
         if self.granted_s is not None:
             self._told.add(name)
