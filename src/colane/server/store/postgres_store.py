@@ -73,8 +73,8 @@ class PostgresStore(NetworkStore):
     ) -> None:
         super().__init__()
         self.address = address
-        self._writer = _Line(address, password)
-        self._reader = _Line(address, password)
+        self._writer = _PostgresLine(address, password)
+        self._reader = _PostgresLine(address, password)
         try:
             self.id = self._opened(made_before, may_make=may_make and made_before is None)
             self._durability: Durability = self._use(self._writer, "opened", postgres_checks.durability)
@@ -219,14 +219,14 @@ class PostgresStore(NetworkStore):
     def _read(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
         return self._rows(self._reader, "read", query, *values)
 
-    def _rows(self, line: _Line, deed: str, query: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    def _rows(self, line: _PostgresLine, deed: str, query: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
         def ask(connection: Connection) -> list[tuple[Any, ...]]:
             # Unprepared: a pooler between us and the server gives each statement another connection.
             return connection.execute(query, values, prepare=False).fetchall()
 
         return self._use(line, deed, ask)
 
-    def _use(self, line: _Line, deed: str, ask: Callable[[Connection], Answer]) -> Answer:
+    def _use(self, line: _PostgresLine, deed: str, ask: Callable[[Connection], Answer]) -> Answer:
         try:
             try:
                 with line.connected() as connection:
@@ -242,7 +242,7 @@ class PostgresStore(NetworkStore):
             raise StoreError(f"the store {self.address} could not be {deed}: {said(error)}") from error
 
 
-class _Line:
+class _PostgresLine:
     """A connection that is made when it is first needed, and again after it broke."""
 
     def __init__(self, address: StoreAddress, password: str | None) -> None:
