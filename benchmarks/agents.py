@@ -202,7 +202,8 @@ class FakeAgent:
             body.update(outcome="signalled", exit_code=None, signal=signal.SIGTERM)
             self._untold.append(body)
             self.woken.set()
-        for key in [key for key in wanted if key not in self._runs]:
+        over = {(body["id"], body["attempt"]) for body in self._untold}  # with their lease, while this was asked
+        for key in [key for key in wanted if key not in self._runs and key not in over]:
             launch = await self._link.launch_info(key[0])
             if self._lease is not None and self._lease.when() <= asyncio.get_running_loop().time():
                 break
@@ -512,7 +513,8 @@ def measure(asked: argparse.Namespace, folder: Path) -> None:
         told_s = time.monotonic() - began_s
         waited_s, seen = _wait_for_jobs(fleet, client, gpus, asked.limit)
         spans = seen.spans
-        print(f"{jobs} jobs submitted in {told_s:.1f} s; {seen.running} run {waited_s:.1f} s later, "
+        print(f"{jobs} jobs submitted in {told_s:.1f} s; {seen.running} run {waited_s:.1f} s later "
+              f"({seen.expired} ended with their lease), "
               f"{cpu_s(process) - spent_s:.1f} s of CPU", flush=True)  # fmt: skip
         users = Submitters(url, token, asked.rate, life_s)
         time.sleep(10.0)
