@@ -162,7 +162,7 @@ class _SitePlan:
     def _surplus(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
         size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
-        stays = self._settings.sizes.by_loss and not may_move(job)
+        stays = self._settings.sizes.by_loss and not may_move(job, self._context.draft.now_s)
         return 0 if stays else max(0, self.now[job.id] - size)
 
     def _steps(self) -> Iterator[tuple[float, float, int, int]]:
@@ -196,7 +196,9 @@ class _SitePlan:
 
     def _regained_s(self, job: Job) -> float:
         """What a job that grows must regain; by value that rises with each move, so that no job is moved for ever."""
-        return (launch_s(job) + STOP_S) * (dearer(job) if self._settings.sizes.by_loss else 1.0)
+        return (launch_s(job) + STOP_S) * (
+            dearer(job, self._context.draft.now_s) if self._settings.sizes.by_loss else 1.0
+        )
 
     def _left_s(self, job: Job) -> float:
         """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""

@@ -20,8 +20,12 @@ FIRST_STEP_MAX_S: Final = 600.0
 REGAINS: Final = 3.0
 """So many times its first restart must a job regain that grows."""
 
+FORGIVEN_S: Final = 600.0
+"""After so long at one size a further move is half as dear, so that none stays for ever at the size it once had."""
+
 MOVES_MAX: Final = 4
-"""After so many moves a job gives up no GPUs for others."""
+STAYS_S: Final = 1800.0
+"""After so many moves a job gives up no GPUs for others, but one more time for each so many seconds at one size."""
 
 SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
 """Step times that rest on steps that were really made."""
@@ -74,14 +78,14 @@ def is_resizable(draft: Draft, job: Job) -> bool:
     return all(len(load.bookings) == 1 for load in map(draft.load, job.gpus_held))
 
 
-def dearer(job: Job) -> float:
-    """So many times its restart a job must regain that grows: the more the more often it was moved."""
-    return REGAINS * 2.0**job.moves
+def dearer(job: Job, now_s: float) -> float:
+    """So many times its restart a job must regain that grows: the more the more often it was moved, if lately."""
+    return REGAINS * max(1.0, 2.0**job.moves / (1.0 + present_s(job, now_s) / FORGIVEN_S))
 
 
-def may_move(job: Job) -> bool:
+def may_move(job: Job, now_s: float) -> bool:
     """Whether a job may be resized once more for others."""
-    return job.moves < MOVES_MAX
+    return job.moves < MOVES_MAX + present_s(job, now_s) // STAYS_S
 
 
 def _comes_up(draft: Draft, job: Job) -> bool:

@@ -95,7 +95,7 @@ def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver 
     size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
     if size >= job.gpu_count or not is_resizable(context.draft, job):
         return None
-    if sizes.by_loss and not may_move(job):
+    if sizes.by_loss and not may_move(job, context.draft.now_s):
         return None
     keeps = kept(context, job, size)
     stays = {load.id for load in keeps}
