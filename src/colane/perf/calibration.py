@@ -23,8 +23,6 @@ BOTH_SIDES: Final = 1.2816
 """80 % of a normal distribution lie within so many standard deviations."""
 WIDTH_MAX: Final = 4.0
 """Intervals become no more than so many times as wide, and no narrower than the inverse."""
-PAIRED: Final = 1
-"""A pair gives so many measurements."""
 EVIDENCE_USUAL: Final = 5.0
 """With so many left out a width counts half: before, intervals are taken to be right."""
 
@@ -70,13 +68,13 @@ def width(judged: Judged, usual: float = 1.0) -> float:
     No slowdown below 1 is ever believed, so what is expected is cut there. What was measured is not: jobs beside which
     a job seemed faster than alone were foreseen as well as their interval is wide. The quantile is that which holds
     for one more (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, chapter 2): of n, number
-    0.8 (n + 1) by size; the two jobs of a pair are off together, and count as one.
+    0.8 (n + 1) by size.
     """
     count = len(judged.truth)
     if not count:
         return usual
     off = np.abs(judged.truth - np.maximum(0.0, judged.expected)) / judged.spread
-    part = min(1.0, PART * (1.0 + PAIRED / count))
+    part = min(1.0, PART * (1.0 + 1.0 / count))
     nearest = min(WIDTH_MAX, max(1.0 / WIDTH_MAX, float(np.quantile(off, part)) / BOTH_SIDES))
     return float(usual * (nearest / usual) ** (count / (count + EVIDENCE_USUAL)))
 
