@@ -72,19 +72,19 @@ def test_an_end_costs_little_more_the_more_families_wait(policy: str) -> None:
 
 
 def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cluster() -> None:
-    few, many = ("shadow-price", 26, 2_000, 34), ("shadow-price", 26, 10_000, 68)
+    few, many = ("colane", 26, 2_000, 34), ("colane", 26, 10_000, 68)
     assert calls_an_arrival(*many) < 1.5 * calls_an_arrival(*few)
     assert calls_an_end(*many) < 1.5 * calls_an_end(*few)
 
 
 def test_an_event_by_the_shadow_price_costs_a_few_times_one_under_fifo() -> None:
-    assert calls_an_arrival("shadow-price", 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
-    assert calls_an_end("shadow-price", 26) <= END_MAX * calls_an_end("fifo", 26)
+    assert calls_an_arrival("colane", 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
+    assert calls_an_end("colane", 26) <= END_MAX * calls_an_end("fifo", 26)
 
 
 def test_where_everything_is_looked_at_not_every_gpu_is_weighed_for_every_job() -> None:
     """Each would take 800 times what `fifo` does."""
-    assert calls_an_arrival("shadow-price:look_at_all_max=256", 26) <= 200 * calls_an_arrival("fifo", 26)
+    assert calls_an_arrival("colane:look_at_all_max=256", 26) <= 200 * calls_an_arrival("fifo", 26)
 
 
 def test_an_arrival_under_colane_costs_a_few_times_one_under_fifo() -> None:

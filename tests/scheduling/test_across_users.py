@@ -47,7 +47,7 @@ def test_any_policy_does_with_past_use(name: str) -> None:
     assert serves(f"{name}:usage_half_life_s={WEEK_S:.0f},max_wait_s=none")
 
 
-@pytest.mark.parametrize("name", ["colane", "shadow-price"])
+@pytest.mark.parametrize("name", ["colane", "colane-0.2"])
 @pytest.mark.parametrize("kinds", [("f",), ("f", "g", "h")])
 def test_several_users_come_in_turn_whatever_the_needs_of_their_jobs(name: str, kinds: tuple[str, ...]) -> None:
     """On GPUs that are free at once: each gets as many of them, and of its own jobs the first go first."""

@@ -37,7 +37,7 @@ BOUNDS_S = {
                 "finish-time-fair",
                 "f-sched",
                 "colane",
-                "shadow-price",
+                "colane-0.2",
                 "slurm-fifo",
                 "coda",
             )

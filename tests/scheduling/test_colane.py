@@ -22,13 +22,13 @@ from .life import Coming, Life, known, step_time
 from .machines import disturbing, end, machine, places, start, submit
 
 EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
-BOTH = ["colane", "shadow-price"]
+BOTH = ["colane", "colane-0.2"]
 ONE = [make_node("n0", 1)]
 STEP = [step_time(1.0), step_time(1.0, gpus=2)]
 
 
 def test_it_takes_what_is_of_most_value() -> None:
-    assert isinstance(create("colane").choose, MostValue)
+    assert isinstance(create("colane-0.2").choose, MostValue)
 
 
 def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> None:

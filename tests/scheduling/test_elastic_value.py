@@ -123,11 +123,18 @@ def test_planning_again_changes_nothing() -> None:
         assert sizes(made) == before
 
 
-@pytest.mark.parametrize(("steps", "actions"), [(5000, {2: "Stop", 3: "Stop"}), (300, {3: "Resize"})])
+@pytest.mark.parametrize(
+    ("policy", "steps", "actions"),
+    [
+        ("colane-0.2", 5000, {2: "Stop", 3: "Stop"}),
+        ("colane-0.2", 300, {3: "Resize"}),
+        ("colane", 300, {3: "Resize"}),
+    ],
+)
 def test_a_job_that_leaves_or_shrinks_for_one_newcomer_does_neither_for_another(
-    steps: int, actions: dict[int, str]
+    policy: str, steps: int, actions: dict[int, str]
 ) -> None:
-    made = core(gpus=8)
+    made = core(f"{policy}:jobs_per_gpu_max=1", gpus=8)
     made.step([ProfileDeclared(profile("rigid", 4, 1.0))], 1.0)
     stays = replace(rigid(4), steps_total=200_000)
     submit(made, 10.0, stays, elastic("steep", sizes=(1, 2)), elastic("flat", sizes=(1, 2)))

@@ -26,7 +26,7 @@ from tests.golden.workloads import sharing
 
 from .test_colane import crowd, on_the_gpu
 
-BOTH = ["colane", "shadow-price"]
+BOTH = ["colane", "colane-0.2"]
 
 
 def test_a_job_never_seen_alone_runs_alone_first_whatever_co_runners_promise() -> None:
@@ -100,7 +100,7 @@ def test_two_that_end_where_they_began_share_only_while_so_many_wait_that_all_en
 
 def test_two_that_cannot_be_stopped_do_not_share_for_what_may_be_error() -> None:
     assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0})) == 1
-    assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0}, stops=True)) == 2
+    assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0}, "colane-0.2", stops=True)) == 2
     assert on_the_gpu(crowd(40, {2: 1.85, 3: 4.0})) == 2
 
 

@@ -23,7 +23,7 @@ from tests.core.worlds import World, make_node
 
 from .life import known, step_time
 
-POLICY = "shadow-price:quantum_s=1"
+POLICY = "colane:quantum_s=1"
 
 
 def counted(jobs: Iterable[Job]) -> list[Job]:
@@ -50,7 +50,7 @@ class Checked:
         return planner.plan(view)
 
     def check(self, draft: Draft, pool: str) -> None:
-        queue, view = ByShadowPrice().bind(draft, pool), draft.view
+        queue, view = ByShadowPrice(makespan_weight=0.0).bind(draft, pool), draft.view
         jobs = counted([job for job in view.jobs.values() if job.spec.pool == pool])
         asked = {job.effective.gpu_type for job in jobs}
         gpus = sum(
@@ -97,7 +97,7 @@ def test_of_very_many_running_jobs_a_part_stands_for_all() -> None:
     core.step([Submitted(JobId(number), known(0, 100 + number).spec) for number in range(gpus)], 0.0)
     core.step([Launched(job.id, job.attempt, 1, 0.0) for job in core.state.jobs.values()], 0.0)
     draft, jobs = Draft(ClusterView(core.state, 10.0)), list(core.state.jobs.values())
-    queue = ByShadowPrice().bind(draft, "default")
+    queue = ByShadowPrice(makespan_weight=0.0).bind(draft, "default")
     assert all(job.placement is not None for job in jobs)
     for job in jobs[::50]:
         behind = gpus - 1 - int(job.id)

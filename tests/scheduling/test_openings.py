@@ -10,7 +10,7 @@ from tests.core.worlds import make_node
 from .life import Coming, Life, known, step_time
 from .machines import machine
 
-EAGER = "colane:quantum_s=0,move_s=0"
+EAGER = "colane-0.2:quantum_s=0,move_s=0"
 STEPS = [step_time(s, kind, gpus=gpus) for s, kind in ((1.0, "V100"), (4.0, "K80")) for gpus in (1, 2)]
 BUSY = [known(0, 100), known(0, 300)]
 """Two jobs on two GPUs: one falls free after 100 s."""
@@ -70,7 +70,7 @@ def test_a_gang_waits_for_gpus_that_fall_free_at_once() -> None:
 
 @pytest.mark.parametrize(("awaits", "span"), [("yes", (100, 190)), ("no", (20, 110))])
 def test_so_it_does_by_the_shadow_price(awaits: str, span: tuple[float, float]) -> None:
-    assert gangs(SHORT, LONG, policy=f"shadow-price:quantum_s=0,move_s=0,awaits={awaits}")[-1] == [span]
+    assert gangs(SHORT, LONG, policy=f"colane:quantum_s=0,move_s=0,awaits={awaits}")[-1] == [span]
 
 
 def test_gpus_that_fall_free_one_by_one_are_no_place_for_a_gang() -> None:

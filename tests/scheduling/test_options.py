@@ -184,8 +184,8 @@ def test_what_is_none_is_named_with_what_there_is(text: str, line: str) -> None:
 
 
 def test_what_is_asked_of_joining_of_moving_and_of_resizing_has_a_name_each() -> None:
-    joins, moves = create("colane:rise_min=0.3"), create("colane:moves_rise_min=0.3")
+    joins, moves = create("colane-0.2:rise_min=0.3"), create("colane-0.2:moves_rise_min=0.3")
     assert (joins.sources == moves.sources, joins.moving == moves.moving) == (False, False)
-    assert joins.moving == POLICIES["colane"].moving
-    assert moves.sources == POLICIES["colane"].sources
+    assert joins.moving == POLICIES["colane-0.2"].moving
+    assert moves.sources == POLICIES["colane-0.2"].sources
     assert create("f-sched:rise_steps_per_s_min=1").moving != POLICIES["f-sched"].moving

@@ -102,8 +102,8 @@ def test_a_job_that_may_not_be_stopped_is_parked_for_the_one_before_it_and_comes
         ("srsf:quantum_s=5", 850),
         ("colane:quantum_s=5,move_s=5", 850),
         ("colane:quantum_s=5,move_s=5,objective=makespan", 2000),
-        ("shadow-price:quantum_s=5,move_s=5", 850),
-        ("shadow-price:quantum_s=5,move_s=5,objective=makespan", 2000),
+        ("colane-0.2:quantum_s=5,move_s=5", 850),
+        ("colane-0.2:quantum_s=5,move_s=5,objective=makespan", 2000),
         ("colocate", 10),
         ("pack", 10),
     ],
@@ -125,7 +125,7 @@ def test_a_job_parked_for_an_urgent_one_goes_on_before_those_that_could_not_have
 
 
 EAGER = "colane:quantum_s=5,move_s=5"
-PRICED = "shadow-price:quantum_s=5,move_s=5"
+PRICED = "colane-0.2:quantum_s=5,move_s=5"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_job_that_reports_no_steps_is_left_alone() -> None:
     assert machine.core.why(SHORT, machine.now_s).why is Why.NO_FREE_GPU
 
 
-@pytest.mark.parametrize("name", ["colane", "shadow-price"])
+@pytest.mark.parametrize("name", ["colane", "colane-0.2"])
 def test_by_value_a_parked_job_comes_back_beside_new_lane_mates_once_that_pays(name: str) -> None:
     machine, needs = Machine(f"{name}:quantum_s=5,move_s=0"), {"gpu_memory_bytes": 1 << 20}
     machine.run(LONG, steps_total=100_000, **needs)

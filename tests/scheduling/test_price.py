@@ -1,4 +1,4 @@
-"""The policy `shadow-price`: what a second of work saves, and that of all changes the one of most value is made."""
+"""The policy `colane`: what a second of work saves, and that of all changes the one of most value is made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.simulate.scenes import random_cluster, random_jobs, run
 
 from .life import Life, known, step_time
 
-POLICY = "shadow-price"
+POLICY = "colane"
 ONE = [make_node("n0", 1)]
 STEP = [step_time(1.0), step_time(1.0, gpus=2)]
 

@@ -59,7 +59,7 @@ def test_of_jobs_that_are_slower_together_than_in_turn_the_longest_waits() -> No
     assert parks[0].reason.jobs == (SHORT,)
 
 
-@pytest.mark.parametrize("policy", [EAGER, "shadow-price:quantum_s=5,move_s=5"])
+@pytest.mark.parametrize("policy", [EAGER, "colane-0.2:quantum_s=5,move_s=5"])
 def test_it_does_not_come_back_beside_those_it_left_but_once_they_are_through(policy: str) -> None:
     machine = together(policy)
     leaving(machine, 3.0)

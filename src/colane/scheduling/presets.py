@@ -98,16 +98,17 @@ PRESETS: Final[tuple[Composed, ...]] = (
     ),
     # The product's own.
     Composed(
-        "colane", ByValue(),
-        (Fastest(), BesideServers(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
-        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
-        moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
-    ),
-    Composed(
-        "shadow-price", ByShadowPrice(),
+        "colane", ByShadowPrice(),
         (Fastest(), BesideServers(), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
         moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
+    ),
+    # As it was in version 0.2: each mechanism by a value of its own.
+    Composed(
+        "colane-0.2", ByValue(),
+        (Fastest(), BesideServers(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
+        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
+        moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
 )  # fmt: skip
 
@@ -179,8 +180,8 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "pack": "in lanes of shared GPUs, as far as memory is safe (Salus)",
         "coda": "sub-arrays, and cores lent to jobs without GPUs",
         "topo-aware": "the GPUs of best connection and least interference",
-        "colane": "what is of most value; the default",
-        "shadow-price": "what a second of work saves all jobs, for every change on a GPU",
+        "colane": "what a second of work saves all jobs, for every change on a GPU; the default",
+        "colane-0.2": "the default of version 0.2: what is of most value, of each mechanism by itself",
     }
 )
 """What each row is for, in a line; all of it stands in docs/reference/policies.md."""

@@ -62,6 +62,12 @@ HEADS_MAX: Final = 4
 CLASSES_MAX: Final = 64
 """So many waiting jobs are looked at at once, the dearest first: each that finds something makes room for another."""
 
+CLASSES_SEEN_MAX: Final = 32
+"""The same where no more is looked at than what has changed."""
+
+LONGEST_PART: Final = 4
+"""One in so many of them is one of the longest, where the end of all counts too."""
+
 LOOK_EVERY_S: Final = 300.0
 """How long prices may drift before everything is looked at again, when something happens."""
 
@@ -148,6 +154,7 @@ class _Chooser:
         self._has_users = len(self._users.lines(context.pool)) > 1
         self._started: list[Job] = []
         self._given: Counter[str] = Counter()
+        self._most = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
         self._retold: dict[ClassKey, list[Head]] = {}
         self._changed = dict.fromkeys(self._all_changed())
@@ -228,25 +235,27 @@ class _Chooser:
         if not self._has_changed():
             heads = [job for job in heads if self._is_new(job)]
         heads.sort(key=self._dearest_first)
-        return heads[:CLASSES_MAX]
+        return heads[: self._most]
 
     def _first_heads(self, firsts: Firsts) -> list[Job]:
         """The same where what goes first is kept: no class is asked anew but those from which this plan took a job."""
         is_in_order = self._queue.weighs_first_most
         if self._has_changed():
             heads = firsts.in_order
-            if not is_in_order and len(heads) > 2 * CLASSES_MAX:  # the dearest are among the shortest and the longest
-                heads = heads[:CLASSES_MAX] + heads[-CLASSES_MAX:]
+            most = self._most if self._news is not None else 2 * self._most
+            if not is_in_order and len(heads) > most:  # the dearest are among the shortest and the longest
+                longest = most // LONGEST_PART
+                heads = heads[: most - longest] + heads[-longest:]
         else:
             heads = sorted([head for key in self._came() for head in firsts.by_class.get(key, ())], key=entry_of)
-        found = self._open_heads(heads, CLASSES_MAX if is_in_order else len(heads))
+        found = self._open_heads(heads, self._most if is_in_order else len(heads))
         jobs = self._draft.view.jobs
         line = [jobs[number] for _, number, _ in found]
         if not self._has_changed():
             line = [job for job in line if self._is_new(job)]
         if not is_in_order:
             line.sort(key=self._dearest_first)
-        return line[:CLASSES_MAX]
+        return line[: self._most]
 
     def _open_heads(self, heads: list[Head], most: int) -> list[Head]:
         """Those in order, and of classes from which this plan took some of these the others that go first."""
@@ -284,9 +293,13 @@ class _Chooser:
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
         draft = self._draft
-        if self._news is None or self._changed or draft.touched:
+        if self._news is None or self._still_changed():
             return True
         return any(draft.free((self._pool, kind)).count for kind in draft.view.gpu_types(self._pool))
+
+    def _still_changed(self) -> dict[GpuId, None]:
+        """GPUs that have changed, but for those that this plan changes again: these are the next one's news."""
+        return dict.fromkeys([gpu for gpu in self._changed if gpu not in self._draft.touched])
 
     def _classes(self) -> Classes:
         """Classes of waiting jobs of which some may find something."""
@@ -356,7 +369,7 @@ class _Chooser:
         if known is None and self._is_new(job):
             change = self._changes.best(job, at=at, least=least)
         elif known is None:
-            change = self._changes.best(job, at=at, least=least, among={**self._changed, **dict.fromkeys(touched)})
+            change = self._changes.best(job, at=at, least=least, among=self._still_changed())
         else:
             change, seen = known
             new = dict.fromkeys(touched[seen:])

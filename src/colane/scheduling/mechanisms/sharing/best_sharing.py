@@ -184,7 +184,7 @@ class BoundBestSharing(BoundSourceDefaults):
         return None if number is None else self._values.untried(job, spec, number, kind)
 
     def _rises(self, job: Job, spec: JobSpec, kind: str) -> bool:
-        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        number = self._values.number(job, spec, kind) if may_share(spec) and self._rise_min < inf else None
         return number is not None and self._values.top(number, kind) > self._rise_min
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _SharedGpu | None:
