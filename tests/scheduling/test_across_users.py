@@ -34,7 +34,7 @@ def serves(name: str, **needs: object) -> bool:
 def declared() -> set[str]:
     """What the document says."""
     (line,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(LINE)]
-    return set(line.removeprefix(LINE).partition(".")[0].replace("`", "").split(", "))
+    return set(line.removeprefix(LINE).partition(". ")[0].replace("`", "").split(", "))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -28,12 +28,12 @@ def late(policy: str, *before: Coming) -> list[int]:
     return sorted((len(before) + 1, len(before) + 2), key=lambda number: life.spans[number][-1][1])
 
 
-@pytest.mark.parametrize("policy", ["colane", "shadow-price"])
+@pytest.mark.parametrize("policy", ["colane", "colane-0.2"])
 def test_the_family_whose_jobs_ended_sooner_goes_first(policy: str) -> None:
     assert late(policy, *BEFORE) == [18, 17]
 
 
-@pytest.mark.parametrize("policy", ["colane", "shadow-price"])
+@pytest.mark.parametrize("policy", ["colane", "colane-0.2"])
 def test_one_that_is_about_to_end_by_its_family_is_not_stopped_for_a_new_one(policy: str) -> None:
     coming = [*BEFORE, untold(LATE_S, 1_000.0, "long"), untold(LATE_S + 800.0, 1_000.0, "long")]
     life = Life(create(policy), ONE, coming).run()
