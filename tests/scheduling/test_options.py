@@ -175,6 +175,7 @@ def test_no_two_names_are_one_policy_and_every_row_is_summed_up() -> None:
         ("finish-time-fair:rho_gain_min=0", "rho_gain_min must be a number from 1 up, got '0'"),
         ("f-sched:rise_min=1", "f-sched has no option 'rise_min'; did you mean rise_steps_per_s_min\\?"),
         ("srtf:gain_min=1.25", "srtf has no option 'gain_min'; did you mean displaces_min\\?"),
+        ("shadow-price:objective=fair", "did you mean colane\\? known"),
         ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),
     ],
 )

@@ -20,6 +20,9 @@ class UnknownPolicyError(ValueError):
     """No policy of that name, or none with such an option; what there is near it is named."""
 
 
+FORMER_NAMES: Final = {"shadow-price": "colane"}
+"""What a policy is called now that had a name of its own in a version."""
+
 FORM: Final = "as_published"
 """The option that says in which form a policy is meant."""
 
@@ -37,7 +40,7 @@ def create(name: str, *, as_published: bool = False) -> Composed:
     base, has_options, options = name.partition(":")
     policy = _without_options(base)
     if policy is None:
-        near = get_close_matches(base.lower(), NAMES, n=3, cutoff=0.4)
+        near = [FORMER_NAMES[base]] if base in FORMER_NAMES else get_close_matches(base.lower(), NAMES, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(NAMES))}")
     try:
