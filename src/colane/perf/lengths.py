@@ -63,7 +63,7 @@ class Lengths:
         known = self._families.get(family, FamilyLengths(family)).with_job(service_s)
         self._families[family] = known
         self._news += 1
-        if self._news >= max(NEWS_MIN, NEWS_PART * sum(self._all.values())):
+        if self._news >= max(NEWS_MIN, NEWS_PART * sum(self._all.values(), 0.0)):
             self._judged = dict(self._families)
             self._look_at_all()
         return known
@@ -93,7 +93,7 @@ class Lengths:
         if mixed is None:
             mixed = self._mixed[family] = self._mix(family)
         rests = [_Rest.of(bounds_s, jobs, had_s) for bounds_s, jobs in mixed if bounds_s[1] > had_s]
-        made_up = (1 + sum([rest.jobs for rest in rests])) ** -0.5
+        made_up: float = (1.0 + sum([rest.jobs for rest in rests], 0.0)) ** -0.5
         for times in MADE_UP:
             rest_s = max(had_s, MADE_UP_MIN_S) * times - had_s
             rests.append(_Rest(rest_s, rest_s, made_up))
@@ -111,7 +111,7 @@ class Lengths:
 
     def _mix(self, family: str) -> list[tuple[tuple[float, float], float]]:
         """Bounds and weight of each bin, of this family and, as so many jobs, of all together."""
-        part = min(1.0, OTHERS_JOBS / sum(self._all.values())) if self._all else 0.0
+        part = min(1.0, OTHERS_JOBS / sum(self._all.values(), 0.0)) if self._all else 0.0
         weights = {number: part * jobs for number, jobs in self._all.items()}
         for number, jobs in self._judged.get(family, FamilyLengths(family)).bins:
             weights[number] += jobs
@@ -136,7 +136,7 @@ class _Rest(NamedTuple):
 
 def _quotient_s(rests: list[_Rest]) -> float:
     """The least time that an end takes on average, of all slices; by rests in order of the most that is left."""
-    left, ended, spent_s, best_s = sum([rest.jobs for rest in rests]), 0.0, 0.0, inf
+    left, ended, spent_s, best_s = sum([rest.jobs for rest in rests], 0.0), 0.0, 0.0, inf
     for most_s, mean_s, jobs in rests:
         ended, spent_s, left = ended + jobs, spent_s + mean_s * jobs, left - jobs
         best_s = min(best_s, (spent_s + most_s * left) / ended)
