@@ -59,10 +59,10 @@ def test_agents_are_told_what_they_have_in_common(tmp_path: Path, caplog: pytest
         refused = run_colane(asked, COLANE_URL=url, COLANE_TOKEN=token or "")
     assert refused.code == 2
     assert refused.err == (
-        "colane: --heartbeat: must be at most 20 s, a third of the scheduler's lease of 60 s, got 20.5: report more "
+        "colane: --heartbeat: must be at most 4.67 s, a third of the scheduler's lease of 14 s, got 20.5: report more "
         "often, or start the scheduler with a longer --lease\n"
     )
-    assert lease_s == 60.0
+    assert lease_s == 14.0
     assert not caplog.records
     values = gather(AGENT, {"grace": "3s"}, environment={}, told=told)
     assert (values[GRACE], values[MPS], values.is_given(HEARTBEAT)) == (3.0, Mps.OFF, False)
