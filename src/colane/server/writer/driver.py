@@ -73,12 +73,11 @@ EVENTS_PER_TURN_MAX: Final = 4_000
 GPUS_PER_TURN_MAX: Final = 512
 """The same for GPUs that come free or come in: a job may start on each, at ten times the cost of an event, and what is
 heard of no agent meanwhile must be less than a lease."""
-EVENTS_THAT_WAIT_PER_TURN_MAX: Final = 256
-"""The same for requests that may wait: what comes meanwhile, and may not, waits for no more than these."""
 PAUSE_RATIO: Final = 2.0
 PAUSE_MAX_S: Final = 0.05
 """Requests that may wait are gathered for so many times as long as the last turn with such took, and no longer than
-this: a turn of many costs little more than of one."""
+this: a turn of many costs little more than of one. With 256 events a turn, 1,000 agents' reports cost 4.7 ms each in
+place of 1.7, as each turn asks the policy."""
 TIMERS_EARLY_S: Final = 0.002
 """So much at most the loop's timers end early."""
 NODES_LOST_PER_TURN_MAX: Final = 64
@@ -557,7 +556,7 @@ class LiveDriver:
                 return turn  # without time and groups: what raises now, or was judged, is the request's own doing
         if self._stopping or self._line.is_due(loop.time(), beside_others=bool(self._taken)):
             self._line.is_taken = True
-            while self._line.waiting and len(turn.events) < EVENTS_THAT_WAIT_PER_TURN_MAX:
+            while self._line.waiting and len(turn.events) < EVENTS_PER_TURN_MAX:
                 turn = await self._take(turn, self._line.waiting.popleft(), loop, committer)
         if not self._knows_groups:
             self._knows_groups = True
