@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from colane.agent.supervisor import shim_files
+from colane.client.client import Client
 
 from .cluster import WAIT_MAX_S, Cluster
 from .test_kill import ended
@@ -28,9 +29,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     running.close()
 
 
-@pytest.mark.live
-@pytest.mark.faults
-def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: Cluster) -> None:
+def counting_on_one_of_two(cluster: Cluster) -> tuple[Client, int, Iterator[str]]:
+    """A job that counts on the first node, beside a second one that could run it; its lines from the second on."""
     client = cluster.client()
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
     (job,) = client.submit_batch([{"name": "count", "command": command, "workdir": "/"}])
@@ -38,6 +38,13 @@ def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: 
     assert next(told) == "1 1"
     cluster.start("agent-2")
     cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    return client, job, told
+
+
+@pytest.mark.live
+@pytest.mark.faults
+def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: Cluster) -> None:
+    client, job, told = counting_on_one_of_two(cluster)
     cluster.signal("agent", signal.SIGSTOP)
     first = list(takewhile(lambda line: line.startswith("1 "), told))
     assert first, cluster.logs()
@@ -70,13 +77,7 @@ def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Clust
 @pytest.mark.live
 @pytest.mark.faults
 def test_a_scheduler_that_is_stopped_by_order_lets_jobs_run_on(cluster: Cluster) -> None:
-    client = cluster.client()
-    command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
-    (job,) = client.submit_batch([{"name": "count", "command": command, "workdir": "/"}])
-    told = cluster.told()
-    assert next(told) == "1 1"
-    cluster.start("agent-2")
-    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    client, job, told = counting_on_one_of_two(cluster)
     cluster.signal("server", signal.SIGTERM)
     assert cluster.processes.pop("server").wait(WAIT_MAX_S) == 0
     lease = shim_files.read_lease(str(cluster.folder / "agent" / shim_files.LEASE))
