@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.profile import BIN_MAX, JOBS_MAX, FamilyLengths, bin_of, bounds_s
+from colane.model.profile import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
 from colane.perf.lengths import MADE_UP, MADE_UP_MIN_S, OTHERS_JOBS, Lengths
 from tests.examples import examples
 
@@ -55,6 +55,20 @@ def test_a_family_is_told_by_its_own_jobs_and_a_new_one_by_all() -> None:
     assert short_s < new_s < long_s
     lengths.forget("short")
     assert lengths.left_s("short", 0.0) == lengths.left_s("new", 0.0) > new_s
+
+
+@examples(50)
+@given(runs_s=st.lists(st.floats(0.0, 2.0**33), max_size=40), before=st.integers(0, int(JOBS_MAX)))
+def test_a_record_counts_each_job_in_its_bin_and_halves_all_once_there_are_many(
+    runs_s: list[float], before: int
+) -> None:
+    record, jobs = FamilyLengths("f", (LengthBin(7, float(before)),)), {7: float(before)}
+    for run_s in runs_s:
+        record = record.with_job(run_s)
+        jobs[bin_of(run_s)] = jobs.get(bin_of(run_s), 0.0) + 1
+        if sum(jobs.values()) > JOBS_MAX:
+            jobs = {number: count / 2 for number, count in jobs.items()}
+        assert record.bins == tuple(sorted(jobs.items()))
 
 
 def quotient_s(record: FamilyLengths, had_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
 from math import floor, log2
@@ -220,11 +221,14 @@ class FamilyLengths(NamedTuple):
 
     def with_job(self, service_s: float) -> FamilyLengths:
         """The same with one more job, that ran for so many seconds."""
-        known = dict(self.bins)
-        number = bin_of(service_s)
-        known[number] = known.get(number, 0.0) + 1
-        part = 0.5 if self.jobs + 1 > JOBS_MAX else 1.0
-        return FamilyLengths(self.family, tuple([LengthBin(at, part * known[at]) for at in sorted(known)]))
+        number, bins = bin_of(service_s), self.bins
+        at = bisect_left(bins, LengthBin(number, 0.0))
+        is_there = at < len(bins) and bins[at].number == number
+        one = LengthBin(number, bins[at].jobs + 1.0 if is_there else 1.0)
+        bins = (*bins[:at], one, *bins[at + is_there :])
+        if self.jobs + 1 > JOBS_MAX:
+            bins = tuple([LengthBin(one.number, 0.5 * one.jobs) for one in bins])
+        return FamilyLengths(self.family, bins)
 
 
 def bin_of(service_s: float) -> int:

@@ -45,6 +45,7 @@ class Lengths:
         self._judged = dict(self._families)
         self._news = 0
         self._all: dict[int, float] = {}
+        self._jobs = 0.0
         self._mixed: dict[str, list[tuple[tuple[float, float], float]]] = {}
         self._known: dict[str, dict[int, float]] = {}
         self._look_at_all()
@@ -63,7 +64,7 @@ class Lengths:
         known = self._families.get(family, FamilyLengths(family)).with_job(service_s)
         self._families[family] = known
         self._news += 1
-        if self._news >= max(NEWS_MIN, NEWS_PART * sum(self._all.values(), 0.0)):
+        if self._news >= max(NEWS_MIN, NEWS_PART * self._jobs):
             self._judged = dict(self._families)
             self._look_at_all()
         return known
@@ -108,10 +109,11 @@ class Lengths:
         for family in self._judged.values():
             for number, jobs in family.bins:
                 self._all[number] = self._all.get(number, 0.0) + jobs
+        self._jobs = sum(self._all.values(), 0.0)
 
     def _mix(self, family: str) -> list[tuple[tuple[float, float], float]]:
         """Bounds and weight of each bin, of this family and, as so many jobs, of all together."""
-        part = min(1.0, OTHERS_JOBS / sum(self._all.values(), 0.0)) if self._all else 0.0
+        part = min(1.0, OTHERS_JOBS / self._jobs) if self._all else 0.0
         weights = {number: part * jobs for number, jobs in self._all.items()}
         for number, jobs in self._judged.get(family, FamilyLengths(family)).bins:
             weights[number] += jobs
