@@ -15,8 +15,9 @@ from colane.model.job import Job, JobId
 from colane.model.plan import Plan
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.contracts import BoundOrder
+from colane.scheduling.engine.expected import Course, Expected
 from colane.scheduling.mechanisms.price.chooser import FIRST_OF
-from colane.scheduling.orders.live_ranks import EACH_MAX
+from colane.scheduling.orders.live_ranks import EACH_MAX, SAMPLE_MAX
 from colane.scheduling.orders.price import ByShadowPrice, shadow_price
 from colane.scheduling.registry import create
 from tests.core.worlds import World, make_node
@@ -90,15 +91,42 @@ def test_what_is_kept_of_live_jobs_is_as_if_each_was_looked_at(seed: int) -> Non
     assert checked.classes > 0
 
 
-def test_of_very_many_running_jobs_a_part_stands_for_all() -> None:
-    core, gpus = Core(create(POLICY), ClusterState(Beliefs())), EACH_MAX + 176
+def full_of_jobs(gpus: int) -> Core:
+    """So many jobs run, each of another length, and none waits."""
+    core = Core(create(POLICY), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node(f"n{number}", 8)) for number in range(gpus // 8)], 0.0)
     core.step([ProfileDeclared(step_time(1.0))], 0.0)
     core.step([Submitted(JobId(number), known(0, 100 + number).spec) for number in range(gpus)], 0.0)
     core.step([Launched(job.id, job.attempt, 1, 0.0) for job in core.state.jobs.values()], 0.0)
+    return core
+
+
+def test_of_very_many_running_jobs_a_part_stands_for_all() -> None:
+    gpus = EACH_MAX + 176
+    core = full_of_jobs(gpus)
     draft, jobs = Draft(ClusterView(core.state, 10.0)), list(core.state.jobs.values())
     queue = ByShadowPrice(makespan_weight=0.0).bind(draft, "default")
     assert all(job.placement is not None for job in jobs)
     for job in jobs[::50]:
         behind = gpus - 1 - int(job.id)
         assert queue.weigh(job) == pytest.approx(shadow_price(1, behind, gpus), abs=0.05)
+
+
+def test_a_lesson_has_no_more_of_very_many_running_jobs_looked_at_than_are_ranked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core, asked = full_of_jobs(EACH_MAX + 176), list[JobId]()
+    found = Expected.course
+
+    def course(expected: Expected, job: Job) -> Course | None:
+        asked.append(job.id)
+        return found(expected, job)
+
+    monkeypatch.setattr(Expected, "course", course)
+    for step_s in (2.0, 3.0):
+        asked.clear()
+        core.step([ProfileDeclared(step_time(step_s))], 10.0 * step_s)
+        draft = Draft(ClusterView(core.state, 10.0 * step_s))
+        queue = ByShadowPrice(makespan_weight=0.0).bind(draft, "default")
+        queue.weigh(next(iter(core.state.jobs.values())))
+        assert 0 < len(asked) == len(set(asked)) < 1.5 * SAMPLE_MAX

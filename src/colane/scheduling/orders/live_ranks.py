@@ -66,6 +66,29 @@ class RanksNow:
 
 
 @dataclass(slots=True)
+class _Level:
+    """Jobs on GPUs, or parked, of one level; looked at only where it is among those that are ranked.
+
+    Attributes:
+        kept: What is believed while their lines hold.
+        lines: Of each; None also of one that was not looked at yet.
+        unseen: Those that were not.
+    """
+
+    kept: Kept | None = None
+    lines: dict[JobId, Line | None] = field(default_factory=dict)
+    unseen: dict[JobId, None] = field(default_factory=dict)
+
+    def look(self, kept: Kept, jobs: Mapping[JobId, Job], course: CourseOf, power: float) -> None:
+        """Know the line of each that was not looked at since something else is believed."""
+        if self.kept is not kept:
+            self.kept, self.unseen = kept, dict.fromkeys(self.lines)
+        for number in self.unseen:
+            self.lines[number] = _line(jobs[number], course, power)
+        self.unseen.clear()
+
+
+@dataclass(slots=True)
 class _OfPool:
     """Live jobs of a pool.
 
@@ -77,7 +100,6 @@ class _OfPool:
         new: Those that were not looked at yet.
         placed: Those on GPUs, or parked, by level.
         count: How many these are.
-        unseen: Those of them that were not looked at yet.
     """
 
     kept: Kept | None = None
@@ -85,9 +107,8 @@ class _OfPool:
     in_order: list[Rank] = field(default_factory=list)
     moments: int = 0
     new: dict[JobId, None] = field(default_factory=dict)
-    placed: list[dict[JobId, Line | None]] = field(default_factory=list)
+    placed: list[_Level] = field(default_factory=list)
     count: int = 0
-    unseen: dict[JobId, None] = field(default_factory=dict)
 
     def enter(self, job: Job) -> None:
         """A job is live, as it is now."""
@@ -95,17 +116,19 @@ class _OfPool:
             self.new[job.id] = None
             return
         while len(self.placed) < LEVELS:
-            self.placed.append({})
-        self.placed[_level(job.id)][job.id] = None
+            self.placed.append(_Level())
+        level = self.placed[_level(job.id)]
+        level.lines[job.id] = None
+        level.unseen[job.id] = None
         self.count += 1
-        self.unseen[job.id] = None
 
     def leave(self, job: Job) -> None:
         """It is not any more."""
         if _is_placed(job):
-            del self.placed[_level(job.id)][job.id]
+            level = self.placed[_level(job.id)]
+            del level.lines[job.id]
+            level.unseen.pop(job.id, None)
             self.count -= 1
-            self.unseen.pop(job.id, None)
             return
         self.new.pop(job.id, None)
         known = self.ranks.pop(job.id, None)
@@ -114,14 +137,13 @@ class _OfPool:
             self.moments -= known[1]
 
     def forget(self, kept: Kept) -> None:
-        """Something else is believed of them."""
+        """Something else is believed of those that wait."""
         self.kept = kept
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
         self.ranks, self.in_order, self.moments = {}, [], 0
-        self.unseen = {job: None for level in self.placed for job in level}
 
-    def look(self, jobs: Mapping[JobId, Job], rank: RankOf, left_s: LeftOf, course: CourseOf, power: float) -> None:
-        """Rank those that were not looked at yet."""
+    def look(self, jobs: Mapping[JobId, Job], rank: RankOf, left_s: LeftOf) -> None:
+        """Rank those that wait and were not looked at yet."""
         is_first = len(self.new) > len(self.in_order)
         for number in self.new:
             job = jobs[number]
@@ -134,10 +156,7 @@ class _OfPool:
                 insort(self.in_order, entry)
         if is_first:
             self.in_order.sort()
-        for number in self.unseen:
-            self.placed[_level(number)][number] = _line(jobs[number], course, power)
         self.new.clear()
-        self.unseen.clear()
 
 
 class LiveRanks(NodesMatterNot):
@@ -178,15 +197,16 @@ class LiveRanks(NodesMatterNot):
         known, kept = self._pool(pool), view.derived(LiveJobs).kept(view, pool)
         if known.kept is not kept:
             known.forget(kept)
-        known.look(view.jobs, rank, left_s, course, self._power)
+        known.look(view.jobs, rank, left_s)
         level = 0
         if known.count > EACH_MAX:
             while known.count >> level > SAMPLE_MAX:
                 level += 1
         found: list[Rank] = []
         work_s: list[float] = []
-        for courses in known.placed[level:]:
-            _add(view, courses, rank, left_s, found, work_s)
+        for one in known.placed[level:]:
+            one.look(kept, view.jobs, course, self._power)
+            _add(view, one.lines, rank, left_s, found, work_s)
         found.sort()
         return RanksNow(known.in_order, found, 1 << level, known.moments / MOMENTS_A_S + fsum(work_s) * (1 << level))
 
