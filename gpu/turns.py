@@ -35,7 +35,7 @@ from colane.cli.errors import FailureError  # noqa: E402
 
 JOB: Final = ROOT / "gpu" / "turns_job.py"
 QUANTUM_S: Final = 0.1
-WATCH_S, SMALL_WATCH_S = 20.0, 1.5
+WATCH_S, SMALL_WATCH_S = 12.0, 1.5
 KILLS, SMALL_KILLS = 10, 2
 KILL_QUANTUM_S: Final = 1.0
 """A job on a GPU waits for its turn before its first step: with a longer one the second would not have started."""

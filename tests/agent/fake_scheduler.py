@@ -138,7 +138,8 @@ class FakeScheduler:
 
     async def register(self, node: Any) -> Any:
         self._answer()
-        node = as_json(node, NODE_FIELDS, NodeBody, RegistrationObject)
+        fields = NODE_FIELDS | ({"to_host_bytes_per_s"} & node.keys())
+        node = as_json(node, fields, NodeBody, RegistrationObject)
         known = self.nodes.get(node["name"])
         if known and known["agent_id"] != node["agent_id"]:
             raise Refused(409, [Problem("name", f"node {node['name']} has a live agent")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from dataclasses import dataclass, field, replace
@@ -159,6 +160,28 @@ async def test_a_restored_job_that_ends_by_itself_or_cannot_be_moved_is_ended_on
         await bench.end(agent)
     tried = ["lock"] if spoil == "driver" else []
     assert bench.machine.cuda.calls == ["lock", "checkpoint", "restore", "unlock", *tried]
+
+
+async def test_how_fast_memory_moves_is_measured_and_told_by_the_next_agent_too(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parking is weighed by it: each move of 30 GB takes 10 s here."""
+    ticks = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(host_memory, "monotonic", lambda: next(ticks))
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await bench.started(agent)
+        assert "to_host_bytes_per_s" not in bench.fake.nodes["node-1"], "nothing was moved"
+        await bench.moved(agent)
+        await agent.until(lambda: bench.fake.nodes["node-1"].get("to_host_bytes_per_s") == 3e9, "it is told")
+        times = bench.fake.registrations
+        bench.fake.pause(7, paused=False)
+        await bench.goes_on(agent)
+        assert bench.fake.registrations == times, "as fast as is known"
+    bench.fake.nodes.clear()
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await agent.until(lambda: "node-1" in bench.fake.nodes, "it registers")
+        assert bench.fake.nodes["node-1"]["to_host_bytes_per_s"] == 3e9
+        await bench.end(agent)
 
 
 async def test_the_next_agent_knows_what_is_on_the_host(bench: Bench, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from colane.agent.running.jobdir import LaunchFacts, StateDir
 from colane.agent.running.jobs import Jobs, refusal
 from colane.agent.running.lease import since_boot_s
 from colane.agent.running.lost_place import OwnPlace
+from colane.agent.running.move_speed import MoveSpeed
 from colane.agent.running.mps_faults import MpsFaults
 from colane.agent.running.placing import CorePlacer
 from colane.agent.running.saving import Saver
@@ -103,7 +104,8 @@ class Agent:
         self._mps_faults = MpsFaults(state, self.jobs, self._mps.has_failed)
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
-        self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
+        self._move_speed = MoveSpeed(state.root)
+        self._host = HostMemory(state.job_dir, Mover(devices, self._move_speed), self.woken.set)
         self._cages = Cages.of_machine(state.agent_id, devices.maker.files())
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
@@ -157,6 +159,8 @@ class Agent:
         await self._tell_of_ill_devices()
         self._fault.look()
         self._look_at_cores()
+        if self._move_speed.is_news:
+            self._contact.describe_anew()
         await self._mps.watch(self._own().busy)
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
@@ -407,6 +411,8 @@ class Agent:
             "leased": self._is_leased(),
             "runs_as": self._runs_as,
         }
+        if (speed := self._move_speed.tell()) is not None:
+            told["to_host_bytes_per_s"] = speed
         if self._config.replaced:
             told["replaced"] = True
         return told

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from time import monotonic
 from typing import Final
 
 import psutil
@@ -25,6 +26,7 @@ from colane.agent.launch import cage
 from colane.agent.measuring import processes
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir, read_json, write_json
+from colane.agent.running.move_speed import MoveSpeed
 from colane.agent.supervisor.shim_system import catches
 from colane.api.reports import HostMemoryObject, JobReportObject
 from colane.devices import Devices
@@ -208,6 +210,7 @@ class Mover:
 
     Args:
         devices: Tells which processes hold memory of a GPU.
+        speed: Told how long each move took.
         open_driver: Opens the driver, when it is first needed.
         free_host_bytes: Free memory of the machine.
     """
@@ -215,10 +218,12 @@ class Mover:
     def __init__(
         self,
         devices: Devices,
+        speed: MoveSpeed,
         open_driver: Callable[[], Suspender] = Suspender,
         free_host_bytes: Callable[[], int] = free_host_bytes,
     ) -> None:
         self._devices = devices
+        self._speed = speed
         self._open = open_driver
         self._free_host_bytes = free_host_bytes
         self._opened: Suspender | None = None
@@ -233,7 +238,9 @@ class Mover:
                     _check_reports(stay.job, pid)
                 driver = self._driver()
                 _make_room(stay.job, pid, size_bytes)
+                began_s = monotonic()
                 stay.saved = driver.suspend(pid, size_bytes)
+                self._speed.note(size_bytes, monotonic() - began_s)
             except (CannotSuspendError, OSError) as error:
                 stay.refusal = str(error)
                 log.warning("the GPU memory of job %s stays on its GPU: %s", stay.job.key, error)
@@ -264,7 +271,9 @@ class Mover:
         with self._busy:
             try:
                 write_json(stay.job.path / RESTORED, {"pid": _saved(stay).pid})
-                self._driver().resume(_saved(stay), lambda: self._free_bytes(gpu))
+                driver, saved, began_s = self._driver(), _saved(stay), monotonic()
+                driver.resume(saved, lambda: self._free_bytes(gpu))
+                self._speed.note(saved.memory_bytes, monotonic() - began_s)
             except (CannotSuspendError, OSError) as error:
                 if str(error) != stay.trouble:
                     log.warning("the GPU memory of job %s stays on the host: %s", stay.job.key, error)
