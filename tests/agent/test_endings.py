@@ -153,6 +153,30 @@ def test_each_trainer_is_told_once_and_saves(tmp_path: Path, marker: str, name: 
         assert ("asks it to save" in output) == bool(ways[way].asks_by)
 
 
+FILTER = (
+    "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
+    "open('filters', 'x'); text = sys.stdin.read(); told = signal.sigtimedwait({signal.SIGTERM}, 0.2); "
+    "print('told too early' if told else text, end='')"
+)
+"""Passes on what it has read a while after its last writer has gone; as tee, it would die of SIGTERM."""
+
+
+@pytest.mark.parametrize("writer", ["{train}", "bash -c 'echo state is written; exec sleep 1000'"])
+def test_what_reads_from_a_pipe_passes_on_the_last_lines(tmp_path: Path, marker: str, writer: str) -> None:
+    """Whether its writer saves or dies of the signal."""
+    (tmp_path / "filter.py").write_text(FILTER)
+    command = _shell(tmp_path, f"{writer} | tee copy | {PYTHON} filter.py\necho never reached\n")
+    job = run(tmp_path, *command, marker=marker, grace_s=GRACE_S, workdir=str(tmp_path))
+    copy, filters = tmp_path / "copy", tmp_path / "filters"
+    until(lambda: _told(tmp_path, "main") if "train" in writer else copy.exists() and copy.read_text(), "it writes")
+    until(filters.exists, "it reads")
+    job.stop()
+    job.end()
+    lines = job.output().decode().splitlines()
+    assert lines[-1] == "state is written"
+    assert not {"told too early", "never reached"} & {*lines}
+
+
 def test_a_job_that_does_not_end_is_killed_at_the_end_of_lead_and_grace(tmp_path: Path, marker: str) -> None:
     code = (
         "import os, signal, time\n"  # a handler that prints while 'ready' is being printed would fail

@@ -13,6 +13,8 @@ A stage is over early when all that were told have gone. No process gets the sam
 * Processes that would die of it (a shell, `tee` at the end of a pipe, the parent of mp.spawn, data loaders) are spared
   until those that were told have gone: they hold what a job needs to save. Shells are halted meanwhile, or a script
   would go on to its next command. Workers that inherited a handler from one that has gone are killed then.
+* What reads from a pipe ends by itself once its writers have gone and it has passed on the last that they wrote: it is
+  told `DRAIN_S` after all others.
 * A program that catches it and neither ends nor passes it on in half of the time is passed by: what it has started
   (not forked) is told then.
 
@@ -54,6 +56,9 @@ WORDS_MAX = 6
 ROUND_S = 0.02
 """Between two looks. SIGKILL, too, takes more than one round while a process forks or hangs in the kernel."""
 
+DRAIN_S = 2.0
+"""What reads from a pipe has this long to pass on what is in it, or less where the grace time is over before."""
+
 Process = tuple[int, int]
 """Pid and start time: together they do not come again."""
 
@@ -78,6 +83,7 @@ class Ending:
         self._terminate_at_s = now_s
         self._kill_at_s: float | None = None
         self._half_s = now_s
+        self._drained_s: float | None = None
         self._waits_for: list[Process] = []
         self._heirs: set[Process] = set()
         self._had: set[Process] = set()
@@ -104,7 +110,7 @@ class Ending:
             kill_tree()
             return
         if not self._is_awaited():
-            self._end_others()
+            self._end_others(now_s)
         elif now_s >= self._half_s:
             self._tell(self._fresh(passed_by(os.getpid())), signal.SIGTERM)
 
@@ -116,6 +122,8 @@ class Ending:
         """The job could do nothing for so long; when all must be gone stays as it is."""
         self._terminate_at_s += seconds
         self._half_s += seconds
+        if self._drained_s is not None:
+            self._drained_s += seconds
         if self._kill_at_s is not None:
             self._kill_at_s = min(self._kill_at_s + seconds, self._until_s)
 
@@ -131,11 +139,15 @@ class Ending:
             if pid not in told and _is_shell(pid) and not catches(pid, signal.SIGTERM):
                 send(pid, signal.SIGSTOP)
 
-    def _end_others(self) -> None:
+    def _end_others(self, now_s: float) -> None:
         """SIGTERM to those that have not had it; what their parent has left to them is not for heirs to save."""
+        if self._drained_s is None:
+            self._drained_s = now_s + DRAIN_S
         for pid, _ in self._heirs:
             send(pid, signal.SIGKILL)
         fresh = self._fresh(descendants())
+        if now_s < self._drained_s:
+            fresh = [pid for pid in fresh if not _is_filter(pid)]
         self._tell(fresh, signal.SIGTERM)
         for pid in fresh:
             send(pid, signal.SIGCONT)
@@ -227,6 +239,14 @@ def is_ranks(words: list[bytes]) -> bool:
 def _is_shell(pid: int) -> bool:
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe")) in SHELLS
+    except OSError:
+        return False
+
+
+def _is_filter(pid: int) -> bool:
+    """Whether it reads from a pipe; a shell that does is a script, which would go on to its next command."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:") and not _is_shell(pid)
     except OSError:
         return False
 
