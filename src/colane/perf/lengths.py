@@ -27,6 +27,9 @@ MADE_UP_MIN_S: Final = 60.0
 AGES_PER_OCTAVE: Final = 16
 """Jobs are told apart by what they have had so finely: it is taken as 4 % more at most."""
 
+ROUNDING: Final = 1e-9
+"""By such a part of a time logarithms do not tell one from another for sure."""
+
 NEWS_MIN: Final = 10
 NEWS_PART: Final = 0.1
 """Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew."""
@@ -88,6 +91,12 @@ class Lengths:
         if left_s is None:
             left_s = known[had] = self._quotient_s(family, 2.0 ** (had / AGES_PER_OCTAVE) if had else 0.0)
         return left_s
+
+    @staticmethod
+    def same_until_s(had_s: float) -> float:
+        """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
+        had = ceil(log2(had_s) * AGES_PER_OCTAVE) if had_s > 1.0 else 0
+        return float(2.0 ** (had / AGES_PER_OCTAVE)) * (1.0 - ROUNDING)
 
     def _quotient_s(self, family: str, had_s: float) -> float:
         mixed = self._mixed.get(family)

@@ -27,12 +27,23 @@ class Course(NamedTuple):
     """What is left of a job at any time, while it goes on as it does: `before_s`, less `pace` for each second it runs.
 
     It started at `start_s`, infinite before that, and was paused for `paused_s` of the time since.
+
+    Attributes:
+        before_s: See above, as the others.
+        pace: Likewise.
+        start_s: Likewise.
+        paused_s: Likewise.
+        counts_steps: It holds only until the job tells of steps.
+        untold_family: Where given, this is what the job has had, which grows, and what is left follows from it by how
+            long those of this family ran (`perf.lengths`).
     """
 
     before_s: float
     pace: float
     start_s: float
     paused_s: float
+    counts_steps: bool = False
+    untold_family: str | None = None
 
 
 class Expected:
@@ -57,19 +68,20 @@ class Expected:
     def course(self, job: Job) -> Course | None:
         """How that falls, to the same figures; None where it has to be asked anew.
 
-        So it has where steps are counted, while it pauses, and where its length was not told but learnt. It holds as
-        long as the job stays as it is, the same is believed, and it tells of no steps.
+        So it has where steps are counted, and while it pauses. It holds as long as the job stays as it is, and the same
+        is believed.
         """
         run, length = job.run, self._kept.of(job, self._length)
-        is_untold = length is None and self._draft.beliefs.lengths.tells
-        if is_untold or job.home or run.paused_since_s is not None:
+        if job.home or run.paused_since_s is not None:
             return None
         start_s = inf if job.placement is None or run.start_s is None else run.start_s
         if length is None:
-            return Course(earlier_s(job) if job.effective.preemptible else 0.0, -1.0, start_s, run.paused_before_s)
+            had_s = earlier_s(job) if job.effective.preemptible else 0.0
+            family = job.effective.family if self._draft.beliefs.lengths.tells else None
+            return Course(had_s, -1.0, start_s, run.paused_before_s, untold_family=family)
         if length.steps < inf and job.totals.steps_kept:
             return None
-        return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s)
+        return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s, length.steps < inf)
 
     def rest_s(self, job: Job) -> float:
         """The same; of a job of unknown length by how long those ran that have ended (`perf.lengths`)."""

@@ -1,7 +1,7 @@
 """How many live jobs come after one: ranks of those that wait are kept, of those on GPUs worked out for a moment.
 
-What waits has as much left from one plan to the next, and what runs less by so much a second, so nothing is asked of
-each job anew but where its steps are counted.
+What waits has as much left from one plan to the next, and what runs less by so much a second, or as much for some time
+where its length is learnt, so nothing is asked of each job anew but where its steps are counted.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import fsum
+from math import fsum, inf
+from operator import attrgetter
 from typing import Final
 
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
+from colane.perf.lengths import Lengths
 from colane.scheduling.engine.contracts import Rank
 from colane.scheduling.engine.expected import Course
 from colane.scheduling.engine.live import Kept, LiveJobs
@@ -37,9 +39,6 @@ MOMENTS_A_S: Final = 1024
 RankOf = Callable[[Job], Rank]
 LeftOf = Callable[[Job], float]
 CourseOf = Callable[[Job], Course | None]
-
-Line = tuple[float, float, float, float, float, int, float]
-"""First number of its rank, its course, its GPUs and their weight: whence the rank of a job on GPUs at any time."""
 
 
 @dataclass(slots=True)
@@ -66,26 +65,71 @@ class RanksNow:
 
 
 @dataclass(slots=True)
-class _Level:
-    """Jobs on GPUs, or parked, of one level; looked at only where it is among those that are ranked.
+class _Line:
+    """Whence the rank of a job on GPUs follows at any time.
 
     Attributes:
-        kept: What is believed while their lines hold.
-        lines: Of each; None also of one that was not looked at yet.
-        unseen: Those that were not.
+        job: The job.
+        of: What was believed when the rest was worked out; None where it was not yet.
+        is_known: Whether its course is: else it is asked anew each time.
+        counts_steps: See `Course`.
+        is_untold: Whether its length is learnt, of that family.
+        family: Likewise.
+        priority: First number of its rank.
+        before_s: Its course.
+        pace: Likewise.
+        start_s: Likewise.
+        paused_s: Likewise.
+        gpus: How many it has.
+        weight: What they count.
+        from_s: Where its length is learnt, what is left is the same from so much that it has had,
+        until_s: up to so much.
+        rank: Its rank when it was looked at last.
+        left_s: What it had left then.
+        has_left: It is not on these GPUs any more.
     """
 
-    kept: Kept | None = None
-    lines: dict[JobId, Line | None] = field(default_factory=dict)
-    unseen: dict[JobId, None] = field(default_factory=dict)
+    job: JobId
+    of: Kept | None = None
+    is_known: bool = False
+    counts_steps: bool = False
+    is_untold: bool = False
+    family: str = ""
+    priority: float = 0.0
+    before_s: float = 0.0
+    pace: float = 0.0
+    start_s: float = 0.0
+    paused_s: float = 0.0
+    gpus: int = 0
+    weight: float = 0.0
+    from_s: float = inf
+    until_s: float = 0.0
+    rank: Rank = ()
+    left_s: float = 0.0
+    has_left: bool = False
 
-    def look(self, kept: Kept, jobs: Mapping[JobId, Job], course: CourseOf, power: float) -> None:
-        """Know the line of each that was not looked at since something else is believed."""
-        if self.kept is not kept:
-            self.kept, self.unseen = kept, dict.fromkeys(self.lines)
-        for number in self.unseen:
-            self.lines[number] = _line(jobs[number], course, power)
-        self.unseen.clear()
+    def work_out(self, job: Job, kept: Kept, course: Course | None, power: float) -> None:
+        """All that holds as long as the job stays as it is, and the same is believed."""
+        self.of, self.is_known, self.gpus = kept, course is not None, job.gpu_count
+        if course is None:
+            return
+        self.counts_steps, self.is_untold = course.counts_steps, course.untold_family is not None
+        self.family, self.priority = course.untold_family or "", priority_of(job.spec)
+        self.before_s, self.pace, self.start_s, self.paused_s = course[:4]
+        self.weight, self.from_s = float(job.effective.gpus) ** power, inf
+
+    def look(self, now_s: float, lengths: Lengths) -> None:
+        """Its rank now."""
+        ran_s = now_s - self.start_s - self.paused_s
+        left_s = self.before_s - self.pace * ran_s if ran_s > 0 else self.before_s
+        if self.is_untold:
+            if self.from_s <= left_s <= self.until_s:
+                return
+            self.from_s, self.until_s = left_s, lengths.same_until_s(left_s)
+            left_s = lengths.left_s(self.family, left_s)
+        elif left_s < 0:
+            left_s = 0.0
+        self.left_s, self.rank = left_s, (self.priority, left_s * self.weight)
 
 
 @dataclass(slots=True)
@@ -93,13 +137,16 @@ class _OfPool:
     """Live jobs of a pool.
 
     Attributes:
-        kept: What is believed while their ranks hold.
+        kept: What is believed while the ranks of those without GPUs hold.
         ranks: Of those without GPUs, and what each has left in GPU-moments.
         in_order: Their ranks.
         moments: What they have left in sum.
         new: Those that were not looked at yet.
         placed: Those on GPUs, or parked, by level.
         count: How many these are.
+        level: From which on they were looked at last; below 0 before.
+        sample: Those of this level or a later one in the order they had then, and those that came since.
+        has_lost: Whether some of the sample are not on these GPUs any more.
     """
 
     kept: Kept | None = None
@@ -107,8 +154,11 @@ class _OfPool:
     in_order: list[Rank] = field(default_factory=list)
     moments: int = 0
     new: dict[JobId, None] = field(default_factory=dict)
-    placed: list[_Level] = field(default_factory=list)
+    placed: list[dict[JobId, _Line]] = field(default_factory=list)
     count: int = 0
+    level: int = -1
+    sample: list[_Line] = field(default_factory=list)
+    has_lost: bool = False
 
     def enter(self, job: Job) -> None:
         """A job is live, as it is now."""
@@ -116,19 +166,20 @@ class _OfPool:
             self.new[job.id] = None
             return
         while len(self.placed) < LEVELS:
-            self.placed.append(_Level())
-        level = self.placed[_level(job.id)]
-        level.lines[job.id] = None
-        level.unseen[job.id] = None
+            self.placed.append({})
+        level = _level(job.id)
+        line = self.placed[level][job.id] = _Line(job.id)
         self.count += 1
+        if 0 <= self.level <= level:
+            self.sample.append(line)
 
     def leave(self, job: Job) -> None:
         """It is not any more."""
         if _is_placed(job):
-            level = self.placed[_level(job.id)]
-            del level.lines[job.id]
-            level.unseen.pop(job.id, None)
+            level = _level(job.id)
+            self.placed[level].pop(job.id).has_left = True
             self.count -= 1
+            self.has_lost |= level >= self.level
             return
         self.new.pop(job.id, None)
         known = self.ranks.pop(job.id, None)
@@ -137,13 +188,13 @@ class _OfPool:
             self.moments -= known[1]
 
     def forget(self, kept: Kept) -> None:
-        """Something else is believed of those that wait."""
+        """Something else is believed of them."""
         self.kept = kept
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
         self.ranks, self.in_order, self.moments = {}, [], 0
 
     def look(self, jobs: Mapping[JobId, Job], rank: RankOf, left_s: LeftOf) -> None:
-        """Rank those that wait and were not looked at yet."""
+        """Rank those without GPUs that were not looked at yet."""
         is_first = len(self.new) > len(self.in_order)
         for number in self.new:
             job = jobs[number]
@@ -157,6 +208,19 @@ class _OfPool:
         if is_first:
             self.in_order.sort()
         self.new.clear()
+
+    def sampled(self) -> list[_Line]:
+        """Those on GPUs that stand for all: one in 2^`level`, much in the order that they had last."""
+        level = 0
+        if self.count > EACH_MAX:
+            while self.count >> level > SAMPLE_MAX:
+                level += 1
+        if level != self.level:
+            self.level, self.sample = level, [line for lines in self.placed[level:] for line in lines.values()]
+        elif self.has_lost:
+            self.sample = [line for line in self.sample if not line.has_left]
+        self.has_lost = False
+        return self.sample
 
 
 class LiveRanks(NodesMatterNot):
@@ -198,56 +262,36 @@ class LiveRanks(NodesMatterNot):
         if known.kept is not kept:
             known.forget(kept)
         known.look(view.jobs, rank, left_s)
-        level = 0
-        if known.count > EACH_MAX:
-            while known.count >> level > SAMPLE_MAX:
-                level += 1
-        found: list[Rank] = []
-        work_s: list[float] = []
-        for one in known.placed[level:]:
-            one.look(kept, view.jobs, course, self._power)
-            _add(view, one.lines, rank, left_s, found, work_s)
-        found.sort()
-        return RanksNow(known.in_order, found, 1 << level, known.moments / MOMENTS_A_S + fsum(work_s) * (1 << level))
+        sample, jobs, samples, lengths, power = (
+            known.sampled(),
+            view.jobs,
+            view.samples,
+            view.beliefs.lengths,
+            self._power,
+        )
+        is_in_order, last = True, NONE_BEFORE
+        for line in sample:  # all in one place: hundreds in every plan
+            if line.of is not kept:
+                job = jobs[line.job]
+                line.work_out(job, kept, course(job), power)
+            if line.is_known and not (line.counts_steps and line.job in samples):
+                line.look(view.now_s, lengths)
+            else:
+                job = jobs[line.job]
+                line.rank, line.left_s = rank(job), left_s(job)
+                line.from_s = inf
+            is_in_order = is_in_order and last <= line.rank
+            last = line.rank
+        if not is_in_order:
+            sample.sort(key=RANK)
+        every, work_s = 1 << known.level, fsum([line.left_s * line.gpus for line in sample])
+        return RanksNow(
+            known.in_order, [line.rank for line in sample], every, known.moments / MOMENTS_A_S + work_s * every
+        )
 
 
-def _add(
-    view: ClusterView,
-    lines: Mapping[JobId, Line | None],
-    rank: RankOf,
-    left_s: LeftOf,
-    found: list[Rank],
-    work_s: list[float],
-) -> None:
-    """Rank some of those on GPUs: without a call for each, of which there would be hundreds in every plan."""
-    now_s, samples, jobs = view.now_s, view.samples, view.jobs
-    ranks: list[Rank] = [()] * len(lines)
-    left: list[float] = [0.0] * len(lines)
-    place = -1
-    for number, line in lines.items():
-        place += 1
-        if line is None or number in samples:
-            job = jobs[number]
-            ranks[place] = rank(job)
-            left[place] = left_s(job) * job.gpu_count
-            continue
-        priority, before_s, pace, start_s, paused_s, gpus, weight = line
-        ran_s = now_s - start_s - paused_s
-        now_left_s = before_s - pace * ran_s if ran_s > 0 else before_s
-        if now_left_s < 0:
-            now_left_s = 0.0
-        ranks[place] = (priority, now_left_s * weight)
-        left[place] = now_left_s * gpus
-    found += ranks
-    work_s += left
-
-
-def _line(job: Job, course: CourseOf, power: float) -> Line | None:
-    known = course(job)
-    if known is None:
-        return None
-    weight = float(job.effective.gpus) ** power
-    return (priority_of(job.spec), known.before_s, known.pace, known.start_s, known.paused_s, job.gpu_count, weight)
+RANK: Final = attrgetter("rank")
+NONE_BEFORE: Final[Rank] = (-inf,)
 
 
 def _level(job: JobId) -> int:
