@@ -128,3 +128,23 @@ def test_jobs_are_judged_anew_after_ten_and_the_more_rarely_the_more_have_ended(
         versions.append(lengths.version)
     assert (versions[8], versions[9], versions[19]) == (versions[0], versions[0] + 1, versions[0] + 2)
     assert versions[399] - versions[299] <= 4
+
+
+@examples(50)
+@given(runs=st.lists(st.tuples(st.sampled_from("abc"), RUN_S), max_size=60), had_s=RUN_S)
+def test_what_is_noted_says_the_same_as_what_is_learnt_at_once(runs: list[tuple[str, float]], had_s: float) -> None:
+    learnt_at_once, noted = Lengths(), Lengths()
+    for family, run_s in runs:
+        learnt_at_once.learn(family, run_s)
+        noted.note(family, run_s)
+    assert noted.version == learnt_at_once.version
+    for family in "abcd":
+        assert noted.of_family(family) == learnt_at_once.of_family(family)
+        assert noted.left_s(family, had_s) == learnt_at_once.left_s(family, had_s)
+
+
+def test_what_is_noted_of_a_family_that_is_forgotten_is_gone() -> None:
+    lengths = Lengths()
+    lengths.note("f", 60.0)
+    lengths.forget("f")
+    assert (lengths.of_family("f"), lengths.tells) == (None, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
 from colane.core.events import Ended, NodeRegistered, Submitted
 from colane.core.usage import UsageBook, UsedGpus, counted_gpu_s
 from colane.model.hardware import GpuId
@@ -101,6 +102,19 @@ def test_what_was_used_before_a_restart_counts_after_it() -> None:
     outcome = core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 12.0, 112.0)], 112.0)
     assert [(used.user, used.at_s) for used in outcome.used] == [("bob", 112.0)]
     assert outcome.used[0].gpu_s == pytest.approx(100.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("policy", "charged"), [("fifo", []), ("fifo:usage_half_life_s=600000", ["ann"])])
+def test_a_run_that_nobody_goes_on_from_charges_users_where_its_policy_goes_by_that(
+    policy: str, charged: list[str]
+) -> None:
+    core = Core(create(policy), ClusterState(Beliefs()), CoreConfig(is_kept=False))
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    core.step([Submitted(JobId(1), JobSpec(name="j", family="f", user="ann"))], 1.0)
+    outcome = core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 101.0)], 101.0)
+    assert [used.user for used in outcome.used] == charged
+    assert outcome.lengths == ()
+    assert core.state.beliefs.lengths.of_family("f") is not None
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -18,6 +18,8 @@ class CoreConfig:
     Attributes:
         protection_factor: A job is left alone for this many launch times after its first step (paper E, 4.2).
         opaque_after_s: A process that reports no step for this long is taken to run.
+        is_kept: Whether what is learnt outlives this run: else lengths are added up, and use by users is charged, where
+            a part of the policy goes by them alone.
         runs_at_once: A job that is given GPUs runs from that moment, and no `Launched` comes: for recorded durations,
             which have no launching in them.
         gang_ports: First and last port on which ranks of jobs over several nodes meet, each job on its own.
@@ -43,6 +45,7 @@ class CoreConfig:
 
     protection_factor: float = 3.0
     opaque_after_s: float = 10.0
+    is_kept: bool = True
     runs_at_once: bool = False
     gang_ports: tuple[int, int] = (29500, 29999)
     node_losses_max: int = 3

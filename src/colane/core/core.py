@@ -147,6 +147,7 @@ class Core:
         self.config = _for_policy(config or CoreConfig(), policy)
         state.steps_unseen = self.config.runs_at_once
         state.cpu_only_passes_s = self.config.cpu_only_passes_s
+        state.usage.is_charged = self.config.is_kept or getattr(policy, "reads_usage", True)
         state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
         self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()

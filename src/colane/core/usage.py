@@ -62,12 +62,15 @@ class UsageBook:
         half_life_s: After so long use counts half as much.
         used: Of each user, as it was charged last.
         charged: Users who were charged since this was cleared.
+        is_charged: Whether jobs that leave GPUs are charged at all: where nothing goes by it, now or after a restart,
+            that costs more than it says.
     """
 
     def __init__(self, used: Iterable[UsedGpus] = (), half_life_s: float = HALF_LIFE_S) -> None:
         self.half_life_s = half_life_s
         self.used: dict[str, UsedGpus] = {one.user: one for one in used}
         self.charged: dict[str, UsedGpus] = {}
+        self.is_charged = True
 
     def of(self, user: str, now_s: float) -> float:
         """GPU seconds as they count now."""
@@ -85,6 +88,8 @@ class UsageBook:
 
     def charge(self, job: Job, now_s: float) -> None:
         """A job leaves the GPUs it has held."""
+        if not self.is_charged:
+            return
         more_gpu_s = counted_gpu_s(job, now_s, self.half_life_s)
         if more_gpu_s > 0:
             user = job.spec.user

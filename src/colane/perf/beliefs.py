@@ -52,7 +52,7 @@ class Beliefs(Estimates):
         neighbours: NeighbourBeliefs | None = None,
         lengths: Iterable[FamilyLengths] = (),
     ) -> None:
-        self.version = 0
+        self._version = 0
         self.terms_version = 0
         self.updates = 0
         self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
@@ -77,6 +77,10 @@ class Beliefs(Estimates):
             self._see_overhead(profile)
         for measurement in measurements:
             self.learn_set(measurement)
+
+    @property
+    def version(self) -> int:
+        return self._version + self.lengths.version
 
     @property
     def profiles(self) -> Mapping[ProfileKey, Profile]:
@@ -334,7 +338,7 @@ class Beliefs(Estimates):
         self._overheads.clear()
         for profile in self._profiles.values():
             self._see_overhead(profile)
-        self.version += 1
+        self._version += 1
         self.terms_version += 1
         self._terms.clear()
         self._rates.clear()
@@ -346,7 +350,7 @@ class Beliefs(Estimates):
         self._profiles[merged.key] = merged
         if old is None:
             self._families.setdefault(merged.key.family, {})[merged.key] = None
-        self.version += 1
+        self._version += 1
         is_more = self._see_overhead(merged)
         self._note(None if is_more else frozenset([(merged.key.family, merged.key.batch_size)]))
         self.neighbours.believe(merged)
@@ -372,10 +376,10 @@ class Beliefs(Estimates):
         return True
 
     def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        before = self.lengths.version
-        known = self.lengths.learn(family, service_s)
-        self.version += self.lengths.version != before
-        return known
+        return self.lengths.learn(family, service_s)
+
+    def note_length(self, family: str, service_s: float) -> None:
+        self.lengths.note(family, service_s)
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         if self._sharing_beliefs.learn(measurement):

@@ -76,8 +76,6 @@ class Estimates(ABC):
         config: Safety factors and limits.
         neighbours: How much jobs on other GPUs of a socket slow each other.
         lengths: How long jobs of each family ran until they ended.
-        version: Grows with every profile that is learnt, so what was worked out from profiles may be kept while it
-            stays.
         terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
         updates: Grows with every profile and every measured set, for what was worked out from rates of jobs together.
         loads_learnt: Loads that have become others since they were last taken note of.
@@ -87,10 +85,14 @@ class Estimates(ABC):
     config: PerfConfig
     neighbours: NeighbourBeliefs
     lengths: Lengths
-    version: int
     terms_version: int
     updates: int
     loads_learnt: dict[BelievedLoad, None]
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Grows with every profile and with what lengths tell: what was worked out may be kept while it stays."""
 
     @property
     @abstractmethod
@@ -162,6 +164,10 @@ class Estimates(ABC):
     @abstractmethod
     def learn_length(self, family: str, service_s: float) -> FamilyLengths:
         """A job of it has ended whose length nobody told, after so many seconds of service; the record with it."""
+
+    @abstractmethod
+    def note_length(self, family: str, service_s: float) -> None:
+        """The same where nobody keeps the record: it is added up once something is decided by it."""
 
     @abstractmethod
     def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:

@@ -38,12 +38,12 @@ NEWS_PART: Final = 0.1
 class Lengths:
     """How long jobs of each family ran.
 
-    Attributes:
-        version: Grows whenever jobs are judged otherwise than before.
+    What is noted is added up once it is asked for: where nothing asks, an end costs no more than to note it.
     """
 
     def __init__(self, known: Iterable[FamilyLengths] = ()) -> None:
-        self.version = 0
+        self._version = 0
+        self._noted: list[tuple[str, float]] = []
         self._families = {one.family: one for one in known}
         self._judged = dict(self._families)
         self._news = 0
@@ -54,16 +54,38 @@ class Lengths:
         self._look_at_all()
 
     @property
+    def version(self) -> int:
+        """Grows whenever jobs are judged otherwise than before."""
+        self._add_up()
+        return self._version
+
+    @property
     def tells(self) -> bool:
         """Whether jobs are judged by any that have ended."""
+        self._add_up()
         return bool(self._all)
 
     def of_family(self, family: str) -> FamilyLengths | None:
         """What is known of a family."""
+        self._add_up()
         return self._families.get(family)
 
+    def note(self, family: str, service_s: float) -> None:
+        """A job of it has ended, after so many seconds of service."""
+        self._noted.append((family, service_s))
+
     def learn(self, family: str, service_s: float) -> FamilyLengths:
-        """A job of it has ended, after so many seconds of service; the family's record with it."""
+        """The same; the family's record with it."""
+        self._add_up()
+        return self._learn(family, service_s)
+
+    def _add_up(self) -> None:
+        if self._noted:
+            noted, self._noted = self._noted, []
+            for family, service_s in noted:
+                self._learn(family, service_s)
+
+    def _learn(self, family: str, service_s: float) -> FamilyLengths:
         known = self._families.get(family, FamilyLengths(family)).with_job(service_s)
         self._families[family] = known
         self._news += 1
@@ -74,6 +96,7 @@ class Lengths:
 
     def forget(self, family: str) -> None:
         """Know nothing of a family any more."""
+        self._add_up()
         if self._families.pop(family, None) is not None:
             self._judged = dict(self._families)
             self._look_at_all()
@@ -83,6 +106,7 @@ class Lengths:
 
         While nothing has ended, as long again as it has had.
         """
+        self._add_up()
         if not self._all:
             return had_s
         known = self._known.setdefault(family, {})
@@ -110,7 +134,7 @@ class Lengths:
         return _quotient_s(sorted(rests))
 
     def _look_at_all(self) -> None:
-        self.version += 1
+        self._version += 1
         self._news = 0
         self._mixed.clear()
         self._known.clear()

@@ -135,6 +135,7 @@ def prepare(
     protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
     at_once = not (protects and inputs.world.counts_steps and _protection_matters(inputs, jobs))
     config = CoreConfig(
+        is_kept=False,
         runs_at_once=at_once,
         guard=inputs.guard_margin_ratio is not None,
         guard_margin_ratio=inputs.guard_margin_ratio or 0.0,

@@ -216,7 +216,8 @@ def ended(step: Step, event: Ended) -> None:
     if event.progress is not None and event.node in ("", job.placement.node if job.placement is not None else ""):
         job = _past_total(step, job, event.progress)
         _kept_to_total(step, job, event)
-    black_holes.note(step, job, event)
+    if step.config.black_holes:
+        black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     if checkpointing.is_saved(step, job, event):

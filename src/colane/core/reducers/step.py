@@ -274,8 +274,11 @@ class Step:
 
     def served(self, job: Job) -> tuple[Served, ...]:
         """What a job has had, with what ends now."""
+        return self._served(job, job.totals.served)
+
+    def _served(self, job: Job, earlier: tuple[Served, ...]) -> tuple[Served, ...]:
         start_s = self.now_s if job.start_s is None else job.start_s
-        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.totals.served}
+        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in earlier}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:
@@ -289,9 +292,12 @@ class Step:
         is_told = spec.steps_total is not None or spec.steps_limit is not None or spec.time_limit_s is not None
         if is_told or not gpus or spec.kind is JobKind.INFERENCE:
             return
-        served = self.served(job if spec.preemptible else job.with_totals(job.totals._replace(served=())))
-        service_s = sum([one.run_s * one.gpus / gpus for one in served])
-        self._lengths[spec.family] = self.state.beliefs.learn_length(spec.family, service_s)
+        earlier = job.totals.served if spec.preemptible else ()
+        service_s = sum([one.run_s * one.gpus / gpus for one in self._served(job, earlier)])
+        if self.config.is_kept:
+            self._lengths[spec.family] = self.state.beliefs.learn_length(spec.family, service_s)
+        else:
+            self.state.beliefs.note_length(spec.family, service_s)
 
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""

@@ -95,6 +95,11 @@ class Composed:
         return own if self.usage is None else self.usage.bind(draft, pool, own)
 
     @property
+    def reads_usage(self) -> bool:
+        """Whether use of late goes before the order; nothing else looks at `ClusterView.usage`."""
+        return self.usage_half_life_s is not None
+
+    @property
     def usage_half_life_s(self) -> float | None:
         """Use counts half as much after so long, if it counts."""
         return None if self.usage is None else self.usage.usage_half_life_s
