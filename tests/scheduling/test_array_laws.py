@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from colane.core.config import CoreConfig
 from colane.model.job import JobId
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.engine.choices import FIRST, BestUtility, MostValue
+from colane.scheduling.engine.choices import FIRST, BestUtility
 from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
+from colane.scheduling.mechanisms.price.exchange import ByExchange
 from colane.scheduling.orders.arrival import Arrival, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
-from colane.scheduling.orders.value import ByValue
+from colane.scheduling.orders.price import ByShadowPrice
 from colane.scheduling.registry import preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.run import Run
@@ -47,10 +48,10 @@ LASTING: tuple[Order, ...] = (
     SmallestPart(quantum_s=60.0),
     WorstFinish(lease_s=60.0),
     LeastShare(),
-    ByValue(),
+    ByShadowPrice(),
 )
 """A turn must outlast what a move takes: under one that does not, jobs move and hardly run."""
-CHOICES: tuple[Choice, ...] = (FIRST, BestUtility(), MostValue())
+CHOICES: tuple[Choice, ...] = (FIRST, BestUtility(), ByExchange())
 
 
 NEVER = st.just(Ageing(None))

@@ -199,7 +199,7 @@ def test_one_that_came_before_is_not_blamed_for_what_was_late_already(policy: st
     assert core.state.jobs[JobId(20)].state is JobState.ASSIGNED
 
 
-SHARING = ["colane", "colane-0.2", "colocate", "pack", "fair", "salus-srtf", "salus-code", "max-min-packed"]
+SHARING = ["colane", "colocate", "pack", "fair", "salus-srtf", "salus-code", "max-min-packed"]
 SHARING += ["topo-aware-share"]
 
 

@@ -37,7 +37,6 @@ BOUNDS_S = {
                 "finish-time-fair",
                 "f-sched",
                 "colane",
-                "colane-0.2",
                 "slurm-fifo",
                 "coda",
             )

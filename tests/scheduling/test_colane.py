@@ -14,7 +14,6 @@ from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import GIB, make_node, make_profile
 
@@ -22,13 +21,8 @@ from .life import Coming, Life, known, step_time
 from .machines import disturbing, end, machine, places, start, submit
 
 EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
-BOTH = ["colane", "colane-0.2"]
 ONE = [make_node("n0", 1)]
 STEP = [step_time(1.0), step_time(1.0, gpus=2)]
-
-
-def test_it_takes_what_is_of_most_value() -> None:
-    assert isinstance(create("colane-0.2").choose, MostValue)
 
 
 def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> None:
@@ -48,10 +42,9 @@ def test_a_gang_goes_by_what_it_has_left_times_a_power_of_its_gpus(
     assert {job: life.spans[job][0] for job in spans} == spans
 
 
-@pytest.mark.parametrize("policy", BOTH)
-def test_others_leave_at_once_for_a_gang_that_has_waited_too_long(policy: str) -> None:
+def test_others_leave_at_once_for_a_gang_that_has_waited_too_long() -> None:
     jobs = [known(0, 5000), known(0, 9000), known(10, 20_000, gpus=2)]
-    life = Life(create(f"{policy}:max_wait_s=1000"), [make_node("n0", 2)], jobs, STEP).run()
+    life = Life(create("colane:max_wait_s=1000"), [make_node("n0", 2)], jobs, STEP).run()
     assert life.spans[3][0][0] == pytest.approx(1010, abs=1)
     assert life.spans[1][0] == (0, life.spans[3][0][0])
 
@@ -62,9 +55,8 @@ def test_none_leaves_for_one_that_has_waited_too_long_if_it_would_lose_its_work(
     assert life.spans[3][0][0] == 5000
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_for_the_makespan_the_longer_job_takes_the_place_of_the_shorter(name: str) -> None:
-    policy = create(f"{name}:objective=makespan,quantum_s=0,move_s=0,keeps_min=1.25")
+def test_for_the_makespan_the_longer_job_takes_the_place_of_the_shorter() -> None:
+    policy = create("colane:objective=makespan,quantum_s=0,move_s=0,keeps_min=1.25")
     life = Life(policy, ONE, [known(0, 40), known(20, 100)], STEP).run()
     assert life.spans[2][0] == (20, 120)
 
@@ -83,10 +75,9 @@ def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
     assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_an_unknown_objective_is_named(name: str) -> None:
+def test_an_unknown_objective_is_named() -> None:
     with pytest.raises(UnknownPolicyError, match="objective must be one of jct, makespan, fair, got 'cheap'"):
-        create(f"{name}:objective=cheap")
+        create("colane:objective=cheap")
 
 
 SPEEDS = [step_time(s, kind, gpus=gpus) for s, kind in ((1.0, "V100"), (4.0, "K80")) for gpus in (1, 2)]
@@ -126,12 +117,9 @@ def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_
     assert core.why(JobId(5), 2.0).sentence().startswith("Resources: ")
 
 
-@pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize(("objective", "together"), [("jct", (1, 2)), ("makespan", (1,))])
-def test_under_makespan_no_job_joins_the_one_that_takes_longest(
-    name: str, objective: str, together: tuple[int, ...]
-) -> None:
-    core = Core(create(f"{name}:objective={objective}"), ClusterState(Beliefs()))
+def test_under_makespan_no_job_joins_the_one_that_takes_longest(objective: str, together: tuple[int, ...]) -> None:
+    core = Core(create(f"colane:objective={objective}"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([ProfileDeclared(make_profile("light", "V100", 1.3e8, 2 * GIB, step_s=1.0))], 0.0)
     specs = [JobSpec(name="j", family="light", batch_size=64, steps_total=steps) for steps in (100, 60)]
@@ -183,24 +171,19 @@ def test_more_than_two_share_where_each_of_them_brings_something() -> None:
     assert core.why(JobId(40), 50.0).sentence().startswith("Resources: ")
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_under_makespan_alike_jobs_share_as_long_as_their_work_takes_longer_than_any_of_them(name: str) -> None:
-    assert on_the_gpu(crowd(8, {2: 1.4, 3: 5.0}, f"{name}:objective=makespan")) == 2
+def test_under_makespan_alike_jobs_share_as_long_as_their_work_takes_longer_than_any_of_them() -> None:
+    assert on_the_gpu(crowd(8, {2: 1.4, 3: 5.0}, "colane:objective=makespan")) == 2
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it(name: str) -> None:
+def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it() -> None:
     seen = {2: 1.6, 3: 2.3, 4: 4.0}
-    assert on_the_gpu(crowd(4, seen, name)) == 2
-    assert on_the_gpu(crowd(40, seen, name)) == 3
+    assert on_the_gpu(crowd(4, seen)) == 2
+    assert on_the_gpu(crowd(40, seen)) == 3
 
 
-@pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize("sharing", ["mps", "time-slice"])
-def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_makes_steps(
-    name: str, sharing: str
-) -> None:
-    core = crowd(3, {}, name, sharing=sharing)
+def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_makes_steps(sharing: str) -> None:
+    core = crowd(3, {}, sharing=sharing)
     assert on_the_gpu(core) == 1
     job = core.state.jobs[JobId(1)]
     core.step([Launched(job.id, job.attempt, 1, 4.0)], 4.0)

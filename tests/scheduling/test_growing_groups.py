@@ -26,8 +26,6 @@ from tests.golden.workloads import sharing
 
 from .test_colane import crowd, on_the_gpu
 
-BOTH = ["colane", "colane-0.2"]
-
 
 def test_a_job_never_seen_alone_runs_alone_first_whatever_co_runners_promise() -> None:
     core = crowd(0, {2: 1.05})
@@ -61,12 +59,12 @@ def together(core: Core, slowdowns: Mapping[str, float]) -> None:
             core.state.beliefs.learn_set(seen)
 
 
-def bad_pair(others: str, policy: str) -> int:
+def bad_pair(others: str) -> int:
     """How many are at last on the GPU of two that share badly, among GPUs shared by two of each of the others.
 
     Eight more wait that make the bad pair's sum 1.25 where it is 1.05; who shares well has 1.8, and 1 with a third.
     """
-    core = Core(create(policy), ClusterState(Beliefs()))
+    core = Core(create("colane"), ClusterState(Beliefs()))
     core.step([NodeRegistered(make_node("n0", 1 + len(others)))], 0.0)
     gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     for name in ("b", "x", *others):
@@ -80,10 +78,9 @@ def bad_pair(others: str, policy: str) -> int:
     return next(len(load.jobs) for load in core.state.gpus.values() if JobId(1) in load.jobs)
 
 
-@pytest.mark.parametrize("policy", BOTH)
-def test_no_job_mends_a_bad_pair_where_good_ones_are_usual(policy: str) -> None:
-    assert bad_pair("", policy) == 3
-    assert bad_pair("gh", policy) < 3
+def test_no_job_mends_a_bad_pair_where_good_ones_are_usual() -> None:
+    assert bad_pair("") == 3
+    assert bad_pair("gh") < 3
 
 
 def test_no_job_joins_several_before_it_was_seen_what_they_do_to_each_other() -> None:
@@ -100,7 +97,6 @@ def test_two_that_end_where_they_began_share_only_while_so_many_wait_that_all_en
 
 def test_two_that_cannot_be_stopped_do_not_share_for_what_may_be_error() -> None:
     assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0})) == 1
-    assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0}, "colane-0.2", stops=True)) == 2
     assert on_the_gpu(crowd(40, {2: 1.85, 3: 4.0})) == 2
 
 
@@ -158,11 +154,10 @@ def test_by_time_slicing_too_alike_jobs_come_to_share_where_they_gain_by_it() ->
     assert mean_end_s("colane", gain) < 0.75 * mean_end_s("fifo", gain)
 
 
-@pytest.mark.parametrize("policy", BOTH)
-def test_co_runners_grow_as_long_as_one_more_pays(policy: str) -> None:
+def test_co_runners_grow_as_long_as_one_more_pays() -> None:
     """Fourteen go 2.38 times as fast as one: with speeds known all end after 0.44 of FIFO's mean end."""
     gain = Gain(lanes=14, rho=2.38)
-    assert mean_end_s(policy, gain) < 0.5 * mean_end_s("fifo", gain)
+    assert mean_end_s("colane", gain) < 0.5 * mean_end_s("fifo", gain)
 
 
 def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:

@@ -10,14 +10,14 @@ from tests.core.worlds import make_node
 from .life import Coming, Life, known, step_time
 from .machines import machine
 
-EAGER = "colane-0.2:quantum_s=0,move_s=0"
+EAGER = "colane:quantum_s=0,move_s=0"
 STEPS = [step_time(s, kind, gpus=gpus) for s, kind in ((1.0, "V100"), (4.0, "K80")) for gpus in (1, 2)]
-BUSY = [known(0, 100), known(0, 300)]
-"""Two jobs on two GPUs: one falls free after 100 s."""
+BUSY = [known(0, 100), known(0, 300, gpus=2)]
+"""Two jobs on three GPUs: one falls free after 100 s. Where a job has several GPUs this holds for jobs of one, too."""
 
 
 def lives(*coming: Coming, busy: list[Coming] = BUSY, policy: str = EAGER) -> Life:
-    return Life(create(policy), [make_node("n0", 2)], [*busy, *coming], STEPS).run()
+    return Life(create(policy), [make_node("n0", 3)], [*busy, *coming], STEPS).run()
 
 
 def test_it_waits_for_a_gpu_that_falls_free_before_it_could_be_through() -> None:
@@ -47,8 +47,8 @@ def test_a_higher_priority_does_not_wait() -> None:
 
 
 def test_a_gpu_on_which_it_is_slower_does_not_count() -> None:
-    nodes = [make_node("n0", 1), make_node("n1", 1, "K80")]
-    jobs = [known(0, 300, gpu_type="V100"), known(0, 50, gpu_type="K80"), known(20, 190)]
+    nodes = [make_node("n0", 2), make_node("n1", 1, "K80")]
+    jobs = [known(0, 300, gpus=2, gpu_type="V100"), known(0, 50, gpu_type="K80"), known(20, 190)]
     life = Life(create(EAGER), nodes, jobs, STEPS, lambda _spec, kind: 0.25 if kind == "K80" else 1.0).run()
     assert life.spans[2] == [(0, 200)]
     assert life.spans[3] == [(20, 210)]

@@ -176,17 +176,11 @@ def test_no_two_names_are_one_policy_and_every_row_is_summed_up() -> None:
         ("f-sched:rise_min=1", "f-sched has no option 'rise_min'; did you mean rise_steps_per_s_min\\?"),
         ("srtf:gain_min=1.25", "srtf has no option 'gain_min'; did you mean displaces_min\\?"),
         ("shadow-price:objective=fair", "did you mean colane\\? known"),
+        ("colane-0.2", "unknown policy 'colane-0.2'; did you mean colane\\? known"),
+        ("colane-0.2:moves_max=8", "did you mean colane\\? known"),
         ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),
     ],
 )
 def test_what_is_none_is_named_with_what_there_is(text: str, line: str) -> None:
     with pytest.raises(UnknownPolicyError, match=line):
         create(text)
-
-
-def test_what_is_asked_of_joining_of_moving_and_of_resizing_has_a_name_each() -> None:
-    joins, moves = create("colane-0.2:rise_min=0.3"), create("colane-0.2:moves_rise_min=0.3")
-    assert (joins.sources == moves.sources, joins.moving == moves.moving) == (False, False)
-    assert joins.moving == POLICIES["colane-0.2"].moving
-    assert moves.sources == POLICIES["colane-0.2"].sources
-    assert create("f-sched:rise_steps_per_s_min=1").moving != POLICIES["f-sched"].moving

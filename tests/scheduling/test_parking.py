@@ -102,8 +102,6 @@ def test_a_job_that_may_not_be_stopped_is_parked_for_the_one_before_it_and_comes
         ("srsf:quantum_s=5", 850),
         ("colane:quantum_s=5,move_s=5", 850),
         ("colane:quantum_s=5,move_s=5,objective=makespan", 2000),
-        ("colane-0.2:quantum_s=5,move_s=5", 850),
-        ("colane-0.2:quantum_s=5,move_s=5,objective=makespan", 2000),
         ("colocate", 10),
         ("pack", 10),
     ],
@@ -125,7 +123,6 @@ def test_a_job_parked_for_an_urgent_one_goes_on_before_those_that_could_not_have
 
 
 EAGER = "colane:quantum_s=5,move_s=5"
-PRICED = "colane-0.2:quantum_s=5,move_s=5"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +131,6 @@ PRICED = "colane-0.2:quantum_s=5,move_s=5"
         "srtf:quantum_s=5",
         "colocate",
         *[f"{EAGER}{aim}" for aim in ("", ",objective=makespan", ",objective=fair")],
-        *[f"{PRICED}{aim}" for aim in ("", ",objective=makespan", ",objective=fair")],
     ],
 )
 @pytest.mark.parametrize("steps", [50, 5000, 500_000])
@@ -210,9 +206,8 @@ def test_a_job_that_reports_no_steps_is_left_alone() -> None:
     assert machine.core.why(SHORT, machine.now_s).why is Why.NO_FREE_GPU
 
 
-@pytest.mark.parametrize("name", ["colane", "colane-0.2"])
-def test_by_value_a_parked_job_comes_back_beside_new_lane_mates_once_that_pays(name: str) -> None:
-    machine, needs = Machine(f"{name}:quantum_s=5,move_s=0"), {"gpu_memory_bytes": 1 << 20}
+def test_by_value_a_parked_job_comes_back_beside_new_lane_mates_once_that_pays() -> None:
+    machine, needs = Machine("colane:quantum_s=5,move_s=0"), {"gpu_memory_bytes": 1 << 20}
     machine.run(LONG, steps_total=100_000, **needs)
     short = JobSpec(name="s", family="f", steps_total=50, gpu_memory_bytes=1 << 20)
     machine.do(Submitted(SHORT, short), after_s=100.0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from colane.core.events import Ended, Launched, NodeRegistered, Submitted
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Exit, JobId, JobSpec, JobState
@@ -59,9 +57,8 @@ def test_of_jobs_that_are_slower_together_than_in_turn_the_longest_waits() -> No
     assert parks[0].reason.jobs == (SHORT,)
 
 
-@pytest.mark.parametrize("policy", [EAGER, "colane-0.2:quantum_s=5,move_s=5"])
-def test_it_does_not_come_back_beside_those_it_left_but_once_they_are_through(policy: str) -> None:
-    machine = together(policy)
+def test_it_does_not_come_back_beside_those_it_left_but_once_they_are_through() -> None:
+    machine = together()
     leaving(machine, 3.0)
     machine.sample(LONG, on_host_bytes=0)
     assert machine.state(LONG) is JobState.PAUSED

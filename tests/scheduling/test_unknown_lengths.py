@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 
@@ -28,15 +26,13 @@ def late(policy: str, *before: Coming) -> list[int]:
     return sorted((len(before) + 1, len(before) + 2), key=lambda number: life.spans[number][-1][1])
 
 
-@pytest.mark.parametrize("policy", ["colane", "colane-0.2"])
-def test_the_family_whose_jobs_ended_sooner_goes_first(policy: str) -> None:
-    assert late(policy, *BEFORE) == [18, 17]
+def test_the_family_whose_jobs_ended_sooner_goes_first() -> None:
+    assert late("colane", *BEFORE) == [18, 17]
 
 
-@pytest.mark.parametrize("policy", ["colane", "colane-0.2"])
-def test_one_that_is_about_to_end_by_its_family_is_not_stopped_for_a_new_one(policy: str) -> None:
+def test_one_that_is_about_to_end_by_its_family_is_not_stopped_for_a_new_one() -> None:
     coming = [*BEFORE, untold(LATE_S, 1_000.0, "long"), untold(LATE_S + 800.0, 1_000.0, "long")]
-    life = Life(create(policy), ONE, coming).run()
+    life = Life(create("colane"), ONE, coming).run()
     assert life.spans[17] == [(LATE_S, LATE_S + 1_000.0)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -12,6 +13,7 @@ from colane.server.config import ServiceConfig
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
+    COLLECTIONS,
     FINISHED_JOBS,
     LENGTHS,
     NODES,
@@ -73,3 +75,21 @@ async def test_an_odd_record_of_what_runs_is_not_done_without(collection: str, o
     put(store, collection, job_key(7), odd)
     with pytest.raises(StoreError, match=f"{collection} {job_key(7)} cannot be read"):
         make_service(store, ServiceConfig(policy="fifo", workdir="/srv"))
+
+
+async def test_a_store_that_names_a_policy_that_is_gone_opens_and_tells_it() -> None:
+    store = MemoryStore()
+    async with world(store) as w:
+        await w.good("POST", "/node", node())
+        job = await w.submit()
+        await w.good("POST", "/node/n1/report", report(launched(job)))
+        await w.good("POST", "/finished_job", finished(job))
+        queued = await w.submit(gpus=1, hold=True)
+    for collection in COLLECTIONS:
+        for key, body in list(store.read_all(collection)):
+            put(store, collection, key, json.loads(json.dumps(body).replace('"fifo"', '"colane-0.2"')))
+    async with world(store, policy="colane") as w:
+        assert (await w.good("GET", f"/job/{queued}"))["state"] == "queued"
+        assert (await w.good("GET", "/job/1"))["policy"] == "colane-0.2"
+        assert (await w.good("GET", "/health"))["unreadable"] == []
+        assert await w.submit() == 3

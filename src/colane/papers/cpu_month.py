@@ -73,9 +73,9 @@ def _as_published(policy: str, name: str) -> Composed:
 
 
 def colane_with_arrays() -> Composed:
-    """Jobs by value, each taking the candidate of most value, in CODA's arrays: they are parts as all others are."""
+    """Jobs in the order of `colane`, each taking what is of most value, in CODA's arrays: parts as all others are."""
     parts = InArrays(), ReclaimCores()
-    return replace(POLICIES["colane-0.2"], name=COLANE, sources=parts, cpu_jobs=CpuArray(), moving=None)
+    return replace(POLICIES["colane"], name=COLANE, sources=parts, cpu_jobs=CpuArray(), chooser=None, moving=None)
 
 
 class GrantedCores:

@@ -15,7 +15,6 @@ from colane.perf.utility import FELT_FIRST, NEUTRAL
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.admissions.line import DepthMax, HeadOfLine
-from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
@@ -38,12 +37,9 @@ from colane.scheduling.mechanisms.price.exchange import ByExchange
 from colane.scheduling.mechanisms.price.gang_moves import GangMoves
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
+from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.sharing.best_sharing import BesideBest, BesideUnmeasured
-from colane.scheduling.mechanisms.sharing.migration import Migration
-from colane.scheduling.mechanisms.sharing.moving_co_runner import ByMovingCoRunner
 from colane.scheduling.mechanisms.sharing.splitting import Splitting
-from colane.scheduling.mechanisms.sharing.swap import Swap
 from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.consolidation import Consolidation
 from colane.scheduling.mechanisms.topology.fastest import Fastest
@@ -51,11 +47,9 @@ from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.price import ByShadowPrice
-from colane.scheduling.orders.value import ByValue
 
 BY_PRIORITY: Final = Preemption(PreemptsFor.PRIORITY)
 BY_ORDER: Final = Preemption(PreemptsFor.ORDER)
-BY_VALUE: Final = Preemption(PreemptsFor.ORDER, postpones=True, for_overdue=True)
 GANGS: Final = Preemption(PreemptsFor.GANGS, postpones=True, for_overdue=True)
 NEVER: Final = Preemption(PreemptsFor.NEVER)
 
@@ -102,13 +96,6 @@ PRESETS: Final[tuple[Composed, ...]] = (
         (Fastest(), BesideServers(), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
         moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
-    ),
-    # As it was in version 0.2: each mechanism by a value of its own.
-    Composed(
-        "colane-0.2", ByValue(),
-        (Fastest(), BesideServers(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
-        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
-        moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
 )  # fmt: skip
 
@@ -181,7 +168,6 @@ SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
         "coda": "sub-arrays, and cores lent to jobs without GPUs",
         "topo-aware": "the GPUs of best connection and least interference",
         "colane": "what a second of work saves all jobs, for every change on a GPU; the default",
-        "colane-0.2": "the default of version 0.2: what is of most value, of each mechanism by itself",
     }
 )
 """What each row is for, in a line; all of it stands in docs/reference/policies.md."""

@@ -20,7 +20,7 @@ class UnknownPolicyError(ValueError):
     """No policy of that name, or none with such an option; what there is near it is named."""
 
 
-FORMER_NAMES: Final = {"shadow-price": "colane"}
+FORMER_NAMES: Final = {"shadow-price": "colane", "colane-0.2": "colane"}
 """What a policy is called now that had a name of its own in a version."""
 
 FORM: Final = "as_published"

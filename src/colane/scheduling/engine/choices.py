@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from math import inf
 from typing import Final
 
@@ -40,20 +39,6 @@ class BestUtility:
 
 def _utility(candidate: Candidate) -> float:
     return candidate.utility
-
-
-@dataclass(frozen=True, slots=True)
-class MostValue:
-    """The one of most value: its speed there, less what others lose, less what it costs spread over what it has left.
-
-    Of equal ones the first. One that brings no more than it takes is not taken; with full speed at no job's cost no
-    other is looked for.
-    """
-
-    def choose(
-        self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
-    ) -> Candidate | None:
-        return most_valued(candidates, partial(value_of, over_s=horizon_s(context.queue.left_s(job))))
 
 
 def most_valued(candidates: Iterable[Candidate], value: Callable[[Candidate], float]) -> Candidate | None:

@@ -27,7 +27,7 @@ FACTORS = frozenset({"displaces_min", "keeps_min", "rho_gain_min", "speed_gain_m
 
 RENAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gain_min": ("displaces_min",),
-    "rise_min": ("moves_rise_min", "rise_steps_per_s_min"),
+    "rise_min": ("rise_steps_per_s_min",),
 })  # fmt: skip
 """Options by names they had, where these meant several things."""
 

@@ -22,7 +22,10 @@ GANG_GROWTH: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ByExchange:
-    """The offer of most value, as `MostValue` has it, but for places that others leave: these by exchange.
+    """The candidate of most value, but for places that others leave: these by exchange.
+
+    Value is the job's speed there, less what others lose, less what it costs spread over what it has left. Of equal
+    ones the first; one that brings no more than it takes is not taken.
 
     Among jobs of one GPU alone the chooser has decided. Where another objective than the mean time to the end is
     aimed at, it is no exchange that saves time: those leave that the order names, where that is of most value.
@@ -41,11 +44,11 @@ def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candi
 
 
 def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
-    """Who leaves for a job that is neither more urgent nor overdue."""
+    """Who leaves for a job that is neither more urgent nor overdue; one that has no GPU changes places with none."""
     victims = [context.draft.view.job(action.job) for action in candidate.room]
     if job.home or any(victim.spec.priority < job.spec.priority for victim in victims) or context.is_overdue(job):
         return []
-    return [] if any(victim.effective.sizes for victim in victims) else victims
+    return [] if any(victim.effective.sizes or not victim.gpus_held for victim in victims) else victims
 
 
 def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victims: list[Job]) -> float:

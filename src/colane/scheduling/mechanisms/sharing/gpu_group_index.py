@@ -22,7 +22,7 @@ from colane.model.job import Job, JobId
 from colane.perf.estimates import Estimates
 from colane.scheduling.engine.contracts import Classes, ClassKey
 from colane.scheduling.mechanisms.sharing.co_runner_index import COMPANIONS_MAX, CoRunnerIndex, Members
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim, sharing_domain_of
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, sharing_domain_of
 
 GPU_GROUPS_MAX: Final = 1 << 14
 """Groups that are remembered at once though no GPU is in them."""
@@ -43,7 +43,7 @@ class Hopes:
 
     Attributes:
         stamp: What was worked out holds as long as this stays the same, see `SharingValues.stamp`.
-        found: Classes for which there are co-runners that pay, cores apart, and those that are looked at one by one.
+        found: Classes that are looked at one by one.
         tries: Others for which there are co-runners of which nothing is known, to be tried where those make steps.
         changed: Classes whose first job may be another by now.
     """
@@ -84,9 +84,6 @@ class GpuGroupIndex:
         hopes: Waiting classes for which there are co-runners, by pool.
         stepping: Jobs on GPUs that make steps.
         tries: Whether there is sharing to be tried for a job, and for which version of the groups that holds.
-        tops: How much the sum of speeds rises at most by a newcomer, and for which version of the groups that holds,
-            see `SharingValues.top`.
-        victims: Jobs that could go, with the changes it holds for (`SharingValues.victims`).
         unjudged: Groups of several jobs that are new, or of which something was learnt (`SharingValues.burdened`).
         burdened: Those that a job burdens.
     """
@@ -97,10 +94,8 @@ class GpuGroupIndex:
         self.totals: dict[tuple[Site, Members], tuple[int, float]] = {}
         self.hopes: dict[str, Hopes] = {}
         self.stepping: set[JobId] = set()
-        self.tops: dict[tuple[int, Kind, int], tuple[int, float]] = {}
         self.known_sets: dict[tuple[Site, Members], tuple[int, bool]] = {}
         self.tries: dict[tuple[int, Kind], tuple[int, bool]] = {}
-        self.victims: dict[tuple[Kind, int], tuple[int, list[Victim]]] = {}
         self.unjudged: dict[GpuGroup, None] = {}
         self.burdened: dict[GpuGroup, None] = {}
         self._groups: dict[_Key, GpuGroup] = {}
@@ -286,7 +281,7 @@ class GpuGroupIndex:
         """No value holds any more."""
         self.changes += 1
         self.co_runners.asked.clear()
-        for known in (self.totals, self.victims, self.tops, self.known_sets, self.tries, self.hopes):
+        for known in (self.totals, self.known_sets, self.tries, self.hopes):
             known.clear()
         for gpu_group in self._groups.values():
             gpu_group.rises.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import merge
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 from colane.core.cluster.contents import Kind
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
@@ -74,14 +74,6 @@ class GpuGroup:
         if not self.gpus:
             return self.fresh
         return merge(self.gpus, self.fresh) if self.fresh else self.gpus
-
-
-class Victim(NamedTuple):
-    """One of the members of a group, by place, and by how much the sum of speeds would rise if it went elsewhere."""
-
-    gain: float
-    gpu_group: GpuGroup
-    place: int
 
 
 def sharing_domain_of(load: GpuLoad) -> str | None:

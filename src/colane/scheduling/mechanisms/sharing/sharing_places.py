@@ -22,20 +22,6 @@ def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
     return None
 
 
-def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, victim: Job) -> bool:
-    """Whether a job fits on a GPU next to those that remain, with the cores of the one that leaves."""
-    terms, node = draft.beliefs.terms(spec, rest.gpu.type), draft.view.nodes[rest.id.node]
-    if not rest.bookings:
-        fits = draft.fits_alone(rest, spec)
-    else:
-        known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
-        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.sharing_domain)
-        fits = fits and is_known_alone(draft, spec, rest.gpu.type)
-    cores = len(victim.placement.cores) if victim.placement is not None else 0
-    need = spec.cores_beside if rest.bookings else 0
-    return fits and draft.host_free(node).cores + cores >= max(need, spec.cores)
-
-
 def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     """Whether it is known how fast a job of one GPU is alone: else the cost of sharing could not be seen.
 

@@ -9,15 +9,14 @@ from typing import Final, NamedTuple
 from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad, book
-from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobSpec
 from colane.perf.rate import Rate, RateSource, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.sharing.co_runner_index import Members, others
 from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16
@@ -41,9 +40,6 @@ GROUPS_MAX: Final = 64
 
 TRIES_MAX: Final = 64
 """Of equal GPUs so many are looked at for sharing to try: where these do not step the others hardly do."""
-
-VICTIMS_MAX: Final = 512
-"""So many of those that could go elsewhere are looked at, those with most to gain first; equal ones count once."""
 
 
 class Joining(NamedTuple):
@@ -99,11 +95,6 @@ class SharingValues:
             booking = book(job, 0, self._draft.beliefs.terms(spec, gpu_type))
             number = self.gpu_groups.co_runners.asked[asked] = self.gpu_groups.co_runners.number(booking, spec)
         return number
-
-    def elsewhere(self, number: int, gpu_type: str) -> int:
-        """The number of a job on another GPU type."""
-        spec = self.gpu_groups.co_runners.specs[number]
-        return self.number_any(Job(JobId(0), spec, 0.0), spec, gpu_type)
 
     def total(self, site: Site, members: Members) -> float:
         """Sum of the speeds of these jobs on a GPU."""
@@ -279,25 +270,19 @@ class SharingValues:
         gpu_group, pool = self.gpu_groups, self._pool
         return gpu_group.updates + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
 
-    def top(self, number: int, gpu_type: str) -> float:
-        """By how much the sum of speeds rises at most by a job that joins another, cores apart."""
-        kind = self._pool, gpu_type
-        asked, version = (number, kind, self._jobs_max), self.gpu_groups.version(kind)
-        known = self.gpu_groups.tops.get(asked)
-        if known is None or known[0] != version:
-            found = [(self.rise_at(number, gpu_group), gpu_group) for gpu_group in self._groups(kind)]
-            rises = [
-                rise for rise, gpu_group in found if rise > self.dilution(gpu_group.site, gpu_group.members, number)
-            ]
-            known = self.gpu_groups.tops[asked] = version, max(rises, default=-inf)
-        return known[1]
-
     def _groups(self, kind: Kind) -> list[GpuGroup]:
         return self.gpu_groups.lightest(kind, self._jobs_max, GROUPS_MAX)
 
     def best(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
         """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
-        return self._best(spec, number, gpu_type, None, job)
+        best: Joining | None = None
+        for rise, _, gpu_group in self._ranked(number, (self._pool, gpu_type)):
+            if best is not None and rise < best.rise:
+                break
+            load = self._with_room(gpu_group, spec, number, job)
+            if load is not None and (best is None or load.sort_key < best.load.sort_key):
+                best = Joining(rise, load)
+        return best
 
     def diluted(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> tuple[Joining, float] | None:
         """Jobs it could join as the second if they gained more by it, and the least that is asked of them."""
@@ -305,25 +290,9 @@ class SharingValues:
         for gpu_group in self._groups((self._pool, gpu_type)):
             rise = self.rise_at(number, gpu_group) if len(gpu_group.members) == 1 else -inf
             least = self.dilution(gpu_group.site, gpu_group.members, number) if rise > 0 else -inf
-            load = self._with_room(gpu_group, spec, number, None, job) if 0 < rise <= least else None
+            load = self._with_room(gpu_group, spec, number, job) if 0 < rise <= least else None
             if load is not None and (best is None or rise > best[0].rise):
                 best = Joining(rise, load), least
-        return best
-
-    def best_but(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId) -> Joining | None:
-        """The same for one that comes from that GPU, among those of which nothing was decided in this plan."""
-        return self._best(spec, number, gpu_type, but, None)
-
-    def _best(
-        self, spec: JobSpec, number: int, gpu_type: str, but: GpuId | None, newcomer: Job | None
-    ) -> Joining | None:
-        best: Joining | None = None
-        for rise, _, gpu_group in self._ranked(number, (self._pool, gpu_type)):
-            if best is not None and rise < best.rise:
-                break
-            load = self._with_room(gpu_group, spec, number, but, newcomer)
-            if load is not None and (best is None or load.sort_key < best.load.sort_key):
-                best = Joining(rise, load)
         return best
 
     def _ranked(self, number: int, kind: Kind) -> list[tuple[float, int, GpuGroup]]:
@@ -336,12 +305,10 @@ class SharingValues:
         found.sort(key=_rise_of, reverse=True)
         return found
 
-    def _with_room(
-        self, gpu_group: GpuGroup, spec: JobSpec, number: int, but: GpuId | None, newcomer: Job | None
-    ) -> GpuLoad | None:
+    def _with_room(self, gpu_group: GpuGroup, spec: JobSpec, number: int, newcomer: Job) -> GpuLoad | None:
         draft = self._draft
-        for gpu in gpu_group.joinable if but is None else gpu_group.gpus:
-            if gpu != but and draft.has_room_beside(draft.view.nodes[gpu.node], spec):
+        for gpu in gpu_group.joinable:
+            if draft.has_room_beside(draft.view.nodes[gpu.node], spec):
                 load = draft.load(gpu)
                 if not self.is_declined(load, gpu_group.site, gpu_group.members, number, newcomer):
                     return load
@@ -359,21 +326,6 @@ class SharingValues:
                 return True
         return False
 
-    def victims(self, gpu_type: str) -> list[Victim]:
-        """Jobs that share a GPU and could join one on another of that type, those with most to gain first."""
-        asked = (self._pool, gpu_type), self._jobs_max
-        changes, found = self.gpu_groups.victims.get(asked, (-1, []))
-        if changes != self.gpu_groups.changes:
-            found = [
-                Victim(self.top(gpu_group.members[place], gpu_type) - self.loss(gpu_group, place), gpu_group, place)
-                for gpu_group in self.gpu_groups.present(asked[0])
-                for place in range(len(gpu_group.members) if gpu_group.gpus and len(gpu_group.members) > 1 else 0)
-            ]
-            found.sort(key=_goes_before)
-            del found[VICTIMS_MAX:]
-            self.gpu_groups.victims[asked] = self.gpu_groups.changes, found
-        return found
-
 
 def in_doublings(number: float) -> float:
     """The next larger power of two, so that what follows from it holds for a while; 0 below a 16th."""
@@ -382,7 +334,3 @@ def in_doublings(number: float) -> float:
 
 def _rise_of(entry: tuple[float, int, GpuGroup]) -> float:
     return entry[0]
-
-
-def _goes_before(victim: Victim) -> tuple[float, GpuId, int]:
-    return -victim.gain, victim.gpu_group.gpus[0], victim.place

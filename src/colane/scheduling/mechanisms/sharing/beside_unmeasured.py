@@ -1,0 +1,140 @@
+"""Next to co-runners with which sharing was never measured, to be tried; and why a job finds none with which it pays.
+
+What is known of sharing is weighed where all changes are (`mechanisms.price`). A pair is tried one at a time, once the
+job there makes steps: what is learnt counts for all such jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
+from colane.scheduling.engine.refusals import no_place
+from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.mechanisms.sharing.gpu_group_index import Hopes
+from colane.scheduling.mechanisms.sharing.sharing_places import may_share
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
+
+
+@dataclass(frozen=True, slots=True)
+class BesideUnmeasured:
+    """See the module.
+
+    Attributes:
+        jobs_per_gpu_max: Jobs on one GPU at most.
+    """
+
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
+
+    def bind(self, context: SchedulingContext) -> BoundUnmeasured | None:
+        return BoundUnmeasured(context, self.jobs_per_gpu_max) if self.jobs_per_gpu_max > 1 else None
+
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
+        """No job is stopped."""
+        return inf
+
+
+TRIED: Final = 0.05
+"""What sharing counts as worth when it was never measured: little, so that what is known to pay goes before."""
+
+
+class BoundUnmeasured(BoundSourceDefaults):
+    """See the module."""
+
+    def __init__(self, context: SchedulingContext, jobs_per_gpu_max: int) -> None:
+        self.has_grown = True
+        self._draft = context.draft
+        self._pool = context.pool
+        self._values = SharingValues(context.draft, context.pool, jobs_per_gpu_max - 1, context.queue)
+        self._jobs_max = float(jobs_per_gpu_max)
+
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        for kind in self._draft.view.gpu_types_for(spec):
+            load = self._untried(job, spec, kind)
+            if load is not None:
+                yield self._try(spec, load)
+
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        self._values.look()
+
+    def may_help(self, classes: Classes) -> Classes:
+        """Classes for which there is sharing to be tried, cores apart, and those that are looked at one by one."""
+        hopes = Hopes()
+        if classes is self._draft.view.queue(self._pool).classes:
+            hopes = self._values.gpu_groups.hopes.setdefault(self._pool, hopes)
+        kinds = self._draft.view.gpu_types(self._pool)
+        for key in hopes.due(classes, (float(self._values.stamp()), float(len(kinds)), self._jobs_max)):
+            need, line = key[1], classes[key]
+            if need.home or (need.share and need.sizes):
+                hopes.found[key] = line
+            elif need.share and need.gpus == 1 and self._may_try(line, kinds):
+                hopes.tries[key] = line
+        # Not kept: a job's first step changes no group, so the stamp does not tell of it.
+        tried = [kind for kind in kinds if hopes.tries and self._values.may_try(kind)]
+        if not tried:
+            return hopes.found
+        return {**hopes.found, **{key: line for key, line in hopes.tries.items() if self._may_try(line, tried)}}
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Co-runners that would not pay, or a first run alone."""
+        if not may_share(spec):
+            return None
+        kinds = self._draft.view.gpu_types_for(spec)
+        numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
+        known = [(kind, number) for kind, number in numbers if number is not None]
+        found = [self._values.best(job, spec, number, kind) for kind, number in known]
+        best = max([joining for joining in found if joining is not None], key=_rise_of, default=None)
+        if best is not None:
+            return _no_gain(best, 0.0)
+        few = self._too_few(job, spec, known)
+        if few is not None:
+            return few
+        lacking = no_place(self._draft, spec)
+        return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+
+    def _too_few(self, job: Job, spec: JobSpec, known: Iterable[tuple[str, int]]) -> Reason | None:
+        """That too few wait for two that cannot be stopped to end earlier by sharing (`SharingValues.dilution`)."""
+        found = [self._values.diluted(job, spec, number, kind) for kind, number in known]
+        told = max([one for one in found if one is not None], key=_rise_told, default=None)
+        return None if told is None else _no_gain(*told)
+
+    def _may_try(self, line: Line, kinds: Iterable[str]) -> bool:
+        """Whether there is sharing to be tried for the first of a class, on one of these types."""
+        job = None if line.first is None else self._draft.view.job(line.first)
+        if job is None:
+            return False
+        found = False
+        for kind in kinds:
+            if job.spec.gpu_type in {None, kind}:
+                number = self._values.number(job, job.effective, kind)
+                found = found or (number is not None and self._values.has_untried(number, kind))
+        return found
+
+    def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
+        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        return None if number is None else self._values.untried(job, spec, number, kind)
+
+    def _try(self, spec: JobSpec, load: GpuLoad) -> Candidate:
+        """No job loses more by it than by taking turns; what is learnt counts for all such jobs."""
+        ratio = self._values.rate(spec, load, load.bookings).ratio
+        reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
+        return Candidate((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
+
+
+def _rise_of(joining: Joining) -> float:
+    return joining.rise
+
+
+def _rise_told(told: tuple[Joining, float]) -> float:
+    return told[0].rise
+
+
+def _no_gain(joining: Joining, least: float) -> Reason:
+    return Reason(Why.NO_GAIN, {"gpu": str(joining.load.id), "gain": joining.rise, "least": least}, joining.load.jobs)
