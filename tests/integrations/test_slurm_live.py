@@ -60,8 +60,8 @@ def test_a_script_that_fails_or_comes_from_elsewhere(shell: Shell, tmp_path: Pat
     assert (tmp_path / f"slurm-{said.out.split()[-1]}.out").read_text() == "here\n"
     said = shell("sbatch", "--wait", "-o", "out", given="#!/bin/sh\ncat <<X\nfrom a pipe\nX\n")
     assert (said.code, (tmp_path / "out").read_text()) == (0, "from a pipe\n")
-    said = shell("sbatch", "-W", "-o", "nowhere/out", "--wrap", "true")
-    assert said.code == 1
+    said = shell("sbatch", "-W", "-o", "out/of/it", "--wrap", "true")
+    assert said.code == 1, "a file is in its way"
     past = shell("sbatch", "--begin=2020-01-01", "--wrap", "true").err
     assert past == "sbatch: --begin 2020-01-01 has passed: the job may start at once\n"
     dos = shell("sbatch", given="#!/bin/sh\r\ntrue\r\n").err
@@ -70,6 +70,16 @@ def test_a_script_that_fails_or_comes_from_elsewhere(shell: Shell, tmp_path: Pat
         "sbatch: error: --partition must be a pool of machines here: default; got 'nope'\n"
     )
     assert shell("salloc").code == 1
+
+
+def test_directories_of_output_are_made(shell: Shell, tmp_path: Path) -> None:
+    """Submitit makes those that bear a job's id once it knows that, when the job may have begun."""
+    script = "srun -o steps/%j/%t echo step; echo bad >&2; echo said"
+    job = submitted(shell, "-W", "-o", "logs/%j/out", "-e", "errors/%j/err", "--wrap", script)
+    told = [f"logs/{job}/out", f"errors/{job}/err", f"steps/{job}/0"]
+    assert [(tmp_path / path).read_text() for path in told] == ["said\n", "bad\n", "step\n"]
+    assert shell("sbatch", "-W", "-e", "alone/%j", "--wrap", "echo bad >&2").code == 0
+    assert [path.read_text() for path in (tmp_path / "alone").iterdir()] == ["bad\n"]
 
 
 def test_an_array_waits_runs_and_is_cancelled(shell: Shell, gate: Gate, slurm_up: Up) -> None:

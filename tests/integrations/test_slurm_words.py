@@ -14,7 +14,8 @@ from colane.integrations.slurm.install import install, is_shim
 from colane.integrations.slurm.main import VERBS
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
-from colane.integrations.slurm.rows import duration, long_duration, names, rows_of
+from colane.integrations.slurm.rows import SlurmRow, duration, long_duration, names, rows_of
+from colane.integrations.slurm.sacct import COLUMNS
 from colane.integrations.slurm.scontrol import hosts
 from colane.integrations.slurm.scripts import read_script
 from colane.integrations.slurm.srun import placed
@@ -216,3 +217,10 @@ def test_elements_that_wait_or_were_cut_are_listed_by_their_indexes(text: str, s
             assert row.waiting.endswith("%2")
             ((_, indexes),) = names([f"7_[{row.waiting.removesuffix('%2')}]"])
             assert sorted(indexes or ()) == [*map(int, wanted["pending"])]
+
+
+@pytest.mark.parametrize(("state", "told"), [("paused", "RUNNING"), ("assigned", "RUNNING"), ("failed", "FAILED")])
+def test_a_record_of_a_job_that_waits_for_its_turn_says_that_it_runs(state: str, told: str) -> None:
+    """submitit takes SUSPENDED for an end, and a result is not there."""
+    job: Any = {"id": 1, "state": state}
+    assert COLUMNS["state"][2](SlurmRow(job)) == told

@@ -58,7 +58,8 @@ named() {
     path=$path$value
   done
 }
-refuse() { echo "sbatch: error: $1 cannot be written; is its directory there?"; exit 1; }
+refuse() { echo "sbatch: error: $1 cannot be written"; exit 1; }
+made() { case $1 in */*) [ -d "${1%/*}/" ] || mkdir -p "${1%/*}/" 2>/dev/null ;; esac; }
 if [ -n "$in" ]; then named "$in"; [ -r "$path" ] || { echo "sbatch: error: $path cannot be read"; exit 1; }; fi
 [ -z "$in" ] || exec <"$path"
 if [ -n "$out" ]; then
@@ -66,6 +67,7 @@ if [ -n "$out" ]; then
   if [ -n "$err" ]; then named "$err"; fi
   second=$path
   echo "what job $SLURM_JOB_ID writes is in $first"
+  made "$first"; made "$second"
   [ "$mode" = append ] || (: >"$first") 2>/dev/null || refuse "$first"
   (: >>"$first") 2>/dev/null || refuse "$first"
   [ "$mode" = append ] || [ "$second" = "$first" ] || (: >"$second") 2>/dev/null || refuse "$second"
@@ -74,6 +76,7 @@ if [ -n "$out" ]; then
   if [ "$second" = "$first" ]; then exec 2>&1; else exec 2>>"$second"; fi
 elif [ -n "$err" ]; then
   named "$err"
+  made "$path"
   (: >>"$path") 2>/dev/null || refuse "$path"
   exec 2>>"$path"
 fi
@@ -82,7 +85,9 @@ printf '%s' "$script" >"$copy" && exec 9<"$copy" && rm -f "$copy" || exit 1
 unset shims out err mode in script left path wide letter value first second copy
 exec $run /dev/fd/9 "$@"
 """
-"""Every name of a variable it exports is Slurm's. The script is read through an open file, so that none is left."""
+"""Every name of a variable it exports is Slurm's. The script is read through an open file, so that none is left.
+
+It makes the directory of its output: a job starts at once here, before submitit has made the one for its id."""
 
 SCRIPT_BYTES_MAX: Final = 131_071
 """The longest word that Linux lets a command line have (MAX_ARG_STRLEN, and its end)."""

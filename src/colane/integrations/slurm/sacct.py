@@ -24,8 +24,8 @@ def _end_s(row: SlurmRow) -> float:
 
 
 def _state(row: SlurmRow) -> str:
-    """Records know no states between: what comes and what goes is running."""
-    return "RUNNING" if row.state in {"CONFIGURING", "COMPLETING"} else row.state
+    """Records know no states between: what comes, goes or waits for a turn runs. submitit waits for that alone."""
+    return "RUNNING" if row.state in {"CONFIGURING", "COMPLETING", "SUSPENDED"} else row.state
 
 
 COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {

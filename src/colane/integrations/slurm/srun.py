@@ -139,6 +139,7 @@ def _opened(pattern: str, options: SlurmOptions, env: Mapping[str, str]) -> IO[b
     path = Path(options.get("chdir") or ".") / placed(pattern, env)
     is_more = options.get("open-mode") == "append" or int(env.get("SLURM_RESTART_COUNT", "0")) > 0
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         if (not is_more and env["SLURM_PROCID"] == "0") or ("%t" in pattern and not is_more):
             path.open("wb").close()
         return path.open("ab")  # tasks of one file add to it, so that none overwrites the others
