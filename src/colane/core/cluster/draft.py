@@ -17,6 +17,7 @@ from colane.core.cluster.contents import Kind
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.open_gpus import SortKey
+from colane.core.cluster.shared_cores import shared_part
 from colane.core.cluster.view import ClusterView
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
@@ -573,6 +574,10 @@ class Draft(Overlay):
         others = [core for core in free if core in outside]
         idle = [gpu for gpu in node.ids.values() if gpu not in own and self._is_idle(self.load(gpu))]
         count = min(most, max(1, len(others) * len(here) // (len(here) + len(idle)) + len(devices)))
+        asked = job.spec.part(job.spec.cores, len(here))
+        if count > asked:  # what is known to be of use, but not at the cost of those that have booked none
+            left = len(others) - shared_part(node, self.view.jobs, self.load)
+            count = max(asked, min(count, left * len(here) // (len(here) + len(idle)) + len(devices)), 1)
         near = {core for load in here for core in load.gpu.cores}
         others.sort(key=lambda core: (core not in near, core))
         return tuple(sorted([*[core for core in free if core in devices], *others][:count]))

@@ -42,16 +42,17 @@ def start_cores_of(state: ClusterState, spec: JobSpec, *, is_need: bool = False)
     """How many cores a job is to start with; None where that is not for Colane to say.
 
     As many as were found to be of use, else by what its owner's jobs have used, or the default of its category; those
-    are a need under CODA, whatever was asked for, and otherwise no more than was, if anything was: it is given more
-    where it is seen to go faster.
+    are a need under CODA, whatever was asked for, and otherwise no more than was: it is given more where it is seen to
+    go faster. A job that asks for none shares the cores that none has booked, which costs no other job of its kind
+    anything: only under CODA is it given some of its own.
     """
-    if not is_tuned(spec):
+    if not is_tuned(spec) or not (spec.cores or is_need):
         return None
     known = [useful_cores(state.beliefs.profile(spec, kind)) for kind in state.gpu_types.get(spec.pool, [])]
     cores = max([cores for cores in known if cores is not None], default=0)
     if not cores:
         cores = _by_history(state, spec)
-        cores = min(cores, spec.cores) if spec.cores and not is_need else cores
+        cores = cores if is_need else min(cores, spec.cores)
     most = _most_cores(state, spec)
     return min(cores, most) if most else cores
 

@@ -18,6 +18,7 @@ from colane.core.cluster.contended import is_contended
 from colane.core.cluster.core_shares import CoreShares
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.shared_cores import shared_part
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import is_tuned, tries, useful_cores_of
 from colane.core.cluster.view import ClusterView
@@ -220,7 +221,8 @@ class CoreTuning(SampleWatch):
 
     def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search) -> None:
         choice, had = _near_first(draft, placement), len(placement.cores)
-        most = max(had, len(choice) - _idle_gpus(draft.view.nodes[placement.node], draft.load))
+        node = draft.view.nodes[placement.node]
+        most = max(had, len(choice) - _idle_gpus(node, draft.load) - shared_part(node, draft.view.jobs, draft.load))
         wanted = self._wanted(search, most, len(placement.slots), draft.view.progress(job.id))
         within = [one for one in search.tried if one.cores <= most]
         search.is_over = wanted is None
@@ -261,8 +263,12 @@ def _has_cpu_devices(node: NodeState) -> bool:
 
 
 def _spare(state: ClusterState, node: NodeState) -> int:
-    """Cores of a node that may be given away: all that are free but one for each GPU on which a job may start."""
-    return node.cores_free - _idle_gpus(node, state.gpus.__getitem__)
+    """Cores of a node that may be given away.
+
+    All that are free but one for each GPU on which a job may start, and the parts of jobs that have booked none.
+    """
+    load = state.gpus.__getitem__
+    return node.cores_free - _idle_gpus(node, load) - shared_part(node, state.jobs, load)
 
 
 def _idle_gpus(node: NodeState, load: Callable[[GpuId], GpuLoad]) -> int:
