@@ -80,7 +80,7 @@ def test_every_job_has_a_row_whose_times_add_up(sample: Path) -> None:
 def test_every_decision_is_a_line_with_its_reason(sample: Path) -> None:
     lines = [json.loads(line) for line in (sample / "decisions.jsonl").read_text().splitlines()]
     assert len(lines) == sum(run["decisions"] for run in summary(sample)["runs"])
-    assert {line["action"] for line in lines} == {"start", "park", "move"}
+    assert {line["action"] for line in lines} == {"start", "park", "move", "set-cores", "remark"}
     shared = [line for line in lines if line["reason"]["why"] == "shares-best"]
     assert shared
     assert all("of its speed alone" in line["sentence"] and line["policy"] == "colane" for line in shared)

@@ -115,6 +115,21 @@ def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> Non
     assert small.of_job[JobId(1)] == [4, 2, 3, 4]
 
 
+def test_jobs_that_ask_for_no_cores_share_their_part_tuned_or_not(world: TableWorld) -> None:
+    """The other may have half of the eight cores, found in its own search or known of its kind from the beginning."""
+    unasked, asked = training(1, "gnmt", cores=0), training(2, "alexnet", submit_s=1.0)
+    seen, _ = run(world, machine(8, gpus=2), unasked, asked)
+    assert seen.of_job[JobId(1)] == [0]
+    assert seen.jobs[JobId(1)].constraints.cores is None
+    assert max(seen.of_job[JobId(2)]) == 4
+    brief = replace(training(1, "alexnet"), spec=replace(training(1, "alexnet").spec, steps_total=5000))
+    later = replace(training(3, "alexnet", cores=1, submit_s=20_001.0))
+    seen, _ = run(world, machine(8, gpus=2), brief, replace(unasked, id=JobId(2), submit_s=20_000.0), later)
+    assert seen.of_job[JobId(1)][-1] > 4
+    assert max(seen.of_job[JobId(3)]) == 4
+    assert seen.flaws == 0
+
+
 def test_jobs_beside_each_other_leave_each_other_their_cores(world: TableWorld) -> None:
     jobs = [training(number, family) for number, family in enumerate(("alexnet", "res18", "res50", "gnmt"), 1)]
     seen, _ = run(world, machine(16, gpus=4), *jobs)

@@ -292,9 +292,10 @@ MEMORY_FACTORS: Final = Setting(
 CORE_TUNER: Final = Setting(
     name="core_tuner",
     read=one_of(CoreTunerChoice),
-    default=CoreTunerChoice.OFF,
+    default=CoreTunerChoice.LINEAR,
     takes=CoreTunerChoice,
-    help="Find how many cores each training job needs while it runs; off leaves them as they were asked for.",
+    help="Find how many cores each training job that asks for some needs while it runs; none waits for cores. Off: "
+    "cores are as they were asked for.",
 )
 CORE_WINDOW: Final = Setting(
     name="core_window",

@@ -54,7 +54,7 @@ class LiveSettings(NamedTuple):
     guard_margin_ratio: float | None
 
 
-LIVE: Final = LiveSettings(None, CoreConfig().guard_margin_ratio)
+LIVE: Final = LiveSettings(TuningConfig(), CoreConfig().guard_margin_ratio)
 """By default."""
 
 
