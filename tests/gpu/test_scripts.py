@@ -108,7 +108,9 @@ def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -
     assert "time is used up" in found["failures"][0]
 
 
-@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py", "loops.py", "lanes.py", "suspend.py", "facts.py"])
+@pytest.mark.parametrize(
+    "script", ["paper_a.py", "nvml_checks.py", "turns.py", "loops.py", "lanes.py", "suspend.py", "facts.py"]
+)
 def test_without_a_gpu_there_is_one_line(script: str, tmp_path: Path) -> None:
     code, lines = run(script, "--out", tmp_path, CUDA_VISIBLE_DEVICES="")
     assert code == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Gate, Up
+from tests.cli.conftest import Gate, Up, until
 from tests.integrations.conftest import Shell
 
 pytestmark = pytest.mark.live
@@ -97,6 +97,33 @@ def test_an_array_waits_runs_and_is_cancelled(shell: Shell, gate: Gate, slurm_up
     slurm_up.wait_for(array, "cancelled")
     told = shell("sacct", "-n", "-P", "-X", "-j", str(array), "-o", "State").out.split()
     assert told == ["CANCELLED"] * 6
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (("--me", "-t", "PENDING"), {"0": "RUNNING"}),
+        (("-t", "RUNNING", "{array}"), {"1": "PENDING", "2": "PENDING"}),
+        (("-t", "PENDING", "{array}_[0,2]"), {"0": "RUNNING", "1": "PENDING"}),
+        (("-u", "another", "{array}"), {"0": "RUNNING", "1": "PENDING", "2": "PENDING"}),
+    ],
+)
+def test_filters_end_what_they_take_of_an_array_and_no_more(
+    shell: Shell, gate: Gate, slurm_up: Up, words: tuple[str, ...], left: dict[str, str]
+) -> None:
+    array = submitted(shell, "--array=0-2%1", "-J", "sweep", "--wrap", f"cat '{gate.path}'")
+
+    def states() -> dict[str, str]:
+        lines = shell("squeue", "-hr", "-n", "sweep", "-O", "arraytaskid,state").out.splitlines()
+        return dict(line.split() for line in lines)
+
+    until(lambda: states() == {"0": "RUNNING", "1": "PENDING", "2": "PENDING"}, "the first has its machine")
+    hold = ("scontrol", "hold", f"{array}_[1-2]")  # so that none takes the place of what is ended
+    assert shell(*hold).code == 0
+    assert shell("scancel", *(word.format(array=array) for word in words)).code == 0
+    until(lambda: states() == left, "what is left")
+    assert shell("scancel", str(array)).code == 0
+    slurm_up.wait_for(array, "cancelled")
 
 
 def test_elements_with_gaps_between_their_indexes_are_listed_and_say_where_they_write(

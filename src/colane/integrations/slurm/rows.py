@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.client.in_force import in_force
 from colane.integrations.slurm.errors import SlurmError
@@ -191,6 +191,34 @@ def rows_of(jobs: Iterable[JobObject], *, expand: bool = False) -> Iterator[Slur
             for index in _each(known, first, last):
                 yield SlurmRow({**job, "elements": None, "array_id": job["id"], "array_index": index,
                            "state": "cancelled"})  # fmt: skip
+
+
+class Filter(NamedTuple):
+    """What options ask for of a list; what is empty takes all.
+
+    Attributes:
+        states: Slurm's words.
+        users: Who submitted.
+        jobs: Names of jobs.
+        pools: Partitions.
+        accounts: What was said at submission.
+        nodes: Where they run.
+    """
+
+    states: frozenset[str]
+    users: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+    def takes(self, row: SlurmRow) -> bool:
+        """Whether a line is asked for."""
+        told = (
+            (self.users, row.job["user"]), (self.jobs, str(row.job["name"])), (self.pools, str(row.job["pool"])),
+            (self.accounts, row.account), (self.nodes, row.nodes),
+        )  # fmt: skip
+        return row.state in self.states and all(not some or value in some for some, value in told)
 
 
 def _each(known: Indexes, first: int, last: int) -> list[int]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from getpass import getuser
 from typing import TYPE_CHECKING, Final
 
 from colane.client.errors import Refused
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.errors import SlurmError
-from colane.integrations.slurm.rows import LIVE_MAX, SlurmRow, names
+from colane.integrations.slurm.rows import LIVE_MAX, named_jobs, names, rows_of
 from colane.integrations.slurm.signalling import send, signal_named
-from colane.integrations.slurm.squeue import wanted_states
+from colane.integrations.slurm.squeue import filter_of
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -43,7 +42,7 @@ def run(words: Sequence[str], shims: str) -> int:
         raise SlurmError("No job identification provided: scancel JOB..., or --me, --user, --name, --state")
     code = 0
     with contact.client() as scheduler:
-        wanted = names(asked.rest) if asked.rest else [(job_id, None) for job_id in _found(scheduler, asked)]
+        wanted = _found(scheduler, asked) if filters else names(asked.rest)
         for job_id, elements in wanted:
             said = _end(scheduler, job_id, elements, number)
             if said and not asked.has("quiet"):
@@ -52,18 +51,24 @@ def run(words: Sequence[str], shims: str) -> int:
     return code
 
 
-def _found(scheduler: Client, asked: getopt.VerbWords) -> list[int]:
-    users = {*asked.all("user"), *([getuser()] if asked.has("me") else [])}
-    states = wanted_states(asked.all("state"))
-    told = (("jobname", "name"), ("partition", "pool"), ("nodelist", "node"))
-    return [
-        job["id"]
-        for job in scheduler.listing(LIVE_MAX)["jobs"]
-        if SlurmRow(job).state in states
-        and (not users or job["user"] in users)
-        and (not asked.all("account") or SlurmRow(job).account in asked.all("account"))
-        and all(not (some := asked.all(option)) or job[field] in some for option, field in told)  # type: ignore[literal-required]
-    ]
+def _found(scheduler: Client, asked: getopt.VerbWords) -> list[tuple[int, set[int] | None]]:
+    """What filters take of all jobs, or of those that are named: jobs, whole arrays, or some elements of an array."""
+    taken = filter_of(asked, states="state", name="jobname")
+    missing: list[int] = []
+    if asked.rest:
+        jobs = named_jobs(scheduler, names(asked.rest), missing=missing)
+    else:
+        jobs = scheduler.listing(LIVE_MAX, elements=True)["jobs"]
+    is_by_element = bool(asked.rest) or asked.has("state") or asked.has("nodelist")
+    found: dict[int, set[int] | None] = dict.fromkeys(missing)  # what is not there is complained of
+    for row in rows_of(jobs, expand=True):
+        if not taken.takes(row):
+            continue
+        if not row.index.isdecimal() or not is_by_element:
+            found[row.array] = None
+        elif (some := found.setdefault(row.array, set())) is not None:
+            some.add(int(row.index))
+    return list(found.items())
 
 
 def _end(scheduler: Client, job_id: int, elements: set[int] | None, number: int | None) -> str:

@@ -16,6 +16,7 @@ from colane.integrations.slurm.rows import (
     LIVE_MAX,
     NONE,
     STATES,
+    Filter,
     SlurmRow,
     duration,
     moment,
@@ -150,23 +151,23 @@ def run(words: Sequence[str], shims: str) -> int:
     asked = getopt.read(words, VALUED, FLAGS, refused=REFUSED)
     if asked.rest:
         raise SlurmError(f"{asked.rest[0]} is no option; jobs are named by --jobs")
-    states = wanted_states(asked.all("states"))
+    taken = filter_of(asked, states="states", name="name")
     wanted = names(asked.said.get("jobs", []))
     with contact.client() as scheduler:
         missing: list[int] = []
         if wanted:
             found = named_jobs(scheduler, wanted, missing=missing)
         else:
-            users = _users(asked)
             found = scheduler.listing(
-                LIVE_MAX if not _of_ended(states) else ENDED_MAX,
-                ended=_of_ended(states),
-                user=next(iter(users)) if len(users) == 1 else None,
+                LIVE_MAX if not _of_ended(taken.states) else ENDED_MAX,
+                ended=_of_ended(taken.states),
+                user=next(iter(taken.users)) if len(taken.users) == 1 else None,
                 elements=True,
             )["jobs"]
         if missing and len(missing) == len(wanted):
             raise SlurmError("Invalid job id specified")
-        rows = [row for row in rows_of(found, expand=asked.has("array")) if _is_wanted(row, asked, states)]
+        rows = [row for row in rows_of(found, expand=asked.has("array")) if taken.takes(row)]
+        rows = [row for row in rows if row.state == "PENDING" or not asked.has("start")]
         if wanted and asked.has("start"):
             _expect(scheduler, rows[:EXPECTED_MAX])
     rows.sort(key=lambda row: (row.state == "PENDING", row.job["id"], not row.waiting))
@@ -207,25 +208,28 @@ def wanted_states(said: Sequence[str]) -> set[str]:
     return found
 
 
-def _of_ended(states: set[str]) -> bool:
+def _of_ended(states: frozenset[str]) -> bool:
     return bool(states & {"COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"})
 
 
-def _users(asked: getopt.VerbWords) -> set[str]:
-    return {*asked.all("user"), *([getuser()] if asked.has("me") else [])}
+def filter_of(asked: getopt.VerbWords, *, states: str, name: str) -> Filter:
+    """Read what options ask for of a list.
 
+    Args:
+        asked: What was said.
+        states: Name of the option for states.
+        name: Of that for names of jobs.
 
-def _is_wanted(row: SlurmRow, asked: getopt.VerbWords, states: set[str]) -> bool:
-    users = _users(asked)
-    told = (
-        (asked.all("name"), str(row.job["name"])), (asked.all("partition"), str(row.job["pool"])),
-        (asked.all("account"), row.account), (asked.all("nodelist"), row.nodes),
-    )  # fmt: skip
-    return (
-        row.state in states
-        and (not users or row.job["user"] in users)
-        and all(not some or value in some for some, value in told)
-        and (not asked.has("start") or row.state == "PENDING")
+    Raises:
+        SlurmError: A state is not known.
+    """
+    return Filter(
+        states=frozenset(wanted_states(asked.all(states))),
+        users=frozenset({*asked.all("user"), *([getuser()] if asked.has("me") else [])}),
+        jobs=frozenset(asked.all(name)),
+        pools=frozenset(asked.all("partition")),
+        accounts=frozenset(asked.all("account")),
+        nodes=frozenset(asked.all("nodelist")),
     )
 
 
