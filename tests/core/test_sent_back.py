@@ -25,6 +25,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
+from colane.perf.config import PerfConfig
 from colane.scheduling.registry import preset
 
 from .audit import audit
@@ -38,9 +39,8 @@ class World:
     """One GPU of 16 GiB, on which jobs take turns; job 1 runs, of 4 GiB between steps and 4 more within."""
 
     def __init__(self, node: Node | None = None, factors: tuple[float, float] = (1.1, 1.05)) -> None:
-        state = ClusterState(Beliefs())
-        config = replace(state.beliefs.config, persistent_factor=factors[0], total_factor=factors[1])
-        state.beliefs.config = config
+        config = PerfConfig(persistent_factor=factors[0], total_factor=factors[1])
+        state = ClusterState(Beliefs(config))
         self.core = Core(preset("fair"), state, CoreConfig(protection_factor=0.0))
         self.at(
             0.0, NodeRegistered(node or make_node("n0", 1)), ProfileDeclared(make_profile("a", "V100", 1e8, 8 * GIB))

@@ -31,7 +31,7 @@ from colane.papers.topology_world import (
     neighbour_beliefs,
 )
 from colane.perf.estimates import profile_key
-from colane.perf.neighbours import Measure
+from colane.perf.utility import Measure
 from colane.scheduling.engine.options import with_options
 from colane.scheduling.registry import create
 from colane.simulate.beliefs import Belief, make_beliefs

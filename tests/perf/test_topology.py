@@ -15,7 +15,7 @@ from colane.model.job import CommPattern, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.topology import Link, LinkKind, Topology
 from colane.perf.beliefs import Beliefs
-from colane.perf.neighbours import WORST_MIN, Beside, Measure, NeighbourBeliefs
+from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
 from colane.perf.topology import (
     Comm,
     CostRange,
@@ -30,7 +30,7 @@ from colane.perf.topology import (
     shape_of,
     shape_of_node,
 )
-from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, job_utility, system_utility
+from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, Measure, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.mechanisms.topology.node_fit import Question, exact
 from colane.traces.topologies import PRESETS

@@ -8,6 +8,7 @@ import pytest
 
 from colane.core import Core
 from colane.core.events import Outcome
+from colane.perf.neighbours import NeighbourBeliefs
 from colane.simulate.beliefs import Belief, examples, true_neighbours
 from colane.simulate.process import Process
 from colane.simulate.request import Request, inputs, load
@@ -24,7 +25,9 @@ class Watch:
     """Notes for how many pairs of kinds something was measured, and the mean error over all that ever met, by job."""
 
     def __init__(self, core: Core) -> None:
-        self.beliefs = core.state.beliefs.neighbours
+        beliefs = core.state.beliefs.neighbours
+        assert isinstance(beliefs, NeighbourBeliefs)
+        self.beliefs = beliefs
         self.known: list[int] = []
         self.starts = 0
 

@@ -18,7 +18,7 @@ from colane.papers.claims import Claim, Evaluation, Figure, Origin, Sense, State
 from colane.papers.topology_large import large_claims
 from colane.papers.topology_placers import drb_claims, golden_claim
 from colane.papers.topology_world import POLICIES, TICK_S, TOPO_AWARE, TOPO_AWARE_P, TickedJob, TickedRun, minskys
-from colane.perf.neighbours import Measure
+from colane.perf.utility import Measure
 from colane.scheduling.engine.options import with_options
 from colane.simulate.table_files import DATA_VARIABLE, TOPOLOGY_TIMES
 from colane.traces import read

@@ -20,9 +20,9 @@ from colane.model.hardware import GpuId, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
-from colane.perf.neighbours import Beside, Measure, NeighbourBeliefs
+from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
-from colane.perf.utility import NEUTRAL, job_utility
+from colane.perf.utility import NEUTRAL, Measure, job_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.registry import create, preset
 from colane.traces import clusters

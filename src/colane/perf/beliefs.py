@@ -57,8 +57,8 @@ class Beliefs(Estimates):
         self.updates = 0
         self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
         self.config = config or PerfConfig()
-        self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
-        self.lengths = Lengths(lengths)
+        self._neighbours = NeighbourBeliefs() if neighbours is None else neighbours
+        self._lengths = Lengths(lengths)
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sharing_beliefs = SharingBeliefs(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
@@ -73,14 +73,30 @@ class Beliefs(Estimates):
         self._leaning: dict[tuple[str, int | None, str], dict[ProfileKey, None]] = {}
         for profile in self._profiles.values():
             self._families.setdefault(profile.key.family, {})[profile.key] = None
-            self.neighbours.believe(profile)
+            self._neighbours.believe(profile)
             self._see_overhead(profile)
         for measurement in measurements:
             self.learn_set(measurement)
 
     @property
+    def neighbours(self) -> NeighbourBeliefs:
+        return self._neighbours
+
+    @property
+    def lengths(self) -> Lengths:
+        return self._lengths
+
+    @property
+    def steps_min(self) -> int:
+        return self.config.steps_min
+
+    @property
+    def total_factor(self) -> float:
+        return self.config.total_factor
+
+    @property
     def version(self) -> int:
-        return self._version + self.lengths.version
+        return self._version + self._lengths.version
 
     @property
     def profiles(self) -> Mapping[ProfileKey, Profile]:
@@ -218,9 +234,9 @@ class Beliefs(Estimates):
     def rate(self, spec: JobSpec, situation: Situation) -> Rate:
         """How fast a job runs in a situation: the one answer about speed, remembered until something is learnt."""
         asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_type, spec.cores, spec.weight, situation)
-        if self._rates_by != self.neighbours.version or len(self._rates) >= RATES_MAX:
+        if self._rates_by != self._neighbours.version or len(self._rates) >= RATES_MAX:
             self._rates.clear()
-            self._rates_by = self.neighbours.version
+            self._rates_by = self._neighbours.version
         rate = self._rates.get(asked)
         if rate is None:
             rate = self._rates[asked] = self._rate(spec, situation)
@@ -329,8 +345,8 @@ class Beliefs(Estimates):
             self._families[family] = {profile.key: None for profile in kept}
         self._curves = Curves(self._profiles.values())
         self._sharing_beliefs.drop(family)
-        self.neighbours.drop(family)
-        self.lengths.forget(family)
+        self._neighbours.drop(family)
+        self._lengths.forget(family)
         for kind in [kind for kind in self._loads if kind[0] == family]:
             del self._loads[kind]
         for believed in [believed for believed in self.loads_learnt if believed.key.family == family]:
@@ -353,7 +369,7 @@ class Beliefs(Estimates):
         self._version += 1
         is_more = self._see_overhead(merged)
         self._note(None if is_more else frozenset([(merged.key.family, merged.key.batch_size)]))
-        self.neighbours.believe(merged)
+        self._neighbours.believe(merged)
         self._curves.put(merged)
         self._sharing_beliefs.forget(merged.key)
         self._learn_loads(merged.key)
@@ -376,10 +392,10 @@ class Beliefs(Estimates):
         return True
 
     def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        return self.lengths.learn(family, service_s)
+        return self._lengths.learn(family, service_s)
 
     def note_length(self, family: str, service_s: float) -> None:
-        self.lengths.note(family, service_s)
+        self._lengths.note(family, service_s)
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         if self._sharing_beliefs.learn(measurement):
@@ -402,7 +418,7 @@ class Beliefs(Estimates):
             factors.times(size, place),
             factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
             factors.of_turns(mine, situation.lane_mates, situation.rule, self._profiles),
-            factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
+            factors.of_bus(key, situation.near, self._neighbours, situation.bandwidth_pressure),
             factors.of_gpu(key, 1 + len(beside), together),
         )
         alone = self._curves.alone(reference, key, situation.distance, size)

@@ -13,9 +13,6 @@ from typing import Final, NamedTuple, final
 from colane.model.hardware import Gpu
 from colane.model.job import JobSpec
 from colane.model.profile import FamilyLengths, Memory, Profile, ProfileKey, SetMeasurement
-from colane.perf.config import PerfConfig
-from colane.perf.lengths import Lengths
-from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Prediction, Rate, Situation
 
 Kind = tuple[str, int | None]
@@ -68,23 +65,70 @@ def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profil
     return ProfileKey(spec.family, spec.batch_size, spec.gpus if gpus is None else gpus, gpu_type)
 
 
+class NeighbourEstimates(ABC):
+    """How much jobs on other GPUs of a socket slow each other (`perf.neighbours`).
+
+    Attributes:
+        version: Grows with everything learnt.
+    """
+
+    version: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many pairs were measured."""
+
+    @abstractmethod
+    def knows(self, key: ProfileKey, other: ProfileKey) -> bool:
+        """Whether the first was measured beside the second."""
+
+    @abstractmethod
+    def slowdown(self, key: ProfileKey, other: ProfileKey) -> float:
+        """Of the first beside the second; 1 where it is not known."""
+
+    @property
+    @abstractmethod
+    def worst(self) -> float:
+        """Largest interference known: slowdown less 1."""
+
+
+class LengthEstimates(ABC):
+    """What is left of jobs whose owners tell no length, by those of their family that have ended (`perf.lengths`)."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Grows whenever jobs are judged otherwise than before."""
+
+    @property
+    @abstractmethod
+    def tells(self) -> bool:
+        """Whether jobs are judged by any that have ended."""
+
+    @abstractmethod
+    def of_family(self, family: str) -> FamilyLengths | None:
+        """What is known of a family."""
+
+    @abstractmethod
+    def left_s(self, family: str, had_s: float) -> float:
+        """What is expected to be left of a job that has had so many seconds of service."""
+
+    @abstractmethod
+    def same_until_s(self, had_s: float) -> float:
+        """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
+
+
 class Estimates(ABC):
     """Answers about speed and memory.
 
     Attributes:
         learns: Whether what is not known yet will be once it was seen.
-        config: Safety factors and limits.
-        neighbours: How much jobs on other GPUs of a socket slow each other.
-        lengths: How long jobs of each family ran until they ended.
         terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
         updates: Grows with every profile and every measured set, for what was worked out from rates of jobs together.
         loads_learnt: Loads that have become others since they were last taken note of.
     """
 
     learns: bool = True
-    config: PerfConfig
-    neighbours: NeighbourBeliefs
-    lengths: Lengths
     terms_version: int
     updates: int
     loads_learnt: dict[BelievedLoad, None]
@@ -93,6 +137,26 @@ class Estimates(ABC):
     @abstractmethod
     def version(self) -> int:
         """Grows with every profile and with what lengths tell: what was worked out may be kept while it stays."""
+
+    @property
+    @abstractmethod
+    def neighbours(self) -> NeighbourEstimates:
+        """How much jobs on other GPUs of a socket slow each other."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> LengthEstimates:
+        """How long jobs of each family ran until they ended."""
+
+    @property
+    @abstractmethod
+    def steps_min(self) -> int:
+        """Steps a job must make next to its co-runners before it counts as measured."""
+
+    @property
+    @abstractmethod
+    def total_factor(self) -> float:
+        """Safety factor on the memory that a job was seen to need."""
 
     @property
     @abstractmethod

@@ -14,6 +14,7 @@ from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
 from colane.model.profile import FamilyLengths, bounds_s
+from colane.perf.estimates import LengthEstimates
 
 OTHERS_JOBS: Final = 4.0
 """What is known of all families together counts as so many jobs of each."""
@@ -35,7 +36,7 @@ NEWS_PART: Final = 0.1
 """Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew."""
 
 
-class Lengths:
+class Lengths(LengthEstimates):
     """How long jobs of each family ran.
 
     What is noted is added up once it is asked for: where nothing asks, an end costs no more than to note it.
@@ -116,8 +117,7 @@ class Lengths:
             left_s = known[had] = self._quotient_s(family, 2.0 ** (had / AGES_PER_OCTAVE) if had else 0.0)
         return left_s
 
-    @staticmethod
-    def same_until_s(had_s: float) -> float:
+    def same_until_s(self, had_s: float) -> float:
         """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
         had = ceil(log2(had_s) * AGES_PER_OCTAVE) if had_s > 1.0 else 0
         return float(2.0 ** (had / AGES_PER_OCTAVE)) * (1.0 - ROUNDING)

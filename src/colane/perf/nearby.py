@@ -14,7 +14,7 @@ from typing import NamedTuple
 from colane.model.job import JobId
 from colane.model.profile import PlacePace, Profile, ProfileKey, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
-from colane.perf.neighbours import NeighbourBeliefs
+from colane.perf.estimates import NeighbourEstimates
 
 
 class Near(NamedTuple):
@@ -126,7 +126,7 @@ class Surroundings:
 
 
 def learn_from_stay(
-    stay: Stay, profiles: Mapping[ProfileKey, Profile], neighbours: NeighbourBeliefs, steps_min: int, at_s: float
+    stay: Stay, profiles: Mapping[ProfileKey, Profile], neighbours: NeighbourEstimates, steps_min: int, at_s: float
 ) -> Profile | None:
     """What a stay teaches of a job's kind; None where that is nothing.
 
@@ -158,7 +158,7 @@ def learn_from_stay(
 
 
 def _slowed_by(
-    key: ProfileKey, kinds: set[ProfileKey], neighbours: NeighbourBeliefs, slowdown: float
+    key: ProfileKey, kinds: set[ProfileKey], neighbours: NeighbourEstimates, slowdown: float
 ) -> ProfileKey | None:
     """The neighbour that sets the pace: the worst (the execution model of the authors' code).
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from colane.model.profile import Profile, ProfileKey
+from colane.perf.estimates import NeighbourEstimates
 
 WORST_MIN = 0.3
 """Counts as the worst interference while nothing worse is known: the paper's own of two tiny batches (section 3.2)."""
@@ -15,15 +15,6 @@ WORST_MIN = 0.3
 
 MOVED_MIN = 0.01
 """A belief follows what is measured in moves of so much, so that not every stay has all places judged anew."""
-
-
-class Measure(StrEnum):
-    """How a slowdown counts in the utility, 0 .. 1."""
-
-    EXCESS = "excess"
-    """Slowdown less 1, over the worst there is: a small slowdown does not block a placement."""
-    INVERSE = "inverse"
-    """1 / slowdown, as in the authors' code: every neighbour that disturbs at all counts as bad, a mild one most."""
 
 
 class Beside(NamedTuple):
@@ -40,7 +31,7 @@ class NeighbourMean(NamedTuple):
     samples: int
 
 
-class NeighbourBeliefs:
+class NeighbourBeliefs(NeighbourEstimates):
     """Slowdowns of jobs beside a neighbour on their socket: time beside it / time alone in the same place, at least 1.
 
     Unknown pairs do not disturb each other.

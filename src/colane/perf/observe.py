@@ -229,7 +229,7 @@ class Observer:
 
 
 def _learnt(epoch: _Epoch, sharing: str, beliefs: Estimates, at_s: float) -> Learnt:
-    if not epoch.is_full(beliefs.config.steps_min) or epoch.is_disturbed():
+    if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed():
         return NOTHING
     if len(epoch.members) == 1:
         member = epoch.members[0]

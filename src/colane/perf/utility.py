@@ -5,10 +5,20 @@ Printed, equation 2 rewards interference and divides by zero; `docs/papers/topol
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 EPSILON = 0.01
 """A term that is at its best counts as this, so that no other can be divided by zero."""
+
+
+class Measure(StrEnum):
+    """How a slowdown counts in the utility, 0 .. 1."""
+
+    EXCESS = "excess"
+    """Slowdown less 1, over the worst there is: a small slowdown does not block a placement."""
+    INVERSE = "inverse"
+    """1 / slowdown, as in the authors' code: every neighbour that disturbs at all counts as bad, a mild one most."""
 
 
 class Weights(NamedTuple):

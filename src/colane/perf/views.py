@@ -8,8 +8,8 @@ from functools import lru_cache
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
-from colane.perf.neighbours import Measure
 from colane.perf.rate import Rate, Situation
+from colane.perf.utility import Measure
 
 
 def speedup(rate: Rate) -> float | None:

@@ -128,7 +128,7 @@ def _exceeds(step: Step, job: Job, key: ProfileKey, progress: Progress) -> Job |
     if declared is None or peak_bytes <= declared:
         return None
     device_bytes = max([step.state.gpus[gpu].gpu.memory_bytes for gpu in job.gpus_held])
-    need_bytes = min(device_bytes, int(peak_bytes * step.state.beliefs.config.total_factor))
+    need_bytes = min(device_bytes, int(peak_bytes * step.state.beliefs.total_factor))
     if need_bytes <= declared:
         return None
     exceeding = job.under(job.constraints._replace(gpu_memory_bytes=need_bytes))

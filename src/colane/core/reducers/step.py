@@ -312,16 +312,14 @@ class Step:
         for gpu in job.gpus_held:
             contended = is_contended(self.state, gpu.node, contention, self.now_s)
             members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
-            steps_min = beliefs.config.steps_min
+            steps_min = beliefs.steps_min
             if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
                 self._learn_co_runners(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:
             contended = is_contended(self.state, node.node.name, contention, self.now_s)
             look = no_neighbours if contended else partial(socket_neighbours_of, self.state, job.id)
-            self._learn_stay(
-                self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
-            )
+            self._learn_stay(self.surroundings.sample(job.id, node.generation, look, progress, beliefs.steps_min))
 
     def _sharing(self, gpu: GpuId) -> str:
         load = self.state.gpus.get(gpu)
@@ -345,7 +343,7 @@ class Step:
         if stay is None:
             return
         beliefs = self.state.beliefs
-        learnt = learn_from_stay(stay, beliefs.profiles, beliefs.neighbours, beliefs.config.steps_min, self.now_s)
+        learnt = learn_from_stay(stay, beliefs.profiles, beliefs.neighbours, beliefs.steps_min, self.now_s)
         if learnt is not None:
             self.learn(learnt)
 

@@ -16,7 +16,7 @@ from typing import Final
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
-from colane.perf.lengths import Lengths
+from colane.perf.estimates import LengthEstimates
 from colane.scheduling.engine.contracts import Rank
 from colane.scheduling.engine.expected import Course
 from colane.scheduling.engine.live import Kept, LiveJobs
@@ -118,7 +118,7 @@ class _Line:
         self.before_s, self.pace, self.start_s, self.paused_s = course[:4]
         self.weight, self.from_s = float(job.effective.gpus) ** power, inf
 
-    def look(self, now_s: float, lengths: Lengths) -> None:
+    def look(self, now_s: float, lengths: LengthEstimates) -> None:
         """Its rank now."""
         ran_s = now_s - self.start_s - self.paused_s
         left_s = self.before_s - self.pace * ran_s if ran_s > 0 else self.before_s

@@ -14,9 +14,8 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.perf.neighbours import Measure
 from colane.perf.topology import shape_of_node
-from colane.perf.utility import NEUTRAL, Weights
+from colane.perf.utility import NEUTRAL, Measure, Weights
 from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free

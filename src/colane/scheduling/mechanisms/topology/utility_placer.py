@@ -18,9 +18,8 @@ from colane.core.cluster.load import GpuLoad
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import profile_key
-from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
-from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
+from colane.perf.utility import NEUTRAL, Measure, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.engine.choices import speeds_by_type
 from colane.scheduling.mechanisms.topology.drb import drb
