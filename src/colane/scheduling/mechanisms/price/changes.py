@@ -118,6 +118,10 @@ class Regrouping(NamedTuple):
     fall: float
 
 
+Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
+"""GPUs that are alike, and which of them are to be looked at, with the least that their jobs count; None for all."""
+
+
 class GpuChanges:
     """See the module; for one plan.
 
@@ -139,12 +143,15 @@ class GpuChanges:
         self._live = live
         self._may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
         self._last: Rank | None = None
-        self._in_order: dict[tuple[GpuGroup, bool], list[tuple[float, GpuId]]] = {}
+        self._lowest = context.draft.view.derived(Priorities).lowest(context.pool)
+        self._in_order: dict[tuple[GpuGroup, bool], Sequence[tuple[float, GpuId]]] = {}
+        self._alike: dict[tuple[str, ...], tuple[int, list[Alike]]] = {}
         self.looks = 0
 
     def look(self) -> None:
         """Something was decided."""
         self._in_order.clear()
+        self._alike.clear()
         self.values.look()
 
     def best(
@@ -160,9 +167,10 @@ class GpuChanges:
         """
         best: GpuChange | None = None
         spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
-        takes_places = at is None and self._takes_places(job)
-        kinds = self._draft.view.gpu_types_for(spec)
-        for gpu_group, gpus in self._among(kinds, at is not None, among):
+        is_moving = at is not None
+        takes_places = not is_moving and self._takes_places(job)
+        every, groups = self._among(self._draft.view.gpu_types_for(spec), is_moving, among)
+        for gpu_group, given in groups:
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
@@ -171,40 +179,33 @@ class GpuChanges:
                     continue
                 if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
                     continue
-                ordered = self._cheapest_first(gpu_group, gpus, at is not None) if among is None else _as_given(gpus)
-                for change in self._changes(job, at, way, ordered, least):
-                    if change.net < least or (change.net == least and not _is_first(change, best)):
-                        continue
-                    if way.stays and not self._all_gain(numbers[kind], gpu_group, way):
-                        break
-                    if self._is_allowed(job, spec, numbers[kind], gpu_group, way, change):
-                        best, least = change, change.net
+                gpus = self._cheapest_first(gpu_group, is_moving, every) if given is None else given
+                found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least)
+                if found is not None:
+                    best, least = found, found.net
         return best
 
-    def _changes(
-        self, job: Job, at: GpuLoad | None, way: Regrouping, gpus: Sequence[tuple[float, GpuId]], least: float
-    ) -> Iterator[GpuChange]:
-        """By which a job comes to these GPUs, up to the first from which on none is worth so much."""
+    def _best_of_alike(
+        self, job: Job, at: GpuLoad | None, gpu_group: GpuGroup, way: Regrouping,
+        gpus: Sequence[tuple[float, GpuId]], best: GpuChange | None, least: float,
+    ) -> GpuChange | None:  # fmt: skip
+        """The best by which a job comes to one of these GPUs; None where none is better than what was found before."""
+        found: GpuChange | None = None
         most = self._queue.weigh(job) * (way.ratio + SLACK - (JOIN_PART if len(way.stays) == 1 else 0.0))
-        lowest = self._draft.view.derived(Priorities).lowest(self._context.pool)
-        is_sum = way.slowed > -inf and (lowest is None or job.spec.priority <= lowest)
+        is_sum = way.slowed > -inf and (self._lowest is None or job.spec.priority <= self._lowest)
         for weight, gpu in gpus:
             if is_sum and most - weight * way.fall < least:
+                break  # none of those that follow is worth so much
+            if at is not None and gpu == at.id:
+                continue
+            change = self._change(job, self._draft.load(gpu), way)
+            if change.net < least or (change.net == least and not _is_first(change, found or best)):
+                continue
+            number = self.values.number_any(job, job.effective, gpu_group.kind[1])
+            if way.stays and not self._all_gain(number, gpu_group, way):
                 break
-            if at is None or gpu != at.id:
-                yield self._change(job, self._draft.load(gpu), way)
-
-    def _cheapest_first(
-        self, gpu_group: GpuGroup, gpus: Iterable[GpuId], is_moving: bool
-    ) -> Sequence[tuple[float, GpuId]]:
-        """GPUs of one job each with the price of that, the least first; of others 0, as no such order is theirs."""
-        if len(gpu_group.members) > 1:
-            return _as_given(gpus)
-        found = self._in_order.get((gpu_group, is_moving))
-        if found is None:
-            weigh, draft, jobs = self._queue.weigh, self._draft, self._draft.view.jobs
-            found = sorted([(weigh(jobs[draft.load(gpu).jobs[0]]), gpu) for gpu in gpus])
-            self._in_order[gpu_group, is_moving] = found
+            if self._is_allowed(job, job.effective, number, gpu_group, way, change):
+                found, least = change, change.net
         return found
 
     def _takes_places(self, job: Job) -> bool:
@@ -216,22 +217,40 @@ class GpuChanges:
             self._last = max([rank(one) for one in jobs if one.gpus_held and not one.home], default=(inf,))
         return self._queue.displaces(self._queue.rank(job), self._last)
 
-    def _among(
-        self, kinds: Sequence[str], is_moving: bool, among: Iterable[GpuId] | None
-    ) -> Iterator[tuple[GpuGroup, Sequence[GpuId]]]:
-        """GPUs in use by group: no running job comes to one of which something was decided in this plan."""
+    def _cheapest_first(self, gpu_group: GpuGroup, is_moving: bool, every: int) -> Sequence[tuple[float, GpuId]]:
+        """One in so many GPUs of one job each, with its price, the least first; of others 0, in no such order."""
+        found = self._in_order.get((gpu_group, is_moving))
+        if found is None:
+            gpus = gpu_group.gpus if is_moving else list(gpu_group.joinable)
+            if every > 1:
+                gpus = gpus[::every]
+            if len(gpu_group.members) > 1:
+                found = _as_given(gpus)
+            else:
+                weigh, draft, jobs = self._queue.weigh, self._draft, self._draft.view.jobs
+                found = sorted([(weigh(jobs[draft.load(gpu).jobs[0]]), gpu) for gpu in gpus])
+            self._in_order[gpu_group, is_moving] = found
+        return found
+
+    def _among(self, kinds: list[str], is_moving: bool, among: Iterable[GpuId] | None) -> tuple[int, list[Alike]]:
+        """GPUs in use by group, and how many of these one stands for.
+
+        No running job comes to a GPU of which something was decided in this plan.
+        """
         index = self.values.gpu_groups
-        if among is None:
+        if among is not None:
+            found: list[Alike] = []
+            for gpu in among:
+                gpu_group = index.of(gpu)
+                if gpu_group is not None and gpu_group.kind[1] in kinds and (not is_moving or gpu in gpu_group.gpus):
+                    found.append((gpu_group, ((0.0, gpu),)))
+            return 1, found
+        known = self._alike.get(tuple(kinds))
+        if known is None:
             groups = [group for kind in kinds for group in index.present((self._context.pool, kind))]
             every = max(1, ceil(sum([group.gpu_count for group in groups]) / LOOKS_MAX))
-            for group in groups:
-                gpus = group.gpus if is_moving else list(group.joinable)
-                yield group, gpus[::every] if every > 1 else gpus
-            return
-        for gpu in among:
-            found = index.of(gpu)
-            if found is not None and found.kind[1] in kinds and (not is_moving or gpu in found.gpus):
-                yield found, (gpu,)
+            known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
+        return known
 
     def value(self, gpu_group: GpuGroup, jobs: Sequence[Job]) -> float:
         """What a GPU is worth as it is."""
