@@ -122,7 +122,6 @@ def test_options_as_fields_of_a_request(words: tuple[str, ...], fields: dict[str
     [
         (("--mem=4X",), "--mem must be a size"),
         (("--time=soon",), "--time must be a time as 30"),
-        (("--nodes=2",), "--nodes 2 is not done here"),
         (("--ntasks=0",), "--ntasks must be a number, at least 1"),
         (("--gres=gpu:1", "--gpus=2"), "name different numbers of GPUs"),
         (("--gres=shard:1",), "--gres must be GPUs of one kind"),

@@ -27,6 +27,7 @@ if [ -n "${COLANE_ARRAY_ID:-}" ]; then
   export SLURM_ARRAY_TASK_COUNT=$COLANE_ARRAY_COUNT
   export SLURM_ARRAY_TASK_MIN=$COLANE_ARRAY_MIN SLURM_ARRAY_TASK_MAX=$COLANE_ARRAY_MAX
 fi
+if [ -n "${SLURM_COLANE_KEY:-}" ] && [ "${NODE_RANK:-0}" != 0 ]; then exec srun --member; fi
 named() {
   left=$1 path=
   while :; do
@@ -82,6 +83,7 @@ elif [ -n "$err" ]; then
 fi
 copy=$(mktemp "${TMPDIR:-/tmp}/slurm_script.XXXXXX") || exit 1
 printf '%s' "$script" >"$copy" && exec 9<"$copy" && rm -f "$copy" || exit 1
+[ -z "${SLURM_COLANE_KEY:-}" ] || run="srun --lead $run"
 unset shims out err mode in script left path wide letter value first second copy
 exec $run /dev/fd/9 "$@"
 """

@@ -71,7 +71,7 @@ TABLE: Final = (
         "--ignore-pbs",
         N, NO_EFFECT,
     ),
-    OptionRow("-w,--nodelist -x,--exclude -F,--nodefile", V, REFUSED, ONE_NODE),
+    OptionRow("-x,--exclude -F,--nodefile", V, REFUSED, ONE_NODE),
     OptionRow("-C,--constraint", V, REFUSED, "name the GPU's type, as --gres=gpu:TYPE:1, or a pool (--partition)"),
     OptionRow("--reservation -L,--licenses --bb --bbf --container --container-id", V, REFUSED, "Colane has none"),
     OptionRow("-M,--clusters", V, REFUSED, "there is one cluster, that of COLANE_URL"),
@@ -84,6 +84,7 @@ OF_SBATCH: Final = (
     *TABLE,
     OptionRow("-a,--array --signal --wrap --kill-on-invalid-dep", V, DONE),
     OptionRow("--parsable --test-only -W,--wait", N, DONE),
+    OptionRow("-w,--nodelist", V, REFUSED, ONE_NODE),
     OptionRow("--export-file", V, REFUSED, "name the variables: --export"),
 )
 """What `sbatch` knows."""
@@ -91,6 +92,7 @@ OF_SBATCH: Final = (
 OF_SRUN: Final = (
     *TABLE,
     OptionRow("-u,--unbuffered -l,--label", N, DONE),
+    OptionRow("-w,--nodelist", V, DONE),
     OptionRow("-K,--kill-on-bad-exit", M, DONE),
     OptionRow("--mpi -W,--wait -T,--threads --msg-timeout --task-prolog --task-epilog --prolog --epilog --signal", V,
         NO_EFFECT),
@@ -98,7 +100,7 @@ OF_SRUN: Final = (
     OptionRow("--pty", M, REFUSED, "there are no interactive jobs; submit it, and follow it with 'colane logs -f'"),
     OptionRow("--multi-prog", N, REFUSED, "start the programs from a script"),
     OptionRow("--jobid", V, REFUSED, "steps are started from within their job"),
-    OptionRow("--het-group -r,--relative", V, REFUSED, "a job runs on one machine"),
+    OptionRow("--het-group -r,--relative", V, REFUSED, "name the machines of the step: --nodelist"),
     OptionRow("-I,--immediate", M, REFUSED, "leave it out; the job starts when there is room"),
 )  # fmt: skip
 """What `srun` knows."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import socket
 from collections.abc import Callable
 from getpass import getuser
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.client.shell import shell_environment
-from colane.integrations.slurm import quantities
+from colane.integrations.slurm import quantities, steps
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.options import SlurmOptions
 from colane.model.checkpoint import CHECKPOINT_SIGNALS
@@ -47,17 +48,87 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def count_of(options: SlurmOptions, name: str) -> int | None:
+    """Return the number that an option says, None where it was not given.
+
+    Raises:
+        SlurmError: It is no number.
+    """
+    return read(options, name, _count)
+
+
 def job_name(options: SlurmOptions, default: str) -> str:
     """Return a job's name, which is never one that frameworks take for a session's."""
     name = options.get("job-name") or default
     return f"{name}-job" if name in SESSION_NAMES else name
 
 
-def _one_node(text: str) -> int:
-    if set(text.split("-")) != {"1"}:
-        raise ValueError(f"{text} is not done here: a Slurm script runs on one machine; for several see 'colane submit "
-                         "--multi-node'")  # fmt: skip
-    return 1
+def nodes_of(options: SlurmOptions) -> int:
+    """Return over how many machines a job is to lie.
+
+    Raises:
+        SlurmError: It is no number.
+    """
+
+    def parse(text: str) -> int:
+        least, _, most = text.partition("-")
+        if most not in {"", least}:
+            raise ValueError(f"{text} is not done here: give one number of machines, as {least}")
+        return _count(least)
+
+    return read(options, "nodes", parse) or 1
+
+
+class BatchLayout(NamedTuple):
+    """How a job lies on its machines.
+
+    Attributes:
+        nodes: How many machines.
+        gpus: GPUs on each of them.
+        tasks: Tasks that `srun` starts on each of them.
+    """
+
+    nodes: int
+    gpus: int
+    tasks: int
+
+
+def layout_of(options: SlurmOptions) -> BatchLayout:
+    """Return how a job over several machines lies on them.
+
+    Raises:
+        SlurmError: It asks for what is not done here.
+    """
+    nodes, of_all = nodes_of(options), options.place("nodes")
+    tasks = read(options, "ntasks-per-node", _count)
+    all_tasks = read(options, "ntasks", _count)
+    if tasks is None and all_tasks is not None:
+        tasks = _divided(all_tasks, nodes, options.place("ntasks"))
+    asked = [read(options, "gpus-per-node", quantities.gpus), read(options, "gres", quantities.gres)]
+    numbers = {one[0] for one in asked if one is not None}
+    if (total := read(options, "gpus", quantities.gpus)) is not None:
+        numbers.add(_divided(total[0], nodes, options.place("gpus")))
+    if (each := read(options, "gpus-per-task", quantities.gpus)) is not None:
+        numbers.add(each[0] * (tasks or 1))
+    if len(numbers) > 1:
+        raise SlurmError("--gpus, --gpus-per-node, --gpus-per-task and --gres name different numbers of GPUs")
+    gpus = max(numbers, default=0)
+    if not gpus:
+        raise SlurmError(f"{of_all} {nodes} needs GPUs on each machine: add --gres=gpu:1")
+    per_gpu = read(options, "ntasks-per-gpu", _count)
+    tasks = tasks or (per_gpu * gpus if per_gpu else 1)
+    if tasks % gpus:
+        raise SlurmError(
+            f"{of_all} {nodes} with {gpus} GPUs on each needs a task for each GPU, wherever it lies: give "
+            f"--ntasks-per-node={gpus} and start training by 'srun python', not by 'srun torchrun'"
+        )
+    return BatchLayout(nodes, gpus, tasks)
+
+
+def _divided(number: int, nodes: int, place: str) -> int:
+    if number % nodes:
+        raise SlurmError(f"{place} {number} must be a multiple of --nodes={nodes}")
+    return number // nodes
 
 
 def gpus_of(options: SlurmOptions) -> tuple[int, str | None]:
@@ -68,7 +139,7 @@ def gpus_of(options: SlurmOptions) -> tuple[int, str | None]:
     if each is not None:
         asked.append((each[0] * (_tasks_said(options) or 1), each[1]))
     said = {one for one in asked if one is not None}
-    if len({number for number, _ in said}) > 1:
+    if len({number for number, _ in said}) > 1 and nodes_of(options) == 1:
         raise SlurmError("--gpus, --gpus-per-node, --gpus-per-task and --gres name different numbers of GPUs")
     types = {kind for _, kind in said if kind is not None}
     return max((number for number, _ in said), default=0), min(types, default=None)
@@ -85,7 +156,7 @@ def tasks_of(options: SlurmOptions, gpus: int) -> int:
     return _tasks_said(options) or (each * max(gpus, 1) if each is not None else 1)
 
 
-def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, Any]:  # noqa: C901 - one line for each option
+def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, Any]:  # noqa: C901, PLR0912 - a line for each option
     """Return a job request without its command.
 
     Args:
@@ -96,9 +167,11 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
     Raises:
         SlurmError: An option says what cannot be.
     """
-    read(options, "nodes", _one_node)
+    layout = layout_of(options) if nodes_of(options) > 1 else None
     gpus, kind = gpus_of(options)
     tasks, each = tasks_of(options, gpus), read(options, "cpus-per-task", _count)
+    if layout is not None:
+        gpus, tasks = layout.nodes * layout.gpus, layout.nodes * layout.tasks
     per_gpu = read(options, "cpus-per-gpu", _count)
     cores = each * tasks if each else (per_gpu or 0) * gpus
     named, workdir = job_name(options, name), _workdir(options)
@@ -107,7 +180,7 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
         request["gpu_type"] = kind
     if cores:
         request["cores"] = cores
-    memory = _memory(options, cores or tasks, gpus)
+    memory = _memory(options, cores or tasks, gpus, 1 if layout is None else layout.nodes)
     if memory:
         request["host_memory_bytes"] = memory
     limit_s = read(options, "time", quantities.seconds)
@@ -127,7 +200,20 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
         request["share"] = False
     request |= _saving(options)
     request["env"] = _environment(options, request, tasks, each)
+    if layout is not None:
+        request["multi_node"] = True
+        if layout.gpus == 1:
+            request["anti_collocation"] = True
+        request["env"] = _over_nodes(request["env"], layout, memory)
     return request
+
+
+def _over_nodes(env: dict[str, str], layout: BatchLayout, memory_bytes: int) -> dict[str, str]:
+    """Return what a job over several machines has in its environment."""
+    of_each = {"SLURM_MEM_PER_NODE": memory_bytes // layout.nodes // 2**20, "SLURM_NTASKS_PER_NODE": layout.tasks}
+    own = {steps.KEY: secrets.token_hex(16), steps.PER_GPU: str(layout.tasks // layout.gpus)}
+    kept = {name: value for name, value in env.items() if name not in steps.MEETING}
+    return {**kept, **{name: str(value) for name, value in of_each.items() if name in env}, **own}
 
 
 def _order(options: SlurmOptions) -> dict[str, Any]:
@@ -160,8 +246,8 @@ def _saving(options: SlurmOptions) -> dict[str, Any]:
     return {"checkpoint": "submitit" if found[0] == "SIGUSR2" else found[0], "checkpoint_lead_s": found[1]}
 
 
-def _memory(options: SlurmOptions, cores: int, gpus: int) -> int:
-    factors = (("mem", 1), ("mem-per-cpu", cores), ("mem-per-gpu", gpus))
+def _memory(options: SlurmOptions, cores: int, gpus: int, nodes: int) -> int:
+    factors = (("mem", nodes), ("mem-per-cpu", cores), ("mem-per-gpu", gpus))
     return max((factor * (read(options, name, quantities.size_bytes) or 0) for name, factor in factors), default=0)
 
 
@@ -182,7 +268,7 @@ def _hash(*parts: str) -> str:
 
 def _environment(options: SlurmOptions, request: dict[str, Any], tasks: int, each: int | None) -> dict[str, str]:
     """Return the submitting shell's variables as `--export` says, and Slurm's that do not depend on the place."""
-    kept, _ = shell_environment()
+    kept = {name: value for name, value in shell_environment()[0].items() if not name.startswith(steps.OWN_PREFIX)}
     export = options.get("export")
     words = ["ALL"] if export is None else export.split(",")
     env: dict[str, str] = (

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
 
-from colane.integrations.slurm import contact
+from colane.integrations.slurm import contact, steps
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
-from colane.integrations.slurm.options import SlurmOptions, parse
-from colane.integrations.slurm.request import build, job_name, tasks_of
+from colane.integrations.slurm.options import ONE_NODE, SlurmOptions, parse
+from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, tasks_of
 from colane.integrations.slurm.sbatch import check_partition, hand_in, open_mode, tell
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
@@ -38,15 +38,24 @@ def run(words: Sequence[str], shims: str) -> int:
     Raises:
         SlurmError: Something of it cannot be.
     """
+    if list(words[:1]) == ["--lead"]:
+        return steps.StepLeader().run(words[1:])
+    if list(words) == ["--member"]:
+        return steps.StepMember().run()
     options = parse("srun", words)
     if not options.rest:
         raise SlurmError("No command given to execute: srun [OPTIONS] COMMAND...")
     if os.environ.get("SLURM_JOB_ID") and os.environ.get("COLANE_JOB_ID") == os.environ["SLURM_JOB_ID"]:
-        return _step(options)
+        share = steps.own_share()
+        return (
+            _step_over_nodes(options, words) if share is None and steps.LEADER in os.environ else _step(options, share)
+        )
     return _as_job(options, shims)
 
 
 def _as_job(options: SlurmOptions, shims: str) -> int:
+    if options.get("nodelist") is not None:
+        raise SlurmError(f"--nodelist is not done here: {ONE_NODE}")
     name = Path(options.rest[0]).name
     text = "#!/bin/sh\nexec srun " + shlex.join([*_of_step(options), *options.rest]) + "\n"
     request = build(options, job_name(options, name), None)
@@ -69,7 +78,8 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
 
 def _of_step(options: SlurmOptions) -> list[str]:
     """The options that are of the step: how many tasks, where they write and read, and how their output is marked."""
-    kept = [f"--ntasks={tasks_of(options, 0)}"] if options.get("ntasks") or options.get("ntasks-per-node") else []
+    is_counted = nodes_of(options) == 1 and (options.get("ntasks") or options.get("ntasks-per-node"))
+    kept = [f"--ntasks={tasks_of(options, 0)}"] if is_counted else []
     kept += [f"--{name}={value}" for name in OF_STEP if (value := options.get(name)) is not None]
     return [*kept, *(["--label"] if options.get("label") is not None else []), "--"]
 
@@ -77,16 +87,32 @@ def _of_step(options: SlurmOptions) -> list[str]:
 # -- steps
 
 
-def _step(options: SlurmOptions) -> int:
-    number = int(os.environ.get("SLURM_NTASKS", "1"))
-    if options.get("ntasks") or options.get("ntasks-per-node"):
-        number = tasks_of(options, 0)
+def _step_over_nodes(options: SlurmOptions, words: Sequence[str]) -> int:
+    """Start a step from the script of a job over several machines."""
+    nodes, tasks = steps.shared_out(
+        os.environ["SLURM_JOB_NODELIST"].split(","), [int(one) for one in os.environ[steps.TASKS].split(",")],
+        nodes=options.get("nodes"), named=[name for name in (options.get("nodelist") or "").split(",") if name],
+        each=count_of(options, "ntasks-per-node"), whole=count_of(options, "ntasks"),
+    )  # fmt: skip
+    for pattern in (options.get("output"), options.get("error")):
+        if pattern is not None and not _is_apart(pattern) and not _is_added_to(options, os.environ):
+            _opened(pattern, options, {**os.environ, "SLURM_PROCID": "0"}).close()
+    kills = options.get("kill-on-bad-exit") not in {None, "0"}
+    return steps.follow(words, nodes, tasks, kills=kills)
+
+
+def _step(options: SlurmOptions, share: steps.TaskShare | None) -> int:
+    if share is None:
+        number = int(os.environ.get("SLURM_NTASKS", "1"))
+        if options.get("ntasks") or options.get("ntasks-per-node"):
+            number = tasks_of(options, 0)
+        share = steps.TaskShare(0, [os.environ.get("SLURM_JOB_NODELIST", "")], [number])
     workdir = options.get("chdir")
     with ExitStack() as opened:
         tasks, labelled = list[subprocess.Popen[bytes]](), list[threading.Thread]()
         _pass_signals_on(tasks)
-        for rank in range(number):
-            env = _told(options, number, rank)
+        for rank in share.ranks:
+            env = _told(options, share, rank)
             outputs = _outputs(options, env, opened)
             try:
                 task = subprocess.Popen(
@@ -106,18 +132,20 @@ def _step(options: SlurmOptions) -> int:
     return max((SIGNALLED - code if code < 0 else code for code in codes), default=0)
 
 
-def _told(options: SlurmOptions, number: int, rank: int) -> dict[str, str]:
+def _told(options: SlurmOptions, share: steps.TaskShare, rank: int) -> dict[str, str]:
     """Return a task's environment."""
+    number, here = sum(share.tasks), share.ranks
     own: dict[str, object] = {
-        "SLURM_NTASKS": number, "SLURM_NPROCS": number, "SLURM_PROCID": rank, "SLURM_LOCALID": rank,
-        "SLURM_STEP_ID": 0, "SLURM_STEPID": 0, "SLURM_STEP_NUM_TASKS": number, "SLURM_STEP_NUM_NODES": 1,
-        "SLURM_STEP_NODELIST": os.environ.get("SLURM_JOB_NODELIST", ""), "SLURM_STEP_TASKS_PER_NODE": number,
-        "SLURM_TASKS_PER_NODE": number, "SLURM_GTIDS": ",".join(map(str, range(number))),
-        "SLURM_SRUN_COMM_HOST": "127.0.0.1",
+        "SLURM_NTASKS": number, "SLURM_NPROCS": number, "SLURM_PROCID": rank, "SLURM_LOCALID": rank - here[0],
+        "SLURM_NODEID": share.node, "SLURM_STEP_ID": 0, "SLURM_STEPID": 0, "SLURM_STEP_NUM_TASKS": number,
+        "SLURM_NNODES": len(share.nodes), "SLURM_STEP_NUM_NODES": len(share.nodes),
+        "SLURM_STEP_NODELIST": ",".join(share.nodes), "SLURM_STEP_TASKS_PER_NODE": steps.tasks_per_node(share.tasks),
+        "SLURM_TASKS_PER_NODE": steps.tasks_per_node(share.tasks), "SLURM_GTIDS": ",".join(map(str, here)),
+        "SLURM_SRUN_COMM_HOST": os.environ.get("MASTER_ADDR", "") if len(share.nodes) > 1 else "127.0.0.1",
     }  # fmt: skip
     if options.get("cpus-per-task"):
         own["SLURM_CPUS_PER_TASK"] = options.get("cpus-per-task")
-    env = dict(os.environ)
+    env = {name: value for name, value in os.environ.items() if name != steps.SHARE}
     for word in (options.get("export") or "").split(","):
         name, equals, value = word.partition("=")
         if equals:
@@ -137,14 +165,24 @@ def _opened(pattern: str, options: SlurmOptions, env: Mapping[str, str]) -> IO[b
     if pattern in FIXED:
         return Path(os.devnull).open("ab")
     path = Path(options.get("chdir") or ".") / placed(pattern, env)
-    is_more = options.get("open-mode") == "append" or int(env.get("SLURM_RESTART_COUNT", "0")) > 0
+    is_first = env["SLURM_PROCID"] == "0" and steps.SHARE not in os.environ  # over machines it is the script's step
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (not is_more and env["SLURM_PROCID"] == "0") or ("%t" in pattern and not is_more):
+        if not _is_added_to(options, env) and (is_first or _is_apart(pattern)):
             path.open("wb").close()
         return path.open("ab")  # tasks of one file add to it, so that none overwrites the others
     except OSError as error:
         raise SlurmError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _is_added_to(options: SlurmOptions, env: Mapping[str, str]) -> bool:
+    """Whether what is in a file stays."""
+    return options.get("open-mode") == "append" or int(env.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
+def _is_apart(pattern: str) -> bool:
+    """Whether each task writes to a file of its own."""
+    return any(found["letter"] == "t" for found in _PLACE.finditer(pattern))
 
 
 def placed(pattern: str, env: Mapping[str, str]) -> str:

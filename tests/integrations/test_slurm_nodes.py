@@ -1,0 +1,172 @@
+"""Slurm scripts over several machines: a real scheduler, and two agents as its machines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.options import parse
+from colane.integrations.slurm.request import build
+from colane.integrations.slurm.steps import TaskShare, shared_out, tasks_per_node
+from tests.cli.conftest import START_MAX_S, Said, environment
+from tests.faults.cluster import TOKEN, Cluster
+from tests.integrations.conftest import Shell
+from tests.needs import two_cores
+
+ENDED = {"succeeded", "failed", "cancelled"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"), "fifo", "cpu:2:1GB")
+    for name in ("server", "agent", "agent-2"):
+        made.start(name)
+    made.until(lambda: len(made.client().nodes()) == 2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def on_two(cluster: Cluster, verbs: Path, tmp_path: Path) -> Shell:
+    """Runs words in this test's directory, as a shell with the verbs first in its path does."""
+    path = f"{verbs}{os.pathsep}{os.environ['PATH']}"
+    variables = {"COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN, "PATH": path}
+
+    def call(*words: str, **more: str) -> Said:
+        done = subprocess.run(
+            words, env=environment(**variables, **more), cwd=tmp_path, capture_output=True, text=True,
+            timeout=START_MAX_S, check=False,
+        )  # fmt: skip
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --gres=gpu:1 -o out --mem=1G
+echo "$SLURM_JOB_NUM_NODES $SLURM_NNODES $SLURM_NTASKS $SLURM_TASKS_PER_NODE $SLURM_NODEID $SLURM_MEM_PER_NODE"
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+echo $hosts
+second=$(echo "$hosts" | tail -n 1)
+srun --nodes=1 --ntasks=1 -w "$second" sh -c 'echo "one on $SLURMD_NODENAME, $SLURM_NODEID of $SLURM_NNODES"'
+export MINE="of the script"
+srun -o task-%t sh -c 'echo $SLURM_PROCID $SLURM_NODEID $SLURM_LOCALID $SLURM_NTASKS $COLANE_NODE, $MINE'
+srun --output=both sh -c 'echo "$SLURM_JOB_NODELIST"'
+srun --label sh -c 'exit $((3 * SLURM_PROCID))' || echo "code $?"
+srun -n 4 -l sh -c 'echo $SLURM_LOCALID on $SLURM_NODEID' | sort
+srun --nodes=3 true
+srun false & wait $! || echo "beside it $?"
+exit 5
+"""
+
+
+@pytest.mark.live
+@two_cores
+def test_a_script_runs_on_the_first_of_its_machines_and_srun_on_all(
+    on_two: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    said = on_two("sbatch", "--wait", "--parsable", "job.sh")
+    out = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else cluster.logs()
+    assert said.code == 5, (said, out)
+    nodes = cluster.client().job(int(said.out))["nodes"]
+    assert sorted(nodes) == ["node-1", "node-2"]
+    assert out.splitlines() == [
+        "2 2 2 1(x2) 0 1024", " ".join(nodes), f"one on {nodes[1]}, 0 of 1", "code 3",
+        "0: 0 on 0", "1: 1 on 0", "2: 0 on 1", "3: 1 on 1",
+        "srun: error: --nodes must be 1 to 2, the machines of this job, got '3'", "beside it 1",
+    ]  # fmt: skip
+    tasks = [(tmp_path / f"task-{rank}").read_text() for rank in (0, 1)]
+    assert tasks == [f"{rank} {rank} 0 2 {nodes[rank]}, of the script\n" for rank in (0, 1)]
+    assert (tmp_path / "both").read_text() == 2 * f"{','.join(nodes)}\n"
+
+
+TASKS = """#!/bin/bash
+#SBATCH -N 2 --ntasks-per-node=2 --gres=gpu:2
+srun --error none sh -c 'trap "echo told >>told-$SLURM_PROCID; exit 0" TERM; echo >ready-$SLURM_PROCID
+    while :; do sleep 0.05; done'
+"""
+
+
+@pytest.mark.live
+@two_cores
+def test_each_task_is_told_once_that_its_job_is_cancelled(on_two: Shell, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(TASKS)
+    job = int(on_two("sbatch", "--parsable", "job.sh").out)
+    cluster.until(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in range(4)))
+    assert on_two("scancel", str(job)).code == 0
+    cluster.until(lambda: cluster.client().job(job)["state"] in ENDED)
+    assert cluster.client().job(job)["state"] == "cancelled"
+    assert [(tmp_path / f"told-{rank}").read_text() for rank in range(4)] == ["told\n"] * 4
+
+
+@pytest.mark.live
+@two_cores
+def test_srun_alone_submits_over_machines(on_two: Shell) -> None:
+    said = on_two("srun", "-N2", "--gpus-per-node=1", "sh", "-c", "echo $SLURM_PROCID of $SLURM_NTASKS")
+    assert (said.code, sorted(said.out.splitlines())) == (0, ["0 of 2", "1 of 2"]), said
+
+
+def request(*words: str) -> dict[str, object]:
+    return build(parse("sbatch", words), "job.sh", Path("job.sh"))
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("-N2", "--gres=gpu:1", "-c4", "--mem=1G"),
+         {"gpus": 2, "anti_collocation": True, "cores": 8, "host_memory_bytes": 2 * 2**30}),
+        (("-N", "2-2", "--gpus=16", "--ntasks=16"), {"gpus": 16, "anti_collocation": None}),
+        (("--nodes=4", "--gpus-per-task=a100:1", "--ntasks-per-node=8"), {"gpus": 32, "gpu_type": "a100"}),
+        (("--nodes=2", "--gpus-per-node=4", "--ntasks-per-gpu=1"), {"gpus": 8}),
+    ],
+)  # fmt: skip
+def test_options_as_fields(words: tuple[str, ...], fields: dict[str, object]) -> None:
+    made = request(*words)
+    assert made["multi_node"] is True
+    assert {name: made.get(name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nodes=2",), "--nodes 2 needs GPUs on each machine: add --gres=gpu:1"),
+        (("--nodes=2-4", "--gres=gpu:1"), "--nodes 2-4 is not done here: give one number of machines, as 2"),
+        (("--nodes=two", "--gres=gpu:1"), "--nodes must be a number, at least 1, got 'two'"),
+        (("--nodes=2", "--gpus=3"), "--gpus 3 must be a multiple of --nodes=2"),
+        (("--nodes=2", "--gres=gpu:1", "-n", "3"), "--ntasks 3 must be a multiple of --nodes=2"),
+        (("--nodes=2", "--gres=gpu:8"), "give --ntasks-per-node=8 and start training by 'srun python'"),
+        (("--nodes=2", "--gres=gpu:1", "--gpus=4"), "name different numbers of GPUs"),
+    ],
+)
+def test_what_is_not_done_is_refused_with_what_to_do(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(SlurmError) as refused:
+        request(*words)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, ([0, 1, 2], [2, 2, 1])),
+        ({"nodes": "2"}, ([0, 1], [2, 2])),
+        ({"named": ["c", "a"]}, ([2, 0], [1, 2])),
+        ({"whole": 1}, ([0], [1])),
+        ({"whole": 7}, ([0, 1, 2], [3, 2, 2])),
+        ({"whole": 5}, ([0, 1, 2], [2, 2, 1])),
+        ({"each": 1}, ([0, 1, 2], [1, 1, 1])),
+    ],
+)
+def test_tasks_are_shared_out(asked: dict[str, object], expected: tuple[list[int], list[int]]) -> None:
+    words: dict[str, object] = {"nodes": None, "named": (), "each": None, "whole": None, **asked}
+    assert shared_out("abc", [2, 2, 1], **words) == expected  # type: ignore[arg-type]
+
+
+def test_ranks_follow_the_machines() -> None:
+    assert [list(TaskShare(node, "abc", [2, 2, 1]).ranks) for node in range(3)] == [[0, 1], [2, 3], [4]]
+    assert (tasks_per_node([2, 2, 1]), tasks_per_node([1])) == ("2(x2),1", "1")
