@@ -5,7 +5,7 @@
 Each world runs with the search off and on, the same jobs each time: a line says makespan and mean completion time
 without it, and both with it as a ratio to that. Jobs are of the models whose speed by cores Synergy measured; those of
 `recorded` worlds have recorded durations, which cores do not change: there the search can only be in the way. Those of
-`unasked` worlds ask for none: without the search each goes as with three a GPU, also where several share one.
+`unasked` worlds ask for none, of `mixed` worlds half do: they share what none has booked.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Setting(NamedTuple):
         families: Models, drawn alike; none: recorded durations.
         gpus: Numbers of GPUs, drawn alike.
         asked_per_gpu: Cores the jobs ask for, as Synergy's do the part of a GPU in its servers; 0: none.
+        silent_ratio: Part of the jobs that ask for none.
     """
 
     cores: int
@@ -61,6 +62,7 @@ class Setting(NamedTuple):
     families: tuple[str, ...] = ()
     gpus: tuple[int, ...] = (1,)
     asked_per_gpu: int = 3
+    silent_ratio: float = 0.0
 
 
 def long(random: Random) -> float:
@@ -91,6 +93,9 @@ WORLDS: Final = {
     "gangs": Setting(24, 80, long, 0.0, ALL, (1, 1, 1, 2, 4)),
     "unasked": Setting(24, 100, long, 0.0, ALL, asked_per_gpu=0),
     "unasked-short": Setting(24, 200, short, 12.0, ALL, asked_per_gpu=0),
+    "mixed": Setting(24, 100, long, 0.0, ALL, silent_ratio=0.5),
+    "mixed-short": Setting(24, 200, short, 12.0, ALL, silent_ratio=0.5),
+    "mixed-gangs": Setting(24, 80, long, 0.0, ALL, (1, 1, 1, 2, 4), silent_ratio=0.5),
 }
 
 
@@ -115,8 +120,9 @@ def drawn(setting: Setting, seed: int) -> Workload:
         at_s += random.expovariate(1 / setting.gap_s) if setting.gap_s else 0.0
         family = random.choice(setting.families) if setting.families else "recorded"
         gpus, took_s = random.choice(setting.gpus), setting.draw(random)
+        asked = 0 if setting.silent_ratio and random.random() < setting.silent_ratio else setting.asked_per_gpu
         spec = JobSpec(
-            name=f"job-{number}", family=family, gpus=gpus, cores=setting.asked_per_gpu * gpus, preemptible=True,
+            name=f"job-{number}", family=family, gpus=gpus, cores=asked * gpus, preemptible=True,
             steps_total=max(10, round(took_s / 0.5)), category=FAMILIES.get(family, Category.UNKNOWN),
             gpu_memory_bytes=6 * GIB,
         )  # fmt: skip

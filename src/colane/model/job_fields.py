@@ -205,7 +205,8 @@ JOB_FIELDS: Final = (
         column="gpu_memory_bytes",
     ),
     JobField(
-        "cores", Whole(0, CORES_MAX, "core"), "CPU cores booked for it alone; 0 shares the cores near its GPUs",
+        "cores", Whole(0, CORES_MAX, "core"),
+        "CPU cores for it alone, of training those it starts with at most (`--core-tuner`); 0 shares those near its GPU",
         default=0,
         option=Option("CPU cores for it alone.", ("--cores", "-c")),
         slurm=("-c", "--cpus-per-task"), other_names=("cpus",), in_need=True, shown="{value:core}", column="cores",

@@ -72,7 +72,7 @@ class CpuMonthWorld:
         """Durations have it in them."""
         return NO_STARTUP
 
-    def speed(self, job: TraceJob, cores: int) -> float:
+    def speed(self, job: TraceJob, cores: float) -> float:
         """Speed with so many cores over the best."""
         if not job.spec.gpus:
             return min(1.0, cores / job.spec.cores)
@@ -95,6 +95,6 @@ class CpuMonthWorld:
         """Not known; each has its GPUs to itself."""
         return None
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
         """Use of its GPUs, as its cores let it work."""
         return BEST_USE_RATIO * self.speed(job, cores) if job.spec.gpus else None

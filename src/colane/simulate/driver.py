@@ -35,6 +35,7 @@ from colane.simulate.parked import ParkedProcesses
 from colane.simulate.process import GpuUse, Process, first_lane
 from colane.simulate.sampling import Sampler
 from colane.simulate.saved import SavedSteps
+from colane.simulate.shared_cores import CoreNeeds, SharedCores
 from colane.simulate.timing import TimedAsking
 from colane.simulate.watcher import Watcher
 from colane.simulate.whereabouts import Whereabouts
@@ -96,7 +97,8 @@ class Driver:
         lanes = LaneTurns(core.policy.turns, self.config, self.world)
         bandwidth = self.config.bandwidth
         self._bandwidth = None if bandwidth is None else NodeBandwidth(bandwidth, core, self._agenda)
-        self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth)
+        self._cores = SharedCores(world, core.state) if isinstance(world, CoreNeeds) and _share(jobs, world) else None
+        self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth, self._cores)
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
         self._speeds = ProcessSpeeds(self._here, self._agenda, due)
         self._sampler = Sampler(self.world, core.state.beliefs)
@@ -253,8 +255,7 @@ class Driver:
             is_away = job.placement is None or job.has_left_gpus or job.has_ended
             if not is_away and job.id not in self._here.processes:
                 started.append(self._bring(job, touched))
-        if self._bandwidth is not None:
-            touched.update(self._bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth))
+        touched.update(self._change_of_nodes())
         if touched:
             self._change_co_runners(touched)
         for watcher in self._watchers:
@@ -262,6 +263,12 @@ class Driver:
                 others = self._here.others(process, stepping=False)
                 watcher.started(process, [other.running for other in others if not are_lane_mates(process, other)])
             watcher.outcome(outcome, self.now_s)
+
+    def _change_of_nodes(self) -> dict[GpuUse, None]:
+        """GPUs whose jobs have more or less of what all on a node share than before."""
+        bandwidth, cores = self._bandwidth, self._cores
+        touched = {} if bandwidth is None else bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth)
+        return touched if cores is None else touched | cores.change(self.now_s, self._speeds.pace_in_place)
 
     def _bring(self, job: Job, touched: dict[GpuUse, None]) -> Process:
         """A process of a job that has a place and none there: it starts, or comes back."""
@@ -480,3 +487,8 @@ class Driver:
             return
         youngest = max([process, *self._here.others(process, stepping=True)], key=lambda one: (one.start_s, one.id))
         self._end(youngest, "out-of-memory", OUT_OF_MEMORY)
+
+
+def _share(jobs: Iterable[TraceJob], world: CoreNeeds) -> bool:
+    """Whether any job asks for no cores whose speed they change."""
+    return any(job.spec.gpus and not job.spec.cores and world.cores_of_use(job) is not None for job in jobs)

@@ -67,7 +67,7 @@ class ProcessSpeeds:
         """Find how fast a process goes alone where it is, with the cores it has."""
         world, running = self._here.world, process.running
         process.alone_steps_per_s = world.steps_per_s(running, ())
-        process.occupancy_ratio = world.occupancy_ratio(running.job, running.gpu_type, running.cores)
+        process.occupancy_ratio = world.occupancy_ratio(running.job, running.gpu_type, running.cores_had)
 
     def pace_alone(self, process: Process, now_s: float) -> None:
         """A job without GPUs has no co-runners whose change would find its speed."""

@@ -98,14 +98,18 @@ class TableWorld:
             self._memory[key] = next((memory for memory in found if memory is not None), None)
         return self._memory[key]
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
         """Its demand, as its cores let it work, at most 1."""
         return min(1.0, self._demand(job, gpu_type) * self._gain(job, cores))
+
+    def cores_of_use(self, job: TraceJob) -> float | None:
+        """As measured; None of a job without a curve."""
+        return None if self._cores is None else self._cores.of_use(job)
 
     def _speed(self, me: Running, others: Sequence[Running]) -> float:
         alone = self._table_alone(me)
         if alone is None:
-            alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores) * part_of_asked(me)
+            alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores_had) * part_of_asked(me)
         if not others:
             return alone
         sharing = [other for other in others if set(other.gpus) & set(me.gpus)]
@@ -127,19 +131,19 @@ class TableWorld:
         if speed is None and me.job.duration_s is None and self._cores is not None and "v100" in me.gpu_type.lower():
             step_s = self._cores.step_s(me.job)
             speed = None if step_s is None else 1 / step_s
-        return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job, me.cores)
+        return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job, me.cores_had)
 
     def _elsewhere(self, me: Running) -> float | None:
         """On the fastest type a table has, of those that do not have this one."""
         strange = [table for table in self._speeds if type_in(me.gpu_type, table.gpu_types) is None]
         places = (
-            table.alone(Running(me.job, kind, me.gpus, me.sockets, me.sharing, me.parts, me.cores))
+            table.alone(Running(me.job, kind, me.gpus, me.sockets, me.sharing, me.parts, me.cores, "", me.shared_cores))
             for table in strange
             for kind in table.gpu_types
         )
         return max((speed for speed in places if speed), default=None)
 
-    def _gain(self, job: TraceJob, cores: int) -> float:
+    def _gain(self, job: TraceJob, cores: float) -> float:
         """Speed with so many cores / speed with as many as it asked for."""
         if self._cores is None or not cores or cores == job.spec.cores:
             return 1.0
@@ -189,7 +193,7 @@ def _kind(running: Running) -> tuple[Any, ...]:
     job, spec = running.job, running.job.spec
     speed = 0.0 if job.steps is None or not job.duration_s else job.steps / job.duration_s
     no_steps = job.steps is None
-    needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores)
+    needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores_had)
     place = running.gpu_type, len(running.gpus), running.sockets, bool(running.parts)
     return (*needs, *place, job.gpu_ratio, speed, no_steps)
 

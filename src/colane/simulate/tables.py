@@ -238,12 +238,12 @@ class SynergyCores:
         """Whether its curve was measured and its cores are known."""
         return job.spec.cores > 0 and self._key(job) in self._matrices
 
-    def factor(self, job: TraceJob, cores: int | None = None) -> float:
+    def factor(self, job: TraceJob, cores: float | None = None) -> float:
         """Speed with so many cores / speed with three cores for each GPU; 1 where nothing is known.
 
         Args:
             job: What runs.
-            cores: In all; None is as many as it asks for, 0 shares those near its GPUs.
+            cores: In all; None is as many as it asks for, 0 is as many as its duration was recorded with.
         """
         cores = job.spec.cores if cores is None else cores
         matrix = self._matrices.get(self._key(job))
@@ -252,6 +252,11 @@ class SynergyCores:
         gpus, memory_bytes = job.spec.gpus, job.spec.host_memory_bytes
         step = matrix.memory_step(memory_bytes / gpus) if memory_bytes else -1
         return matrix.relative_speed(min(max(cores / gpus, 1.0), matrix.most_cores_per_gpu), step) or 1.0
+
+    def of_use(self, job: TraceJob) -> float | None:
+        """Fewest measured cores with which it goes as fast as with any, in all; None where it has no curve."""
+        matrix = self._matrices.get(self._key(job))
+        return None if matrix is None else float(matrix.best_cores_per_gpu * job.spec.gpus)
 
     def step_s(self, job: TraceJob) -> float | None:
         """Step time at the fair share on a V100."""

@@ -9,6 +9,7 @@ from colane.simulate.bandwidth import NodeBandwidth
 from colane.simulate.lanes import LaneTurns
 from colane.simulate.meter import Meter
 from colane.simulate.process import GpuUse, Process
+from colane.simulate.shared_cores import SharedCores
 from colane.simulate.world import Scope, World
 
 
@@ -20,16 +21,21 @@ class Whereabouts:
         meter: Knows each GPU's processes.
         lanes: Knows which processes share a lane.
         bandwidth: Knows which use up memory bandwidth; None where none does.
+        cores: Knows which share cores; None where that changes no speed.
 
     Attributes:
         processes: By job, in order of start.
     """
 
-    def __init__(self, world: World, meter: Meter, lanes: LaneTurns, bandwidth: NodeBandwidth | None = None) -> None:
+    def __init__(
+        self, world: World, meter: Meter, lanes: LaneTurns, bandwidth: NodeBandwidth | None = None,
+        cores: SharedCores | None = None,
+    ) -> None:  # fmt: skip
         self.world = world
         self.meter = meter
         self.lanes = lanes
         self.bandwidth = bandwidth
+        self._cores = cores
         self.processes: dict[JobId, Process] = {}
         self._counts_nodes = world.scope is Scope.NODE
         self._on_node: dict[str, dict[JobId, Process]] = {}
@@ -43,6 +49,8 @@ class Whereabouts:
         self.processes[process.id] = process
         if self.bandwidth is not None:
             self.bandwidth.enter(process)
+        if self._cores is not None:
+            self._cores.enter(process)
         uses = process.uses = tuple([self.meter.use(gpu) for gpu in process.running.gpus])
         for use in uses:
             use.processes[process.id] = process
@@ -56,6 +64,8 @@ class Whereabouts:
         del self.processes[process.id]
         if self.bandwidth is not None:
             self.bandwidth.leave(process)
+        if self._cores is not None:
+            self._cores.leave(process)
         for use in process.uses:
             del use.processes[process.id]
         for node in process.running.nodes if self._on_node else ():
@@ -65,6 +75,8 @@ class Whereabouts:
         """A process has other cores from now on."""
         if self.bandwidth is not None:
             self.bandwidth.enter(process)
+        if self._cores is not None:
+            self._cores.enter(process)
 
     def change_lane(self, process: Process, lane: int) -> None:
         """A settled process goes on in another lane of its GPU."""

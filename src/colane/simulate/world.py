@@ -36,6 +36,7 @@ class Running:
         parts: Of a job over several nodes, what lies on each, in rank order; else empty.
         cores: Cores booked for it; 0 where it shares those near its GPUs.
         host: The node of a job without GPUs; empty for all others.
+        shared_cores: Where it has none booked, what it gets of those near its GPUs; 0 where that is not known.
 
     A job without GPUs has neither GPUs nor a type of them.
     """
@@ -48,6 +49,12 @@ class Running:
     parts: Final[tuple[Running, ...]] = ()
     cores: Final[int] = 0
     host: Final[str] = ""
+    shared_cores: Final[float] = 0.0
+
+    @property
+    def cores_had(self) -> float:
+        """Cores it works with, booked or shared; 0 where that is not known."""
+        return self.cores or self.shared_cores
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -106,13 +113,13 @@ class World(Protocol):
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
         """P and E on each GPU; None where the world does not know."""
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
         """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know.
 
         Args:
             job: What runs.
             gpu_type: On what.
-            cores: Booked for it; 0 shares those near its GPUs.
+            cores: What it works with; 0 is what its duration was recorded with.
         """
 
 
@@ -154,7 +161,7 @@ class NeutralWorld:
         """As declared."""
         return job.memory
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
         """Not known."""
         return None
 
