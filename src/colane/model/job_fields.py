@@ -206,7 +206,7 @@ JOB_FIELDS: Final = (
     ),
     JobField(
         "cores", Whole(0, CORES_MAX, "core"),
-        "CPU cores for it alone, of training those it starts with at most (`--core-tuner`); 0 shares those near its GPU",
+        "CPU cores for it alone; of training those it starts with (`--core-tuner`); 0 shares those near its GPUs",
         default=0,
         option=Option("CPU cores for it alone.", ("--cores", "-c")),
         slurm=("-c", "--cpus-per-task"), other_names=("cpus",), in_need=True, shown="{value:core}", column="cores",
