@@ -18,6 +18,7 @@ from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
@@ -438,6 +439,16 @@ class Source(Protocol):
     def min_runtime_before_preemption_s(self, order: Order) -> float:
         """How long a job runs at least before it is stopped for another; infinite where none is."""
 
+    @property
+    def waits_its_turn(self) -> bool:
+        """Whether it is never asked before those listed ahead of it (`BoundSource.goes_first`)."""
+
+    def place_alone(self, view: ClusterView, job: Job) -> Candidate | None:
+        """Its first candidate for a job that waits alone in its pool, on GPUs that are free, with nothing else booked.
+
+        None where it has none, or where telling it takes a draft, or an order that prefers GPU types.
+        """
+
 
 class Verdict(Enum):
     """What a job that found nothing means for those behind it."""
@@ -478,12 +489,22 @@ class Admission(Protocol):
     def bind(self, context: SchedulingContext) -> Rule | None:
         """To serve a pool; None where it has nothing to say there."""
 
+    @property
+    def binds_always(self) -> bool:
+        """Whether it has something to say in every pool."""
+
+    def passes_alone(self, view: ClusterView, job: Job) -> bool:
+        """Whether a job that waits alone in its pool takes its first candidate as if there were no such admission."""
+
 
 class Keeping(Protocol):
     """What goes before all that a policy decides: places that jobs were promised."""
 
     def keep(self, draft: Draft, pool: str) -> None:
         """Decide so in a draft for a pool in which something has changed."""
+
+    def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
+        """Whether it has nothing to decide for a pool."""
 
 
 class PastUsage(Protocol):
@@ -503,6 +524,10 @@ class Order(Protocol):
     @property
     def quantum_s(self) -> float:
         """A job may be displaced when it has run this long."""
+
+    @property
+    def is_order_alone(self) -> bool:
+        """Whether it says which job goes next and no more: it prefers no GPU types, and gives no reasons."""
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """To serve a pool."""

@@ -8,12 +8,26 @@ from math import inf
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
 from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Order, Outlook, Verdict
 
 
-class UsualSource:
+class DraftingSource:
+    """It has candidates in a draft alone."""
+
+    __slots__ = ()
+
+    @property
+    def waits_its_turn(self) -> bool:
+        return False
+
+    def place_alone(self, _view: ClusterView, _job: Job) -> Candidate | None:
+        return None
+
+
+class UsualSource(DraftingSource):
     """No job is stopped."""
 
     __slots__ = ()
@@ -48,6 +62,19 @@ class BoundSourceDefaults:
         return None
 
 
+class UsualAdmission:
+    """It may have a say about a job that waits alone, too."""
+
+    __slots__ = ()
+
+    @property
+    def binds_always(self) -> bool:
+        return False
+
+    def passes_alone(self, _view: ClusterView, _job: Job) -> bool:
+        return False
+
+
 class UsualRule:
     """It judges no candidate, and calls no job out of turn."""
 
@@ -79,7 +106,17 @@ class UsualMoving:
         return False
 
 
-class UsualOrder:
+class RichOrder:
+    """It may say more of a job than when it goes."""
+
+    __slots__ = ()
+
+    @property
+    def is_order_alone(self) -> bool:
+        return False
+
+
+class UsualOrder(RichOrder):
     """Room is made by priority alone."""
 
     __slots__ = ()

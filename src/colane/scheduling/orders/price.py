@@ -15,6 +15,7 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.orders.live_ranks import CourseOf, LeftOf, LiveRanks, RankOf, RanksNow
 from colane.scheduling.orders.value import ByValue, Objective
 
@@ -48,7 +49,7 @@ def owed_price(had: float, usual: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ByShadowPrice:
+class ByShadowPrice(RichOrder):
     """Jobs in the order of `ByValue`, weighed by what a second of work saves; see the module.
 
     Attributes:

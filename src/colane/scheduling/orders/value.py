@@ -26,6 +26,7 @@ from colane.scheduling.engine.contracts import (
 from colane.scheduling.engine.expected import Course, Expected
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
+from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
@@ -50,7 +51,7 @@ Weigher = Callable[
 
 
 @dataclass(frozen=True, slots=True)
-class ByValue:
+class ByValue(RichOrder):
     """Jobs whose speed weighs most first.
 
     Attributes:

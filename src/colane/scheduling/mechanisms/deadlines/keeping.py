@@ -13,6 +13,7 @@ from math import inf
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.model.plan import Stop
@@ -24,6 +25,9 @@ BECAUSE = "it has a deadline to meet"
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """See the module."""
+
+    def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
+        return not view.derived(DeadlineJobs).of(pool)
 
     def keep(self, draft: Draft, pool: str) -> None:
         for job in draft.view.derived(DeadlineJobs).of(pool):

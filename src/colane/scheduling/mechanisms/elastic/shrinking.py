@@ -16,14 +16,14 @@ from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, may_move, steps_per_s
 
 
 @dataclass(frozen=True, slots=True)
-class ByShrinking:
+class ByShrinking(DraftingSource):
     """See the module.
 
     Attributes:

@@ -17,6 +17,7 @@ from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, attained_s, earlier_s, kept_times, present_s
+from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import TypeRequest
 from colane.scheduling.mechanisms.fairness.in_rounds import (
@@ -29,7 +30,7 @@ from colane.scheduling.mechanisms.fairness.shares import FairShares
 
 
 @dataclass(frozen=True, slots=True)
-class LeastAttained:
+class LeastAttained(RichOrder):
     """Least attained service in queues (Tiresias: Gu et al., NSDI 2019, section 3, 2D-LAS discretised).
 
     Attained service is GPUs times the time a job has run. Jobs below the first threshold go before all others, those
@@ -99,7 +100,7 @@ class Solver(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestPart:
+class SmallestPart(RichOrder):
     """Max-min fair share over time (Gavel: Narayanan et al., OSDI 2020, section 4.1).
 
     Gavel gives every job an equal part of the cluster's time, capped by what it asks for, and serves in each round the
@@ -145,7 +146,7 @@ class SmallestPart:
 
 
 @dataclass(frozen=True, slots=True)
-class WorstFinish:
+class WorstFinish(RichOrder):
     """Finish-time fairness (Themis: Mahajan et al., NSDI 2020).
 
     Rho is a job's finish time here over its finish time alone on its part (1/N for N jobs) of the pool; the largest

@@ -13,6 +13,7 @@ from itertools import chain
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.model.guarantee import Guarantee
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
@@ -22,6 +23,9 @@ from colane.model.reason import Reason, Why
 @dataclass(frozen=True, slots=True)
 class Guarantees:
     """See the module."""
+
+    def keeps_nothing(self, view: ClusterView, _pool: str) -> bool:
+        return not view.guarantees
 
     def keep(self, draft: Draft, pool: str) -> None:
         guarantees = draft.view.guarantees

@@ -22,7 +22,7 @@ from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities
 from colane.scheduling.engine.openings import Openings
-from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.engine.walks import by_priority
 from colane.scheduling.mechanisms.preemption.multi_node_preemption import MultiNodePreemption, NodePart, Pieces, Vacancy
@@ -43,7 +43,7 @@ class PreemptsFor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(DraftingSource):
     """See the module.
 
     Attributes:
@@ -65,6 +65,10 @@ class Preemption:
         if self.preempts is PreemptsFor.PRIORITY and _may_outrank(context):
             return BoundPreemption(self, context, by_priority)
         return None
+
+    @property
+    def waits_its_turn(self) -> bool:
+        return True
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
         """The order's quantum, which holds among equals only where room is made by the order."""

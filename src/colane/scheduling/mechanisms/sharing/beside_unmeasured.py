@@ -17,14 +17,14 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
-from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.mechanisms.sharing.gpu_group_index import Hopes
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
 
 
 @dataclass(frozen=True, slots=True)
-class BesideUnmeasured:
+class BesideUnmeasured(DraftingSource):
     """See the module.
 
     Attributes:

@@ -16,7 +16,7 @@ from colane.core.cluster.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.connected import BoundConnected, Connected
 from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
@@ -24,7 +24,7 @@ from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
 @dataclass(frozen=True, slots=True)
-class Fastest:
+class Fastest(DraftingSource):
     """See the module."""
 
     def bind(self, context: SchedulingContext) -> BoundFastest | None:
