@@ -1,5 +1,7 @@
 """Build hook: with COLANE_COMPILE=1 a wheel carries the decision code compiled by mypyc, beside its source.
 
+COLANE_COMPILE_OPT is the level of optimisation (0 to 3; 3 by default): tests of what is compiled take a quick one.
+
 What is gained, and what it asks of the code: docs/decisions/0005-compiled-decision-code.md.
 """
 
@@ -37,7 +39,7 @@ class BuildOnAllCores(build_ext):
         self.compiler.compile = one_by_one
 
 arguments = json.loads(sys.argv.pop(1))
-modules = mypycify(arguments, opt_level="3", debug_level="0", multi_file=True)
+modules = mypycify(arguments, opt_level=os.environ.get("COLANE_COMPILE_OPT", "3"), debug_level="0", multi_file=True)
 setup(name="colane", packages=[], ext_modules=modules, cmdclass={"build_ext": BuildOnAllCores})
 """
 
