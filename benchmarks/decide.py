@@ -43,8 +43,8 @@ from colane.scheduling.mechanisms.fairness.service import LeastAttained
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
-from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.registry import NAMES, create
 
 GIB = 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (51, 8_980), "srtf": (70, 12_680), "pack": (75, 13_420), "colane": (100, 18_140)}
+BOUNDS = {"fifo": (51, 8_980), "srtf": (69, 12_430), "pack": (74, 13_170), "colane": (97, 17_800)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

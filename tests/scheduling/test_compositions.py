@@ -24,8 +24,8 @@ from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule, ShareWh
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free, NodesBy
+from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.simulate.world import NeutralWorld

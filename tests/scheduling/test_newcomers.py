@@ -23,8 +23,8 @@ from colane.scheduling.mechanisms.fairness.service import LeastAttained
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
-from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival
 from colane.scheduling.registry import create
 from tests.core.worlds import World, make_node

@@ -13,7 +13,7 @@ from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.lanes.in_lane import InLane, ShareWhen
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.topology.connected import Connected
+from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.registry import (
     ALIASES,
     AS_PUBLISHED,

@@ -12,8 +12,9 @@ from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
+from colane.scheduling.mechanisms.topology.placement import PlacementSearch
 from colane.scheduling.mechanisms.topology.sites import SITES_MIN, Site, SiteIndex
-from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, PlacementSearch
+from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces
 from colane.scheduling.registry import create, preset
 from tests.core.worlds import World
 from tests.scheduling.machines import GIB, disturbing, end, machine, places, start, submit

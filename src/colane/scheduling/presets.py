@@ -40,10 +40,10 @@ from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.sharing.splitting import Splitting
-from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.consolidation import Consolidation
 from colane.scheduling.mechanisms.topology.fastest import Fastest
 from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.price import ByShadowPrice

@@ -21,7 +21,6 @@ from colane.scheduling.engine.contracts import Rank
 from colane.scheduling.engine.expected import Course
 from colane.scheduling.engine.live import Kept, LiveJobs
 from colane.scheduling.engine.walks import priority_of
-from colane.scheduling.orders.value import Objective
 
 EACH_MAX: Final = 1024
 SAMPLE_MAX: Final = 256
@@ -227,11 +226,11 @@ class LiveRanks(NodesMatterNot):
     """See the module; for one objective.
 
     Args:
-        objective: It. Under all but `jct` only what is left in sum is told, not the ranks of those on GPUs.
+        objective: Its name. Under all but `jct` only what is left in sum is told, not the ranks of those on GPUs.
         gpus_power: Jobs go by what they have left times their GPUs to this power.
     """
 
-    def __init__(self, objective: Objective, gpus_power: float) -> None:
+    def __init__(self, objective: str, gpus_power: float) -> None:
         self.objective = objective
         self._power = gpus_power
         self._pools: dict[str, _OfPool] = {}

@@ -20,8 +20,7 @@ from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.times import attained_s
 from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied
-from colane.scheduling.mechanisms.sharing.co_runner_index import Members
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.mechanisms.topology.connected import least_utility

@@ -21,8 +21,14 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.estimates import Estimates
 from colane.scheduling.engine.contracts import Classes, ClassKey
-from colane.scheduling.mechanisms.sharing.co_runner_index import COMPANIONS_MAX, CoRunnerIndex, Members
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, sharing_domain_of
+from colane.scheduling.mechanisms.sharing.groups import (
+    COMPANIONS_MAX,
+    CoRunnerIndex,
+    GpuGroup,
+    Members,
+    Site,
+    sharing_domain_of,
+)
 
 GPU_GROUPS_MAX: Final = 1 << 14
 """Groups that are remembered at once though no GPU is in them."""

@@ -14,9 +14,8 @@ from colane.perf.rate import Rate, RateSource, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.sharing.co_runner_index import Members, others
 from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members, Site, others
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16

@@ -22,8 +22,7 @@ from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.usual import UsualMoving
-from colane.scheduling.mechanisms.sharing.co_runner_index import others
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX, SharingValues
 
 SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)

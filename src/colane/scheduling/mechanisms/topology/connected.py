@@ -7,7 +7,6 @@ the GPUs left free beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 
 from colane.core.cluster.bookings import NodeState
@@ -17,47 +16,33 @@ from colane.model.reason import Reason, Why
 from colane.perf.topology import shape_of_node
 from colane.perf.utility import NEUTRAL, Measure, Weights
 from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
-from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
+from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.mechanisms.topology.free import BoundFree, Free
+from colane.scheduling.mechanisms.topology.node_fit import exact
 from colane.scheduling.mechanisms.topology.sites import residents
-from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, BestRefused, PlacementSearch, UtilityPlace
-
-
-@dataclass(frozen=True, slots=True)
-class Connected(UsualSource):
-    """Free GPUs of highest utility.
-
-    Attributes:
-        placer: How a job is mapped onto a node: every set of GPUs, or dual recursive bipartitioning.
-        weights: Of communication, interference and fragmentation.
-        measure: How slowdowns by neighbours count.
-        postpones: Whether a job waits while the best utility is below its `utility_min`, or a running neighbour would
-            fall below its own. One that is overdue asks for no utility any more.
-        protects_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
-    """
-
-    placer: PlacementSearch = PlacementSearch.EXACT
-    weights: Weights = NEUTRAL
-    measure: Measure = Measure.EXCESS
-    postpones: bool = False
-    protects_neighbours: bool = True
-
-    def bind(self, context: SchedulingContext) -> BoundConnected | None:
-        """See `Source` and `Free.bind`."""
-        return BoundConnected(self, context) if context.explains or any_free(context) else None
+from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, BestRefused, Search, UtilityPlace
 
 
 class BoundConnected(BoundSourceDefaults):
-    """See `Connected`."""
+    """See the module, and for what is asked `placement.Connected`."""
 
-    def __init__(self, source: Connected, context: SchedulingContext) -> None:
+    def __init__(
+        self,
+        context: SchedulingContext,
+        search: Search = exact,
+        weights: Weights = NEUTRAL,
+        measure: Measure = Measure.EXCESS,
+        *,
+        postpones: bool,
+        protects_neighbours: bool = True,
+    ) -> None:
         self._context = context
         self._draft = context.draft
-        self._postpones = source.postpones
+        self._postpones = postpones
         self._free = BoundFree(Free(), context)
         self._places = BestPlaces(
-            context.draft, context.pool, source.placer, source.weights,
-            protects_neighbours=source.postpones and source.protects_neighbours, measure=source.measure,
+            context.draft, context.pool, search, weights,
+            protects_neighbours=postpones and protects_neighbours, measure=measure,
         )  # fmt: skip
 
     @property

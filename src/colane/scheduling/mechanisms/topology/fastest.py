@@ -18,7 +18,7 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.topology.connected import BoundConnected, Connected
+from colane.scheduling.mechanisms.topology.connected import BoundConnected
 from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
 from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
@@ -43,7 +43,7 @@ class BoundFastest(BoundSourceDefaults):
         self._draft = context.draft
         self._free = BoundFree(Free(), context)
         self._waits = Waits(context.draft, context.pool, context.queue)
-        self._connected = BoundConnected(Connected(postpones=True), context)
+        self._connected = BoundConnected(context, postpones=True)
         self._knows_neighbours = len(context.draft.beliefs.neighbours) > 0
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:

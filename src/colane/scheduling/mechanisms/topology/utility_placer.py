@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import reduce
 from itertools import groupby
 from operator import itemgetter, or_
@@ -22,29 +21,18 @@ from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Measure, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.engine.choices import speeds_by_type
-from colane.scheduling.mechanisms.topology.drb import drb
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, exact, interference, left_free
 from colane.scheduling.mechanisms.topology.sites import Occupant, Ranking, Resident, Row, Site, Sites, residents
 from colane.scheduling.mechanisms.topology.spread import Part, parts_of, spread_excess
 
-
-class PlacementSearch(StrEnum):
-    """Which search maps a job onto a node."""
-
-    EXACT = "exact"
-    DRB = "drb"
-
+Search = Callable[[Question], tuple[Fit, ...]]
+"""Maps a job onto a node: the best ways, the best first."""
 
 DIGITS = 12
 """Utilities that agree to so many digits are equal, so that rounding decides nothing."""
 
 ROWS_DEAD_MAX = 64
 """A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
-
-SEARCHES: dict[PlacementSearch, Callable[[Question], tuple[Fit, ...]]] = {
-    PlacementSearch.EXACT: exact,
-    PlacementSearch.DRB: drb,
-}
 
 
 class Harmed(NamedTuple):
@@ -114,7 +102,7 @@ class BestPlaces:
     Args:
         draft: Where decisions are made.
         pool: Which nodes.
-        placer: How a job is mapped onto a node.
+        search: Maps a job onto a node.
         weights: Of the utility's terms.
         protects_neighbours: Whether no job may be pushed below its own least utility.
         measure: How slowdowns by neighbours count.
@@ -124,7 +112,7 @@ class BestPlaces:
         self,
         draft: Draft,
         pool: str,
-        placer: PlacementSearch = PlacementSearch.EXACT,
+        search: Search = exact,
         weights: Weights = NEUTRAL,
         *,
         protects_neighbours: bool = False,
@@ -132,14 +120,14 @@ class BestPlaces:
     ) -> None:
         self._draft = draft
         self._pool = pool
-        self._search = SEARCHES[placer]
+        self._search = search
         self._weights = weights
         self._protects_neighbours = protects_neighbours
         self._measure = measure
         self._sites: dict[str, Sites] = {}
         self._changed: dict[str, NodeState] = {}
         self._followed = 0
-        self._settings = (placer, weights, measure, draft.beliefs.neighbours.version)
+        self._settings = (search, weights, measure, draft.beliefs.neighbours.version)
         self.refused = BestRefused()
 
     def best(self, spec: JobSpec, least: float) -> UtilityPlace | None:
