@@ -64,7 +64,7 @@ class RanksNow:
 
 
 @dataclass(slots=True)
-class _Line:
+class _PlacedRank:
     """Whence the rank of a job on GPUs follows at any time.
 
     Attributes:
@@ -153,10 +153,10 @@ class _OfPool:
     in_order: list[Rank] = field(default_factory=list)
     moments: int = 0
     new: dict[JobId, None] = field(default_factory=dict)
-    placed: list[dict[JobId, _Line]] = field(default_factory=list)
+    placed: list[dict[JobId, _PlacedRank]] = field(default_factory=list)
     count: int = 0
     level: int = -1
-    sample: list[_Line] = field(default_factory=list)
+    sample: list[_PlacedRank] = field(default_factory=list)
     has_lost: bool = False
 
     def enter(self, job: Job) -> None:
@@ -167,7 +167,7 @@ class _OfPool:
         while len(self.placed) < LEVELS:
             self.placed.append({})
         level = _level(job.id)
-        line = self.placed[level][job.id] = _Line(job.id)
+        line = self.placed[level][job.id] = _PlacedRank(job.id)
         self.count += 1
         if 0 <= self.level <= level:
             self.sample.append(line)
@@ -208,7 +208,7 @@ class _OfPool:
             self.in_order.sort()
         self.new.clear()
 
-    def sampled(self) -> list[_Line]:
+    def sampled(self) -> list[_PlacedRank]:
         """Those on GPUs that stand for all: one in 2^`level`, much in the order that they had last."""
         level = 0
         if self.count > EACH_MAX:
