@@ -53,6 +53,9 @@ def test_a_makespan_that_rises_leaves_a_claim_partly(claims: dict[str, Claim]) -
     told = claims["A-j-colocate-oracle"]
     assert [one.judgement is Judgement.MET for one in told.stated] == [True, False]
     assert told.verdict == ClaimVerdict.PARTLY
+    assert "of 3 seeds" in told.note
+    for name in ("A-j", "A-j-colocate"):
+        assert not claims[name].note  # a reason stands only where there is something to explain
 
 
 def test_gavels_models_are_compared_with_beliefs_with_an_oracle_and_with_gavels_packing(

@@ -7,7 +7,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from colane.report.paired import paired
+from colane.report.paired import difference_shown, paired, shown
 from colane.report.simulated import ClusterCurves
 from colane.report.windowed import Measured, finish_time_rho, jain_index, measure_window
 
@@ -94,3 +94,10 @@ def test_jains_index_is_1_for_equals_and_one_nth_where_one_has_all() -> None:
     assert jain_index(np.full(7, 3.0)) == pytest.approx(1.0)
     assert jain_index(np.array([0.0, 0.0, 5.0, 0.0])) == pytest.approx(0.25)
     assert jain_index(np.array([])) is None
+
+
+def test_parts_of_the_cluster_are_told_in_percent_and_their_differences_in_points() -> None:
+    assert shown("gpu_active_ratio", 0.637) == "63.7 %"
+    assert difference_shown("gpu_active_ratio", -0.0658) == "-6.58 points"
+    assert difference_shown("rho_max_ratio", -0.0658) == "-0.0658"
+    assert difference_shown("makespan_s", -120.0) == "-2 min 00 s"

@@ -84,6 +84,15 @@ def test_each_row_is_the_simulation_it_names(whole: Path) -> None:
         assert (row["jobs"], row["finished"], row["unfinished"]) == ("20", "20", "0")
 
 
+def test_a_policy_that_lacks_what_defines_it_is_said_first(whole: Path) -> None:
+    said = json.loads((whole / "out" / "summary.json").read_text())["sentences"]
+    assert said[0].startswith("srtf lacks what it is defined by: it knows no length of any job")
+    assert 'belief = "profiled" tells lengths' in said[0]
+    assert not any("lacks" in one for one in said[1:])
+    known = {row["policy"]: row["lengthless"] for row in rows(whole / "out" / "cells.csv")}
+    assert known == {"fifo": "0", "srtf": "30"}
+
+
 def test_the_tables_hold_every_job_and_add_up(whole: Path) -> None:
     jobs = rows(whole / "out" / "jobs.csv")
     assert len(jobs) == len(KEYS) * 30

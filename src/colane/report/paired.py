@@ -65,8 +65,21 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
     )
 
 
+PARTS = frozenset({"gpu_active_ratio", "gpu_utilization_ratio", "fragmentation_ratio"})
+"""Metrics that are a part of the cluster."""
+
+
 def shown(metric: str, value: float | None) -> str:
-    """A value of a metric, or a difference of two, for people: times in the unit that suits them."""
+    """A value of a metric for people: times in the unit that suits them, parts of the cluster in percent."""
+    return f"{100 * value:.3g} %" if value is not None and metric in PARTS else _shown(metric, value)
+
+
+def difference_shown(metric: str, value: float | None) -> str:
+    """A difference of two values of a metric, or half of its interval: of parts in points of percent."""
+    return f"{100 * value:.3g} points" if value is not None and metric in PARTS else _shown(metric, value)
+
+
+def _shown(metric: str, value: float | None) -> str:
     if value is None:
         return "-"
     if metric.endswith("_s"):

@@ -235,3 +235,12 @@ def failed_jobs(groups: Sequence[RunGroup]) -> tuple[str, ...]:
 
 def _failure(group: str, record: RunRecord) -> str:
     return f"{group}: job {record.id} ({record.name}) ended {record.state}: {record.reason or 'no reason known'}."
+
+
+def lacks_lengths(policy: str, lengthless: int, jobs: int, remedy: str) -> str:
+    """That a policy which goes by lengths knows none of so many jobs, and which option tells them."""
+    which = "any job" if lengthless == jobs else f"{lengthless:,} of {count(f'{jobs:,}', 'job')}"
+    return (
+        f"{policy} lacks what it is defined by: it knows no length of {which} and takes those in order of arrival; "
+        f"{remedy} tells lengths, with noise."
+    )

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from colane.model.words import count
 from colane.report.metrics import Summary, percent_change
-from colane.report.paired import SEEDS_MIN, Paired, paired, shown
-from colane.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, percent, spoken
+from colane.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_lengths, percent, spoken
 from colane.report.simulated import Interval, SimulatedMetrics, confidence
 from colane.report.simulated_study import Study
 
@@ -106,11 +106,7 @@ def _lacking(study: Study) -> Iterator[str]:
     """Policies that lack what defines them: what they gain is then not theirs, and that is said first."""
     for policy, run in study.first().items():
         if run.lengthless:
-            jobs = "any job" if run.lengthless == run.jobs else f"{run.lengthless:,} of {count(f'{run.jobs:,}', 'job')}"
-            yield (
-                f"{policy} lacks what it is defined by: it knows no length of {jobs} and takes those in order of "
-                "arrival; --belief profiled tells lengths, with noise."
-            )
+            yield lacks_lengths(policy, run.lengthless, run.jobs, "--belief profiled")
 
 
 def _over_seeds(study: Study, policy: str, found: list[PolicyDifference]) -> str:
@@ -128,7 +124,7 @@ def _part(one: PolicyDifference) -> str:
     found = one.found
     less = "lower" if found.difference_mean < 0 else "higher"
     change = "" if found.change_percent is None else f", {abs(found.change_percent):.3g} %"
-    size, width = shown(one.metric, abs(found.difference_mean)), shown(one.metric, found.half_width)
+    size, width = (difference_shown(one.metric, value) for value in (abs(found.difference_mean), found.half_width))
     return f"{CALLED[one.metric]} {size} {less} (+- {width}{change})"
 
 

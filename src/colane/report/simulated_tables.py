@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from colane.report.metrics import Summary
-from colane.report.paired import Paired, shown
+from colane.report.paired import Paired, difference_shown
 from colane.report.prose import duration
 from colane.report.simulated import Interval, SimulatedMetrics, SimulatedRun
 from colane.report.simulated_plots import METRIC_NAMES
@@ -71,8 +71,8 @@ def differences_table(base: str, rows: Sequence[tuple[str, str, Paired]]) -> Tab
 def _difference(name: str, found: Paired | None) -> str | None:
     if found is None:
         return None
-    width = "" if found.half_width is None else f" +- {shown(name, found.half_width)}"
-    return f"{shown(name, found.difference_mean)}{width}{' *' if found.is_significant else ''}"
+    width = "" if found.half_width is None else f" +- {difference_shown(name, found.half_width)}"
+    return f"{difference_shown(name, found.difference_mean)}{width}{' *' if found.is_significant else ''}"
 
 
 def refused_table(lines: Sequence[str]) -> Table:

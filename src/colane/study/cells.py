@@ -40,6 +40,7 @@ class CellResult:
         refused: Those that were not submitted, one line each.
         offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
         flaws: Plans that were refused.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knew no length.
         stuck: The first of the jobs that never ended, and why.
         measured: Jobs as columns, and the cluster over time.
         ids: Of each job.
@@ -55,6 +56,7 @@ class CellResult:
     refused: tuple[str, ...]
     offered_load: float | None
     flaws: int
+    lengthless: int
     stuck: str
     measured: Measured
     ids: NDArray[np.int64]
@@ -90,6 +92,7 @@ def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, worklo
         refused=run.refused,
         offered_load=run.offered_load,
         flaws=len(run.flaws),
+        lengthless=run.lengthless,
         stuck=run.stuck,
         measured=Measured(
             place=place[order],
@@ -123,7 +126,7 @@ def write_cell(folder: Path, result: CellResult) -> Path:
     meta = {
         "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
         "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
-        "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
+        "lengthless": result.lengthless, "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
     }  # fmt: skip
     arrays = {
         "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
@@ -165,11 +168,12 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def inputs_kept(folder: Path, key: CellKey) -> dict[str, Any] | None:
-    """What a kept simulation is a function of; None where there is none, or its file is damaged."""
+    """What a kept simulation is a function of; None where there is none, its file is damaged, or lacks a part."""
     try:
         with path_of(folder, key).open("rb") as file, np.load(file) as kept:
-            found: dict[str, Any] = _json(kept["meta"])["inputs"]
-            return found
+            meta = _json(kept["meta"])
+            found: dict[str, Any] = meta["inputs"]
+            return found if "lengthless" in meta else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
         return None
 
@@ -195,6 +199,7 @@ def read_cell(folder: Path, key: CellKey) -> CellResult:
             refused=tuple(meta["refused"]),
             offered_load=meta["offered_load"],
             flaws=meta["flaws"],
+            lengthless=meta["lengthless"],
             stuck=meta["stuck"],
             measured=Measured(**columns, curves=curves, cluster_gpus=meta["cluster_gpus"]),
             ids=kept["ids"],

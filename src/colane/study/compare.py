@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from colane.model.words import count
-from colane.report.paired import SEEDS_MIN, Paired, paired, shown
-from colane.report.prose import spoken
+from colane.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.report.prose import lacks_lengths, spoken
 from colane.report.windowed import METRICS, Value
 from colane.study.file import CellKey, StudyPlan
 
@@ -46,6 +46,15 @@ def _by_seed(plan: StudyPlan, cells: Cells, policy: str, load: float, metric: st
     return {seed: cells[key][metric] for seed, key in keys.items() if key in cells}
 
 
+def lacking(plan: StudyPlan, cells: Cells) -> Iterator[str]:
+    """Policies that go by lengths and knew too few: what they gain is not theirs, and that is said first."""
+    for policy in plan.policies:
+        mine = [found for key, found in cells.items() if key.policy == policy]
+        lengthless, jobs = (sum(int(found[name] or 0) for found in mine) for name in ("lengthless", "workload_jobs"))
+        if lengthless:
+            yield lacks_lengths(policy, lengthless, jobs, 'belief = "profiled"')
+
+
 def sentences(plan: StudyPlan, compared: Sequence[Compared]) -> tuple[str, ...]:
     """One for each significant difference."""
     return tuple(_sentence(plan, one) for one in compared if one.found.is_significant)
@@ -55,7 +64,7 @@ def _sentence(plan: StudyPlan, one: Compared) -> str:
     found = one.found
     where = f"at load {one.load:g}, " if len(plan.loads) > 1 else ""
     less = "lower" if found.difference_mean < 0 else "higher"
-    size, width = shown(one.metric, abs(found.difference_mean)), shown(one.metric, found.half_width)
+    size, width = (difference_shown(one.metric, value) for value in (abs(found.difference_mean), found.half_width))
     change = "" if found.change_percent is None else f", {abs(found.change_percent):.3g} %"
     said = f"{spoken(one.policy)} against {spoken(plan.baseline)}: {where}{METRICS[one.metric]} is {size} {less}"
     return f"{said} (+- {width}{change}; {count(found.seeds, 'seed')})."

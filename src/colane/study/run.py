@@ -13,7 +13,7 @@ from colane.model.words import count
 from colane.report.windowed import Value, measure_window
 from colane.simulate.request import load
 from colane.study.cells import CellResult, decisions_of, inputs_kept, read_cell, whole
-from colane.study.compare import Compared, as_object, compare, notes, sentences
+from colane.study.compare import Compared, as_object, compare, lacking, notes, sentences
 from colane.study.file import CellKey, Extra, StudyError, StudyPlan
 from colane.study.inputs import changed, inputs_of
 from colane.study.tables import TABLES, TidyTable, cells_table, comparisons_table, extra_table, write_table
@@ -53,8 +53,8 @@ class Results:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One for each significant difference."""
-        return sentences(self.plan, self.compared)
+        """One for each policy that lacked what defines it, then one for each significant difference."""
+        return (*lacking(self.plan, self.cells), *sentences(self.plan, self.compared))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -123,6 +123,8 @@ def _measured(plan: StudyPlan, cell: CellResult) -> dict[str, Value]:
         "refused": len(cell.refused),
         **found,
         "refused_plans": cell.flaws,
+        "workload_jobs": cell.jobs,
+        "lengthless": cell.lengthless,
     }
 
 

@@ -95,7 +95,7 @@ def _progress(plan: StudyPlan, found: KeptCells) -> Callable[[CellEnd], None]:
 
 
 def _print(made: Results, written: list[Path], *, as_json: bool) -> None:
-    from colane.report.paired import shown  # noqa: PLC0415 - imported late
+    from colane.report.paired import difference_shown, shown  # noqa: PLC0415 - imported late
     from colane.study.run import summary_object  # noqa: PLC0415
 
     if as_json:
@@ -105,8 +105,8 @@ def _print(made: Results, written: list[Path], *, as_json: bool) -> None:
     rows = [
         (
             one.policy, f"{one.load:g}", one.metric, shown(one.metric, one.found.base_mean),
-            shown(one.metric, one.found.other_mean), shown(one.metric, one.found.difference_mean),
-            shown(one.metric, one.found.half_width), str(one.found.seeds),
+            shown(one.metric, one.found.other_mean), difference_shown(one.metric, one.found.difference_mean),
+            difference_shown(one.metric, one.found.half_width), str(one.found.seeds),
         )
         for one in made.compared
     ]  # fmt: skip
