@@ -55,6 +55,7 @@ from colane.scheduling.mechanisms.sharing.groups import GpuGroup
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest
+from colane.scheduling.mechanisms.topology.free import any_free
 
 HEADS_MAX: Final = 4
 """Of jobs alike in their needs so many are looked at: one moved less often may go before one with less left."""
@@ -292,10 +293,7 @@ class _Chooser:
 
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
-        draft = self._draft
-        if self._news is None or self._still_changed():
-            return True
-        return any(draft.free((self._pool, kind)).count for kind in draft.view.gpu_types(self._pool))
+        return self._news is None or bool(self._still_changed()) or any_free(self._context)
 
     def _still_changed(self) -> dict[GpuId, None]:
         """GPUs that have changed, but for those that this plan changes again: these are the next one's news."""
@@ -335,7 +333,7 @@ class _Chooser:
 
     def _free(self, job: Job) -> Iterator[Candidate]:
         """Free GPUs that no gang before it waits for; of a parked job those that it may come back to."""
-        if self._queue.place(job) <= self._gang:
+        if (job.home or any_free(self._context)) and self._queue.place(job) <= self._gang:
             source = self._back if job.home else self._fastest
             yield from [found for found in source.candidates(job, job.effective) if found.gpus[0].is_empty]
 

@@ -19,6 +19,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.price.changes import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
+from colane.scheduling.mechanisms.topology.free import any_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class GangMoves(UsualMoving):
 
     def plan(self, context: SchedulingContext) -> None:
         """Make the moves of a pool that pay, that which is worth most first, until none does."""
-        if not self.moves:
+        if not self.moves or not any_free(context):
             return
         mover = _Mover(context)
         while best := max(mover.found(), key=_most_first, default=None):
@@ -55,14 +56,9 @@ class _Mover:
         self._queue = context.queue
         self._fastest = BoundFastest(context)
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
-        self._has_free = any(
-            context.draft.free((context.pool, kind)).count for kind in context.draft.view.gpu_types(context.pool)
-        )
 
     def found(self) -> Iterator[_Faster]:
         """Every move that pays."""
-        if not self._has_free:
-            return
         for job_id in list(self._live.gangs_past_min_runtime(self._draft.now_s, self._queue.quantum_s)):
             job = self._draft.view.job(job_id)
             if self._may_go(job):
