@@ -306,7 +306,7 @@ class UntoldWorld:
         """As the world says."""
         return self._world.memory(self._jobs[job.id], gpu_type)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
         """As the world says."""
         return self._world.occupancy_ratio(self._jobs[job.id], gpu_type, cores)
 

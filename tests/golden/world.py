@@ -89,5 +89,5 @@ class FamilyWorld:
         family = FAMILIES[job.spec.family]
         return Memory(family.persistent_mib * MIB, family.ephemeral_mib * MIB)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002 - as worlds are asked
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002 - as worlds are asked
         return FAMILIES[job.spec.family].demand

@@ -173,5 +173,5 @@ class Crowded:
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         return Memory(GIB, GIB)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         return 0.1

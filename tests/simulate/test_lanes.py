@@ -65,7 +65,7 @@ class Halving:
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         return Memory(0, job.spec.gpu_memory_bytes or 0)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         return None
 
 

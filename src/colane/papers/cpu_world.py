@@ -95,6 +95,6 @@ class CpuMonthWorld:
         """Not known; each has its GPUs to itself."""
         return None
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         """Use of its GPUs, as its cores let it work."""
         return BEST_USE_RATIO * self.speed(job, cores) if job.spec.gpus else None

@@ -70,6 +70,6 @@ class GainWorld:
         """P and E as measured by Salus."""
         return self._memory.get(job.model if job.batch_size is None else f"{job.model}_{job.batch_size}")
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         """Not known."""
         return None

@@ -95,6 +95,6 @@ class FactorsWorld:
         """As declared."""
         return job.memory
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         """Its demand."""
         return min(1.0, self.demand(job))

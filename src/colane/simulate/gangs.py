@@ -69,7 +69,7 @@ class GangWorld:
         """As the world says."""
         return self._world.memory(job, gpu_type)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
         """As the world says."""
         return self._world.occupancy_ratio(job, gpu_type, cores)
 

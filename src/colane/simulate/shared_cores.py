@@ -99,7 +99,7 @@ class SharedCores:
             if node is None or not here or not node.node.cores:
                 continue
             sharers = [self._sharer(process, name) for process in here]
-            left = len(node.node.cores) - len(node.cores_booked)
+            left = float(len(node.node.cores) - len(node.cores_booked))
             for process, share in zip(here, divide(sharers, left), strict=True):
                 cores = max(NONE_LEFT, share)
                 if process.running.parts or process.running.shared_cores == cores:

@@ -98,7 +98,7 @@ class TableWorld:
             self._memory[key] = next((memory for memory in found if memory is not None), None)
         return self._memory[key]
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
         """Its demand, as its cores let it work, at most 1."""
         return min(1.0, self._demand(job, gpu_type) * self._gain(job, cores))
 

@@ -245,7 +245,7 @@ class SynergyCores:
             job: What runs.
             cores: In all; None is as many as it asks for, 0 is as many as its duration was recorded with.
         """
-        cores = job.spec.cores if cores is None else cores
+        cores = float(job.spec.cores) if cores is None else cores
         matrix = self._matrices.get(self._key(job))
         if matrix is None or cores <= 0:
             return 1.0

@@ -54,7 +54,7 @@ class Running:
     @property
     def cores_had(self) -> float:
         """Cores it works with, booked or shared; 0 where that is not known."""
-        return self.cores or self.shared_cores
+        return float(self.cores) or self.shared_cores
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class World(Protocol):
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
         """P and E on each GPU; None where the world does not know."""
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
         """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know.
 
         Args:
@@ -161,7 +161,7 @@ class NeutralWorld:
         """As declared."""
         return job.memory
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
         """Not known."""
         return None
 
