@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import is_untouched, may_leave, stopped_s
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobSpec
+from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
@@ -143,6 +143,8 @@ class GpuChanges:
         self._may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
         self._last: Rank | None = None
         self._lowest = context.draft.view.derived(Priorities).lowest(context.pool)
+        self._lasts: dict[tuple[GpuGroup, int], Rank] = {}
+        self._ranks: dict[JobId, Rank] = {}
         self._in_order: dict[tuple[GpuGroup, bool], Sequence[tuple[float, GpuId]]] = {}
         self._alike: dict[tuple[str, ...], tuple[int, list[Alike]]] = {}
         self.looks = 0
@@ -151,6 +153,8 @@ class GpuChanges:
         """Something was decided."""
         self._in_order.clear()
         self._alike.clear()
+        for known in [known for known in self._lasts if known[1] > 1]:  # others are looked at now
+            del self._lasts[known]
         self.values.look()
 
     def best(
@@ -167,16 +171,15 @@ class GpuChanges:
         best: GpuChange | None = None
         spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
         is_moving = at is not None
-        takes_places = not is_moving and self._takes_places(job)
         every, groups = self._among(self._draft.view.gpu_types_for(spec), is_moving, among)
         for gpu_group, given in groups:
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
             for way in self._regroupings(job, spec, numbers[kind], gpu_group):
-                if way.leaves and not takes_places:
-                    continue
                 if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
+                    continue
+                if way.leaves and (is_moving or not self._takes_places(job, gpu_group, given, every)):
                     continue
                 gpus = self._cheapest_first(gpu_group, is_moving, every) if given is None else given
                 found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least)
@@ -207,22 +210,46 @@ class GpuChanges:
                 found, least = change, change.net
         return found
 
-    def _takes_places(self, job: Job) -> bool:
-        """Whether a waiting job may take the place of any: if not of the last in the order, then of none before it."""
+    def _takes_places(
+        self, job: Job, gpu_group: GpuGroup, given: Sequence[tuple[float, GpuId]] | None, every: int
+    ) -> bool:
+        """Whether a waiting job may take the place of any: if not of the last in the order, then of none before it.
+
+        Of very many jobs that run those alone are ranked that are on the GPUs to be looked at.
+        """
         if not self._may_leave:
             return False
-        if self._last is None:
-            rank, jobs = self._queue.rank, self._live.jobs.values()
-            self._last = max([rank(one) for one in jobs if one.gpus_held and not one.home], default=(inf,))
-        return self._queue.displaces(self._queue.rank(job), self._last)
+        if len(self._live.jobs) <= LOOKS_MAX:
+            if self._last is None:
+                rank, jobs = self._queue.rank, self._live.jobs.values()
+                self._last = max([rank(one) for one in jobs if one.gpus_held and not one.home], default=(inf,))
+            last: Rank | None = self._last
+        elif given is not None:
+            last = self._last_on([gpu for _, gpu in given])
+        else:
+            last = self._lasts.get((gpu_group, every))
+            if last is None:
+                last = self._last_on(_every(gpu_group.joinable, every))
+                self._lasts[gpu_group, every] = last
+        return last is not None and self._queue.displaces(self._queue.rank(job), last)
+
+    def _last_on(self, gpus: Iterable[GpuId]) -> Rank:
+        """Rank of the last of the jobs on these."""
+        ranks, rank, jobs, load = self._ranks, self._queue.rank, self._draft.view.jobs, self._draft.load
+        found: Rank = (-inf,)
+        for gpu in gpus:
+            for booking in load(gpu).bookings:
+                one = ranks.get(booking.job)
+                if one is None:
+                    one = ranks[booking.job] = rank(jobs[booking.job])
+                found = max(found, one)
+        return found if found > (-inf,) else (inf,)
 
     def _cheapest_first(self, gpu_group: GpuGroup, is_moving: bool, every: int) -> Sequence[tuple[float, GpuId]]:
         """One in so many GPUs of one job each, with its price, the least first; of others 0, in no such order."""
         found = self._in_order.get((gpu_group, is_moving))
         if found is None:
-            gpus = gpu_group.gpus if is_moving else list(gpu_group.joinable)
-            if every > 1:
-                gpus = gpus[::every]
+            gpus = _every(gpu_group.gpus if is_moving else gpu_group.joinable, every)
             if len(gpu_group.members) > 1:
                 found = _as_given(gpus)
             else:
@@ -410,6 +437,11 @@ class GpuChanges:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""
         least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
         return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+
+
+def _every(gpus: Iterable[GpuId], every: int) -> list[GpuId]:
+    """One in so many of them."""
+    return list(gpus)[::every]
 
 
 def _as_given(gpus: Iterable[GpuId]) -> list[tuple[float, GpuId]]:
