@@ -39,7 +39,7 @@ async def test_who_may_wait_is_served_though_others_never_cease() -> None:
 async def test_a_turn_takes_those_that_may_wait_up_to_its_events(
     monkeypatch: pytest.MonkeyPatch, events: int, turns: int
 ) -> None:
-    monkeypatch.setattr(driver, "EVENTS_PER_TURN_MAX", events)
+    monkeypatch.setattr(driver, "LINE_EVENTS_PER_TURN_MAX", events)
     async with world() as w:
         seen: list[Turn] = []
 

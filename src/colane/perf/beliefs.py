@@ -22,7 +22,7 @@ from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
 from colane.perf.estimates import BelievedLoad, Estimates, Kind, Load, Terms, profile_key
-from colane.perf.learn import memory_alone, merge_profiles, without_speed
+from colane.perf.learn import is_other, memory_alone, merge_profiles, without_speed
 from colane.perf.lengths import Lengths
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, compose
@@ -460,18 +460,11 @@ def _given_way(known: Value | None, seen_bytes: float, growth_ratio: float) -> V
 def _is_booked_otherwise(old: Profile, new: Profile) -> bool:
     """Whether of the values that terms are made of one is another, or it is news whether the load is known."""
     return (
-        _is_other(old.persistent_bytes, new.persistent_bytes)
-        or _is_other(old.ephemeral_bytes, new.ephemeral_bytes)
+        is_other(old.persistent_bytes, new.persistent_bytes)
+        or is_other(old.ephemeral_bytes, new.ephemeral_bytes)
         or (old.overhead_bytes is None) is not (new.overhead_bytes is None)
         or (old.occupancy is None) is not (new.occupancy is None)
     )
-
-
-def _is_other(old: Value | None, new: Value | None) -> bool:
-    """Whether a value says something else, however many samples stand behind it."""
-    if old is None or new is None:
-        return old is not new
-    return old.value != new.value or old.source is not new.source
 
 
 def _leans(spec: JobSpec, key: ProfileKey) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from colane.model.kinds import Category
 from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
@@ -11,6 +12,56 @@ SLOWDOWNS_MAX = 256
 """Slowdowns kept with one profile; of more, those with the fewest samples go."""
 
 RANK = {ValueSource.MEASURED: 0, ValueSource.DECLARED: 1, ValueSource.PREDICTED: 2, ValueSource.DEFAULT: 3}
+
+NEWS_RATIO: Final = 1.01
+"""A belief that has moved by less than this is not worth another decision; nor is less than the double of samples."""
+
+
+def is_news(old: Profile | None, new: Profile) -> bool:
+    """Whether a profile says anything by which policies are to decide anew, over what it said when they last did.
+
+    Speeds and loads may move by 1 %. Memory, which must never be too little, may not: it is learnt in steps as it is.
+    """
+    if old is None:
+        return True
+    return (
+        _moved(_said(old), _said(new))
+        or is_other(old.persistent_bytes, new.persistent_bytes)
+        or is_other(old.ephemeral_bytes, new.ephemeral_bytes)
+        or is_other(old.overhead_bytes, new.overhead_bytes)
+        or old.category is not new.category
+    )
+
+
+def _said(profile: Profile) -> dict[object, Value]:
+    """Each speed and load by what it is of."""
+    found: dict[object, Value] = {pace.cores: pace.step_s for pace in profile.core_paces}
+    found.update({("place", place.distance): place.step_s for place in profile.places})
+    found.update({(one.beside, one.distance): one.ratio for one in profile.slowdowns})
+    of_all = {
+        "step": profile.step_s,
+        "median": profile.step_median_s,
+        "occupancy": profile.occupancy,
+        "bandwidth": profile.bandwidth,
+    }
+    found.update({name: value for name, value in of_all.items() if value is not None})
+    return found
+
+
+def _moved(old: dict[object, Value], new: dict[object, Value]) -> bool:
+    return old.keys() != new.keys() or any(_has_moved(old[of], value) for of, value in new.items())
+
+
+def _has_moved(old: Value, new: Value) -> bool:
+    near = old.value <= new.value * NEWS_RATIO and new.value <= old.value * NEWS_RATIO
+    return not near or old.source is not new.source or old.by != new.by or new.samples >= 2 * old.samples
+
+
+def is_other(old: Value | None, new: Value | None) -> bool:
+    """Whether a value says something else, however many samples stand behind it."""
+    if old is None or new is None:
+        return old is not new
+    return old.value != new.value or old.source is not new.source
 
 
 def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:

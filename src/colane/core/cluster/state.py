@@ -24,7 +24,7 @@ from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
-from colane.model.profile import ProfileKey
+from colane.model.profile import Profile, ProfileKey
 from colane.perf.estimates import BelievedLoad, Estimates, Terms
 
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
@@ -63,7 +63,8 @@ class ClusterState(ClusterContents):
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
     are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
     `arrays` has the live ones and which of their elements are jobs. `limits` keeps account of what users and groups
-    use, where they are bounded. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a
+    use, where they are bounded. `decided_by` has what was believed of each kind when policies were last asked for its
+    sake. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a
     host.
     """
 
@@ -86,6 +87,7 @@ class ClusterState(ClusterContents):
         self._told_of_cpu_jobs: dict[Question, Moved] = {}
         self._order_next = 0
         self._booked_by: dict[ProfileKey, int] = {}
+        self.decided_by: dict[ProfileKey, Profile] = {}
 
     @classmethod
     def restore(
@@ -290,14 +292,15 @@ class ClusterState(ClusterContents):
         for name in touched if self._told_of_nodes else ():
             self._touch(self.nodes[name])
 
-    def believe_bookings(self, key: ProfileKey) -> None:
+    def believe_bookings(self, key: ProfileKey, *, is_news: bool) -> None:
         """Re-book the jobs of a kind whose profile changed, unless they were by beliefs that say the same."""
         if self._booked_by.get(key) != self.beliefs.terms_version:
             self.refresh_bookings(key)
             self._booked_by[key] = self.beliefs.terms_version
         if self.beliefs.loads_learnt:
             for believed in self._follow_loads():
-                self._change_pools_of(believed.key)
+                if is_news:
+                    self._change_pools_of(believed.key)
 
     def _follow_loads(self) -> Iterable[BelievedLoad]:
         """Of some kinds another load is believed: their bookings tell it by themselves, what is sorted by it moves."""

@@ -26,6 +26,7 @@ from colane.model.profile import FamilyLengths, Profile, ProfileKey, SetMeasurem
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.model.story import LEAVING, MOVABLE
+from colane.perf.learn import is_news
 from colane.perf.nearby import Stay, Surroundings, learn_from_stay
 from colane.perf.observe import NOTHING, EpochMember, Learnt, Observer, Outdated
 from colane.perf.pace import Paces
@@ -362,8 +363,9 @@ class Step:
     def forget(self, family: str) -> None:
         """Believe nothing of a family any more but the memory of its jobs that share a GPU, and re-book its jobs."""
         state = self.state
-        for key in [key for key in self._profiles if key.family == family]:
-            del self._profiles[key]
+        for known in (self._profiles, state.decided_by):
+            for key in [key for key in known if key.family == family]:
+                del known[key]
         self._lengths.pop(family, None)
         self.measurements = [one for one in self.measurements if all(key.family != family for key in one.keys)]
         used = [(key, gpus) for key, gpus in state.keys_in_use.items() if key.family == family]
@@ -381,11 +383,18 @@ class Step:
         self._profiles[profile.key] = profile
 
     def relearnt(self, merged: Profile) -> None:
-        """Re-book the jobs that a profile concerns, which is believed by now."""
-        self.updates += 1
+        """Re-book the jobs that a profile concerns, which is believed by now.
+
+        Policies are asked again where it says more than a little else than it did when they last were.
+        """
+        state = self.state
         self._profiles[merged.key] = merged
-        self.state.believe_bookings(merged.key)
-        self.state.changed_pools.update(self.state.queues)
+        news = is_news(state.decided_by.get(merged.key), merged)
+        state.believe_bookings(merged.key, is_news=news)
+        if news:
+            self.updates += 1
+            state.decided_by[merged.key] = merged
+            state.changed_pools.update(state.queues)
 
     def outcome(self) -> Outcome:
         """Everything that changed; the version grows if anything durable did."""
