@@ -73,7 +73,7 @@ UNCONSTRAINED: Final = Constraints()
 def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
     """What a job needs under its constraints; the declaration itself where there are none. No server is preemptible."""
     serves = spec.kind is JobKind.INFERENCE
-    if constraints == UNCONSTRAINED and not (serves and spec.preemptible):
+    if (constraints is UNCONSTRAINED or constraints == UNCONSTRAINED) and not (serves and spec.preemptible):
         return spec
     lost = constraints.sizes_lost
     left = tuple([size for size in spec.sizes if size not in lost]) if lost else spec.sizes

@@ -91,6 +91,10 @@ class Attempt(NamedTuple):
     ended_on: tuple[str, ...] = ()
     exit: Exit | None = None
 
+    def ended(self, exit: Exit) -> Attempt:
+        """The same, ended so."""
+        return Attempt(*self[:-1], exit)
+
 
 NOT_YET: Final = Attempt()
 """Of a job that was never started."""

@@ -213,6 +213,11 @@ class Observer:
         epoch.next_window()
         return learnt
 
+    def changes_unseen(self, gpu: GpuId, at_s: float) -> bool:
+        """The jobs on a GPU have changed: whether none was seen there since they last did, so that there is no more."""
+        self._since_s[gpu] = at_s
+        return gpu not in self._epochs
+
     def change(self, gpu: GpuId, sharing: str, beliefs: Estimates, at_s: float) -> Learnt:
         """The jobs on a GPU have changed; what the last window before it taught is returned.
 

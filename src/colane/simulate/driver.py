@@ -248,13 +248,7 @@ class Driver:
         if outcome.rejected is not None:
             self.ledger.flaws.append(f"{self.now_s:g} s: " + "; ".join(str(flaw) for flaw in outcome.rejected.flaws))
         touched: dict[GpuUse, None] = {}
-        started: list[Process] = []
-        for job in outcome.jobs:
-            self._follow(job, touched)
-        for job in outcome.jobs:
-            is_away = job.placement is None or job.has_left_gpus or job.has_ended
-            if not is_away and job.id not in self._here.processes:
-                started.append(self._bring(job, touched))
+        started = self._change_processes(outcome.jobs, touched)
         touched.update(self._change_of_nodes())
         if touched:
             self._change_co_runners(touched)
@@ -269,6 +263,17 @@ class Driver:
         bandwidth, cores = self._bandwidth, self._cores
         touched = {} if bandwidth is None else bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth)
         return touched if cores is None else touched | cores.change(self.now_s, self._speeds.pace_in_place)
+
+    def _change_processes(self, jobs: Iterable[Job], touched: dict[GpuUse, None]) -> list[Process]:
+        """Take jobs off their GPUs, then start others there; those that start."""
+        processes, parked, started = self._here.processes, self._parked, list[Process]()
+        for job in jobs:
+            if job.id in processes or job.id in parked or job.has_ended:  # of any other there is nothing to follow
+                self._follow(job, touched)
+        for job in jobs:
+            if job.placement is not None and job.id not in processes and not job.has_left_gpus and not job.has_ended:
+                started.append(self._bring(job, touched))
+        return started
 
     def _bring(self, job: Job, touched: dict[GpuUse, None]) -> Process:
         """A process of a job that has a place and none there: it starts, or comes back."""

@@ -188,7 +188,9 @@ class GpuLoad:
 
     def without(self, job: JobId) -> GpuLoad:
         """The same GPU with that job gone."""
-        bookings = tuple([b for b in self.bookings if b.job != job])
+        left = self.bookings
+        is_its_own = len(left) == 1 and left[0].job == job
+        bookings = () if is_its_own else tuple([b for b in left if b.job != job])
         return GpuLoad(self.id, self.gpu, bookings, self.returning, self.closed)
 
     def in_lane(self, job: JobId, lane: int) -> GpuLoad:

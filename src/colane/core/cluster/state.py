@@ -279,9 +279,11 @@ class ClusterState(ClusterContents):
             gpu = load.id
             name, number = gpu
             old = self.gpus[gpu]
-            self._unindex(old)
+            if old.bookings:
+                self._unindex(old)
             self.gpus[gpu] = load
-            self._index(load)
+            if load.bookings:
+                self._index(load)
             touched[name] = None
             if old.is_free != load.is_free:
                 kind = name, load.gpu.type

@@ -7,7 +7,7 @@ from typing import Final
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.reducers.step import Step
 from colane.model import arrays
-from colane.model.constraints import Constraints, PromisedGpus
+from colane.model.constraints import UNCONSTRAINED, Constraints, PromisedGpus
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.lane import sharing_domain
@@ -69,6 +69,8 @@ def _constraints(step: Step, spec: JobSpec) -> Constraints:
     doubted = spec.steps_total is not None and step.state.usage.truths_owed(spec.user) > 0
     domain = sharing_domain(spec, config.share_between)
     family = believed_family(spec.family, spec.user, step.state.beliefs) if config.families_agree else ""
+    if cores is None and not doubted and not domain and family in {"", spec.family}:
+        return UNCONSTRAINED
     return Constraints(
         cores=cores,
         needs_cores=cores is not None and is_need,

@@ -9,7 +9,7 @@ from colane.core.check import check
 from colane.core.lifecycle import moves
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.job import FallBack, Job, JobState
+from colane.model.job import Attempt, FallBack, Job, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
@@ -25,7 +25,7 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     if step.config.runs_at_once:
         launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
         taken = moves(job, now_s, ((ASSIGNED, reason), (LAUNCHING, launched), TAKEN_TO_RUN))
-        taken.run = taken.run._replace(start_s=now_s)
+        taken.run = Attempt(assigned_s=now_s, start_s=now_s)
         if job.first_start_s is None:
             taken.first_start_s = now_s
     else:

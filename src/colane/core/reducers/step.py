@@ -171,7 +171,7 @@ class Step:
         if lost and (to is QUEUED or to is JobState.FAILED):
             left.totals = left.totals._replace(losses=left.totals.losses + 1)
         if exit is not None:
-            left.run = left.run._replace(exit=exit)
+            left.run = left.run.ended(exit)
         if to is QUEUED:
             self._wait_anew(job, left)
             if job.suspension is not None and not job.suspension.until_step:
@@ -275,17 +275,18 @@ class Step:
 
     def served(self, job: Job) -> tuple[Served, ...]:
         """What a job has had, with what ends now."""
-        return self._served(job, job.totals.served)
-
-    def _served(self, job: Job, earlier: tuple[Served, ...]) -> tuple[Served, ...]:
-        start_s = self.now_s if job.start_s is None else job.start_s
-        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in earlier}
+        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.totals.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:
-            kind, run_s = (load.gpu.type, len(gpus)), max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
-            served[kind] = served.get(kind, 0.0) + run_s
+            kind = load.gpu.type, len(gpus)
+            served[kind] = served.get(kind, 0.0) + self._run_s(job)
         return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
+
+    def _run_s(self, job: Job) -> float:
+        """How long its present attempt has run."""
+        start_s = self.now_s if job.start_s is None else job.start_s
+        return max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
 
     def learn_length(self, job: Job) -> None:
         """A job has come to its end by itself: it tells how long those of its family run that are told no length."""
@@ -293,8 +294,11 @@ class Step:
         is_told = spec.steps_total is not None or spec.steps_limit is not None or spec.time_limit_s is not None
         if is_told or not gpus or spec.kind is JobKind.INFERENCE:
             return
-        earlier = job.totals.served if spec.preemptible else ()
-        service_s = sum([one.run_s * one.gpus / gpus for one in self._served(job, earlier)])
+        if job.totals.served and spec.preemptible:
+            service_s = sum([one.run_s * one.gpus / gpus for one in self.served(job)])
+        else:
+            held = job.placement.gpus if job.placement is not None else ()
+            service_s = self._run_s(job) * len(held) / gpus if held and held[0] in self.state.gpus else 0.0
         if self.config.is_kept:
             self._lengths[spec.family] = self.state.beliefs.learn_length(spec.family, service_s)
         else:
@@ -302,7 +306,10 @@ class Step:
 
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
+        observer, now_s = self.observer, self.now_s
         for gpu in gpus:
+            if observer.changes_unseen(gpu, now_s):
+                continue
             learnt = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
             if learnt is not NOTHING:
                 self._learn_co_runners(learnt)
