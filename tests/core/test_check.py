@@ -113,6 +113,10 @@ def test_more_gpu_memory_than_the_gpu_has(state: ClusterState) -> None:
     respec(state, 3, gpu_memory_bytes=12 * GIB)
     both = start(3, ("n0", 2)), start(4, ("n0", 2), lane=1)
     assert flaws(state, *both) == ["unsafe-memory"]
+    respec(state, 4, gpu_memory_bytes=20 * GIB)
+    assert flaws(state, start(4, ("n0", 2))) == ["unsafe-memory"]
+    assert flaws(state, start(4, ("n0", 2)), start(3, ("n0", 3))) == ["unsafe-memory"]
+    assert flaws(state, start(3, ("n0", 3)), start(4, ("n0", 2))) == ["unsafe-memory"]
 
 
 def test_co_runners_for_a_job_that_wants_none(state: ClusterState) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from colane.core.cluster.answers import late_answers
 from colane.core.cluster.bookings import throttled
-from colane.core.cluster.load import GpuLoad, booked_on
+from colane.core.cluster.load import GpuLoad, booked_on, memory_held
 from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
@@ -41,15 +41,23 @@ def check(state: ClusterState, plan: Plan) -> tuple[Flaw, ...]:
         return (Flaw("stale-plan", f"based on version {plan.based_on}, the state is at {state.version}"),)
     judge = _Judge(state)
     flaws = judge.hold(plan) if plan.holds else ()
-    for action in plan.actions:
+    for action in plan.actions[:-1]:
+        flaws += judge.act(action)
+    judge.is_last = True
+    for action in plan.actions[-1:]:
         flaws += judge.act(action)
     return flaws
 
 
 class _Judge:
-    """Every method returns flaws; the common answer is the empty tuple, made without a list."""
+    """Every method returns flaws; the common answer is the empty tuple, made without a list.
+
+    Attributes:
+        is_last: Whether no action comes behind the one that is judged, which would find what that books.
+    """
 
     def __init__(self, state: ClusterState) -> None:
+        self.is_last = False
         self._state = state
         self._loads: dict[GpuId, GpuLoad] = {}
         self._cores: dict[str, set[int]] = {}
@@ -353,10 +361,26 @@ class _Judge:
     def _book(self, job: Job, slots: Sequence[Slot], gpus: int) -> Flaws:
         flaws: Flaws = ()
         loads = [self._loads.get(slot.gpu) or self._state.gpus[slot.gpu] for slot in slots]
+        if self.is_last and not self._held:
+            judged = self._fits_alone(job, loads, gpus)
+            if judged is not None:
+                return judged
         after = booked_on(job, self._state.beliefs, loads, [slot.lane for slot in slots], gpus)
         for load, booked in zip(loads, after, strict=True):
             self._loads[load.id] = booked
             flaws += self._judge_one(job, load, booked)
+        return flaws
+
+    def _fits_alone(self, job: Job, loads: Sequence[GpuLoad], gpus: int) -> Flaws | None:
+        """On GPUs that nobody has, and that nobody else comes to; None where anybody has one."""
+        flaws: Flaws = ()
+        for load in loads:
+            if load.bookings or load.returning:
+                return None
+            memory = memory_held(job, self._state.beliefs.terms(job.effective, load.gpu.type, gpus))
+            if memory is not None and sum(memory) > load.capacity_bytes:
+                detail = f"{load.id} has {load.capacity_bytes} bytes, its jobs need {sum(memory)}"
+                flaws += (Flaw("unsafe-memory", detail, (job.id,)),)
         return flaws
 
     def _judge_one(self, job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
