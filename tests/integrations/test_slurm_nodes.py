@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 import pytest
 
+from colane.integrations.slurm import steps
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.options import parse
 from colane.integrations.slurm.request import build
@@ -170,3 +175,37 @@ def test_tasks_are_shared_out(asked: dict[str, object], expected: tuple[list[int
 def test_ranks_follow_the_machines() -> None:
     assert [list(TaskShare(node, "abc", [2, 2, 1]).ranks) for node in range(3)] == [[0, 1], [2, 3], [4]]
     assert (tasks_per_node([2, 2, 1]), tasks_per_node([1])) == ("2(x2),1", "1")
+
+
+def test_another_program_where_the_leader_may_listen_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(steps.KEY, "ours")
+    monkeypatch.setattr(steps, "ANSWER_MAX_S", 0.2)
+    silent = socket.create_server(("127.0.0.1", 0))
+    closed = socket.create_server(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in (silent, closed)]
+    closed.close()
+    with (
+        silent,
+        Listener(("127.0.0.1", 0), authkey=b"theirs") as theirs,
+        Listener(("127.0.0.1", 0), authkey=b"ours") as ours,
+    ):
+        heard = list[str]()
+
+        def refuse() -> None:
+            with pytest.raises(AuthenticationError):
+                theirs.accept()
+
+        def answer() -> None:
+            with ours.accept() as connection:
+                heard.append(connection.recv_bytes().decode())
+
+        threads = [threading.Thread(target=each) for each in (refuse, answer)]
+        for thread in threads:
+            thread.start()
+        ports += [listener.address[1] for listener in (theirs, ours)]
+        steps._reach("127.0.0.1", ports, waits=False).send({"step": 1}, b"data")
+        for thread in threads:
+            thread.join()
+    assert heard == ['{"step": 1}\0data']
+    with pytest.raises(SlurmError, match="does not answer"):
+        steps._reach("127.0.0.1", ports[1:2], waits=False)

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any, Final, NamedTuple
 
 from colane.integrations.slurm import contact
@@ -52,7 +53,10 @@ NEAR: Final = 500
 TRIES: Final = 16
 LAST_PORT: Final = 65_535
 AGAIN_S: Final = 0.2
+ANSWER_MAX_S: Final = 5.0
 WAIT_MAX_S: Final = 5.0
+ALL_THERE_S: Final = 30.0
+"""Machines that have not connected by then are told of."""
 PART_BYTES: Final = 1 << 16
 SIGNALLED: Final = 128
 RUN_SRUN: Final = (
@@ -135,11 +139,24 @@ def _reach(host: str, ports: Sequence[int], *, waits: bool) -> Peer:
     key = os.environ[KEY].encode()
     while True:
         for port in ports:
-            with suppress(OSError, EOFError, AuthenticationError):
-                return Peer(Client((host, port), authkey=key))
+            if (found := _connected(host, port, key)) is not None:
+                return Peer(found)
         if not waits:
             raise SlurmError("the job's batch script does not answer")
         select.select([], [], [], AGAIN_S)
+
+
+def _connected(host: str, port: int, key: bytes) -> Connection | None:
+    """Connect to a port where the leader may listen, or another program that says nothing."""
+    with suppress(OSError, EOFError, AuthenticationError):
+        connection = Connection(socket.create_connection((host, port), ANSWER_MAX_S).detach())
+        os.set_blocking(connection.fileno(), True)
+        if connection.poll(ANSWER_MAX_S):
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+            return connection
+        connection.close()
+    return None
 
 
 # -- on the first machine
@@ -179,8 +196,12 @@ class StepLeader:
         listener, port = self._listen()
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         own = subprocess.Popen([*RUN_SRUN, "--member"])
+        nodes = int(self._base["NNODES"])
         with self._lock:
-            self._lock.wait_for(lambda: len(self._members) == int(self._base["NNODES"]))
+            if not self._lock.wait_for(lambda: len(self._members) == nodes, ALL_THERE_S):
+                here = f"{len(self._members)} of {nodes} machines have reached {self._base['MASTER_ADDR']}:{port}"
+                contact.note("srun", f"{here} so far; the script begins once all have")
+            self._lock.wait_for(lambda: len(self._members) == nodes)
             env = {**self._base, **self._told(), LEADER: f"{self._base['MASTER_ADDR']}:{port}"}
             self._script = subprocess.Popen(words, env=env, close_fds=False)
         code = self._script.wait()
