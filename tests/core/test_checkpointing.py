@@ -32,7 +32,7 @@ from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 
 from .worlds import make_node
 

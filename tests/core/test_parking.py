@@ -29,7 +29,7 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.core.planners.splitting import SplitReasons, may_split_off, split_off
+from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu, GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns

@@ -13,7 +13,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.hardware import GpuId
 from colane.model.plan import Plan, Replan, Start
 from colane.model.reason import Reason, Why
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 
 class Mine:
     name = "mine"

@@ -19,7 +19,7 @@ from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
-from colane.scheduling.mechanisms.price.exchange import ByExchange
+from colane.scheduling.mechanisms.price.gangs import ByExchange
 from colane.scheduling.orders.arrival import Arrival, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.price import ByShadowPrice

@@ -18,7 +18,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate

@@ -17,7 +17,7 @@ from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import RateSource, Situation
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 from colane.simulate.run import Run
 from colane.simulate.table_files import read_sources
 from colane.simulate.table_world import TableWorld

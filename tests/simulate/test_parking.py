@@ -19,7 +19,7 @@ from colane.model.job import Job, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.reason import Reason, Why
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES

@@ -21,7 +21,7 @@ from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.estimates import profile_key
 from colane.scheduling.engine.refusals import behind, no_place
-from colane.scheduling.mechanisms.topology.free_gpus import first_fit
+from colane.scheduling.mechanisms.topology.free import first_fit
 from colane.simulate.world import Running, World
 
 

@@ -33,8 +33,7 @@ from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
 from colane.scheduling.mechanisms.price.chooser import ByPrice
-from colane.scheduling.mechanisms.price.exchange import ByExchange
-from colane.scheduling.mechanisms.price.gang_moves import GangMoves
+from colane.scheduling.mechanisms.price.gangs import ByExchange, GangMoves
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured

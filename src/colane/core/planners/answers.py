@@ -18,7 +18,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Event, Progressed
-from colane.core.planners.splitting import SplitReasons, may_split_off, split_off
+from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.job import Job, JobId, JobKind
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why

@@ -19,8 +19,8 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Event, Progressed
+from colane.core.planners.means import Facts, SplitReasons, may_split_off, split_off
 from colane.core.planners.overflow import may_take_turns
-from colane.core.planners.splitting import Facts, SplitReasons, may_split_off, split_off
 from colane.lanes.turns import SHARED
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState

@@ -1,4 +1,4 @@
-"""The cheapest means by which a running job leaves its GPUs for another, and which jobs may leave at all.
+"""The cheapest means by which a running job leaves its GPUs, for another or those beside it, and which may at all.
 
 Parked, it loses nothing but the time its memory takes to the host and back, and is bound to its node, on GPUs to its
 very GPU. Stopped, it loses the time of its launch, may go on anywhere, and must have been allowed to by its owner.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
@@ -141,3 +141,50 @@ def least_lost_s(view: ClusterView, job: Job) -> float:
     if lost_s > BOUND_S and view.parking_refusal(job) is None:
         lost_s = min(lost_s, _parked_s(view, job) + (BOUND_S if job.effective.preemptible else 0.0))
     return lost_s if lost_s == inf else float(round(lost_s))
+
+
+# -- leaving those beside it, so that they, or in the end all, go faster: the guard asks where jobs are slower together
+# than was predicted, policies where they are slower than one after another would be. Both say when and which.
+
+
+Facts = dict[str, str | int | float]
+
+
+class SplitReasons(NamedTuple):
+    """What is said of one that leaves.
+
+    Attributes:
+        parked: Of one that is parked.
+        stopped: Of one that is stopped.
+    """
+
+    parked: Why
+    stopped: Why
+
+
+def may_split_off(draft: Draft, job: Job) -> bool:
+    """Whether a job may leave those it shares a GPU with: now, and losing no more than its owner allowed."""
+    return draft.is_undecided(job.id) and job.is_movable and means_of(draft, job) is not None
+
+
+def split_off(
+    draft: Draft, load: GpuLoad, job: Job, facts: Facts, reasons: SplitReasons, *,
+    away_s: float = 0.0, learn: bool = False, isolate: bool = False,
+) -> None:  # fmt: skip
+    """Let a job that may leave those it shares a GPU with.
+
+    Args:
+        draft: Where that is decided.
+        load: The GPU.
+        job: The job that leaves.
+        facts: By what numbers.
+        reasons: What is said of it.
+        away_s: How long the others are expected to need the GPU.
+        learn: Whether what they achieved together is learnt first.
+        isolate: Whether the job shares no GPU from then on.
+    """
+    beside = tuple([other for other in load.jobs if other != job.id])
+    if means_of(draft, job, away_s=away_s) is Means.PARK:
+        draft.park(job, Reason(reasons.parked, facts, beside), isolate=isolate)
+    else:
+        draft.stop(job, Reason(reasons.stopped, facts, beside), learn=learn, isolate=isolate)

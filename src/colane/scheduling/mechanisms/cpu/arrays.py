@@ -23,8 +23,7 @@ from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
-from colane.scheduling.mechanisms.topology.free import any_free
-from colane.scheduling.mechanisms.topology.free_gpus import on_node, over_nodes
+from colane.scheduling.mechanisms.topology.free import any_free, on_node, over_nodes
 
 ABORTS_MAX = 3
 """A borrower is stopped for others so often, and begins anew; the paper says nothing, and some would never end."""

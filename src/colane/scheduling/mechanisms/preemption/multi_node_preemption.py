@@ -13,7 +13,7 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.mechanisms.preemption.node_preemption import EVERY_JOB, NodePreemption, Takers
 from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Unit, VictimSurvey
-from colane.scheduling.mechanisms.topology.free_gpus import emptiest_first
+from colane.scheduling.mechanisms.topology.free import emptiest_first
 
 Pieces = list[tuple[NodeVictims, Unit]]
 """Jobs that leave together: what each of their nodes gains by it."""

@@ -19,7 +19,7 @@ from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.times import attained_s
-from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied
+from colane.scheduling.mechanisms.preemption.node_preemption import best_emptied
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues

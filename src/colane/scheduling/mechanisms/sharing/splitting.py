@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import Means, is_untouched, means_of, stopped_s
-from colane.core.planners.splitting import Facts, SplitReasons, may_split_off, split_off
+from colane.core.planners.means import (
+    Facts,
+    Means,
+    SplitReasons,
+    is_untouched,
+    may_split_off,
+    means_of,
+    split_off,
+    stopped_s,
+)
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Why

@@ -19,8 +19,7 @@ from colane.scheduling.engine.contracts import Candidate, Classes, Order, Schedu
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.connected import BoundConnected
-from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
-from colane.scheduling.mechanisms.topology.free_gpus import on_node
+from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free, on_node
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.model.job import CommPattern, JobSpec
 from colane.perf.topology import ACROSS_MACHINES, WEIGHT_MAX, Comm, Shape, bounds, cost
-from colane.scheduling.mechanisms.topology.free_gpus import shares_of
+from colane.scheduling.mechanisms.topology.free import shares_of
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Question
 
 
