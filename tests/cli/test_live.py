@@ -92,6 +92,7 @@ def test_a_job_without_gpus_runs_beside_training(live: Colane, shared_up: Up, tm
     shown = live("nodes").out
     assert "no GPU" in shown
     assert shown.splitlines()[-1].startswith("mechanisms on: co-location, ")
+    assert ", cores, " in shown.splitlines()[-1].partition("; off: ")[0]
     assert "no GPU" in live("show", str(waiting)).out
     for gate in gates:
         gate.open()

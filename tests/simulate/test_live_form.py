@@ -12,6 +12,7 @@ from colane.simulate.request import LIVE, LiveSettings, Request, inputs, load
 def test_live_is_what_a_scheduler_does_by_default() -> None:
     values = gather(table.SERVER, {}, environment={})
     assert LiveSettings(table.tuning(values), values[table.GUARD]) == LIVE
+    assert LIVE.tuning is not None
 
 
 def test_what_is_not_as_published_is_simulated_as_it_runs_live() -> None:
