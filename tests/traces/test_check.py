@@ -196,3 +196,10 @@ def test_each_pool_has_its_load() -> None:
     make: Callable[[int, str], TraceJob] = lambda number, pool: job(number, number, 5, pool=pool)  # noqa: E731
     findings = check_trace(workload(make(1, "6214e9"), make(2, "7f04ca")), load("philly"))
     assert sum(finding.code == "offered-load" for finding in findings) == 12
+
+
+def test_one_job_is_spoken_of_as_one() -> None:
+    said = {finding.code: finding.message for finding in check_trace(workload(job(1, 0, None), job(2, 1, 600, gpus=0)))}
+    assert said["no-length"] == "1 job has neither duration nor steps, so it cannot be said when it ends (j1)"
+    assert said["cpu-only"] == "1 job asks for no GPU (j2)"
+    assert said["durations"] == "1 job runs for 10 min; 0 GPU-hours"

@@ -190,6 +190,19 @@ j2,i2,bob,Terminated,45.0,60.0
 """
 
 
+@pytest.mark.parametrize(
+    ("row", "doubt"),
+    [
+        ("p,16,1,1,460,,LS,Running,1,5,2", "16 thousandths of a core or less: cpu_milli may be in a larger unit"),
+        ("p,8000,1,1,0,,LS,Running,1,5,2", "1 pod with GPUs and a gpu_milli of 0, taken as whole ones"),
+        ("p,8000,1,0,0,,LS,Running,1,5,2\nq,8000,1,1,1000,,LS,Running,1,5,2", ""),
+    ],
+)
+def test_openb_thousandths_in_another_unit_are_doubted(file: File, row: str, doubt: str) -> None:
+    doubts = read(file(OPENB.partition("\n")[0] + "\n" + row + "\n")).doubts
+    assert [doubt in each for each in doubts] == [True] * bool(doubt)
+
+
 def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
     jobs = file(JOBS, "pai_job_table.csv")
     workload = read(file(TASKS, "pai_task_table.csv"))
@@ -376,6 +389,11 @@ def test_gzip_is_unpacked_and_a_torn_one_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TraceError, match="is not a whole gzip file"):
         read(path)
+
+
+def test_a_nul_byte_is_told_with_its_line(file: File) -> None:
+    with pytest.raises(TraceError, match=r":3: holds a NUL byte"):
+        read(file(OWN.replace("a,10", "a\0,10")))
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,15 @@ def _finding(level: Level, code: str, what: str, jobs: list[TraceJob]) -> Findin
     named = ", ".join(_name(job) for job in jobs[:EXAMPLES_MAX])
     more = len(jobs) - EXAMPLES_MAX
     tail = f" and {more:,} more" if more > 0 else ""
-    return Finding(level, code, f"{count(f'{len(jobs):,}', 'job')} {what} ({named}{tail})", len(jobs))
+    said = _of_one(what) if len(jobs) == 1 else what
+    return Finding(level, code, f"{count(f'{len(jobs):,}', 'job')} {said} ({named}{tail})", len(jobs))
+
+
+def _of_one(what: str) -> str:
+    """What is said of several jobs, as it is said of one."""
+    verb, _, rest = what.partition(" ")
+    one = {"are": "is", "have": "has", "can": "can"}.get(verb, f"{verb}s")
+    return f"{one} {rest}".replace("they end", "it ends").replace("their run time", "its run time")
 
 
 def _name(job: TraceJob) -> str:

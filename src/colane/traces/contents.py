@@ -70,18 +70,13 @@ def _lengths(workload: Workload) -> Iterator[Content]:
     if known:
         lengths = [job.duration_s or 0.0 for job in known]
         hours = sum(job.spec.gpus * job.gpu_ratio * (job.duration_s or 0.0) for job in known) / HOUR_S
-        yield Content(
-            "durations",
-            f"{count(f'{len(known):,}', 'job')} run for {time(min(lengths))} to {time(max(lengths))}, "
-            f"half of them {time(median(lengths))} or less; {hours:,.3g} GPU-hours",
-        )
+        spread = f"{time(min(lengths))} to {time(max(lengths))}, half of them {time(median(lengths))} or less"
+        said = f"{len(known):,} jobs run for {spread}" if len(known) > 1 else f"1 job runs for {time(lengths[0])}"
+        yield Content("durations", f"{said}; {hours:,.3g} GPU-hours")
     steps = [job.steps for job in workload.jobs if job.steps is not None]
     if steps:
-        yield Content(
-            "steps",
-            f"{count(f'{len(steps):,}', 'job')} of {min(steps):,} to {max(steps):,} steps, "
-            f"half of them {median(steps):,.0f} or less",
-        )
+        spread = f"jobs of {min(steps):,} to {max(steps):,} steps, half of them {median(steps):,.0f} or less"
+        yield Content("steps", f"{len(steps):,} {spread}" if len(steps) > 1 else f"1 job of {count(steps[0], 'step')}")
 
 
 def _more(kinds: Counter[int] | Counter[str]) -> str:

@@ -27,17 +27,20 @@ def read_text(path: Path) -> str:
     """Return the text of a file, unpacked when its name ends in `.gz`.
 
     Raises:
-        TraceError: It cannot be read, is too large, no whole gzip file, or no UTF-8.
+        TraceError: It cannot be read, is too large, no whole gzip file, no UTF-8, or holds a NUL byte.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _bounded(path, file).decode("utf-8-sig")
+            text = _bounded(path, file).decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(path, f"is not a whole gzip file ({error})") from error
     except UnicodeDecodeError as error:
         raise TraceError(path, f"is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
+    if (nul := text.find("\0")) >= 0:  # of a file damaged on disk, or written in another encoding
+        raise TraceError(path, "holds a NUL byte: it is damaged, or no UTF-8 text", line=text.count("\n", 0, nul) + 1)
+    return text
 
 
 def _bounded(path: Path, file: io.BufferedIOBase) -> bytearray:

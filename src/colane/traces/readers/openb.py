@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.layout import Header
 from colane.traces.readers.assemble import MIB, Columns, Options, assemble, span
@@ -22,6 +24,9 @@ FAMILY = "openb"
 """The trace does not say what a pod runs."""
 
 MILLI = 1000
+CPU_MILLI_LEAST = 250
+"""Where half of the pods ask for less, the column is more likely in whole cores: no pod of the trace asks for less
+than 1,000."""
 
 LAYOUTS = (
     Header(
@@ -79,6 +84,16 @@ def _doubts(sheet: Sheet, ran: Sequence[int]) -> Iterator[str]:
     if 2 * early > len(ran):
         pods = f"{early:,} of {len(ran):,} pods are scheduled before they are created"
         yield f"{pods}: creation_time or scheduled_time may be in another unit"
+    cpu_milli = sheet.column("cpu_milli", cells.count)
+    half_milli = median(asked) if (asked := [cpu_milli[row] for row in ran if cpu_milli[row]]) else CPU_MILLI_LEAST
+    if half_milli < CPU_MILLI_LEAST:
+        half = f"half of the pods ask for {half_milli:g} thousandths of a core or less"
+        yield f"{half}: cpu_milli may be in a larger unit, such as whole cores"
+    gpus, parts = sheet.column("num_gpu", cells.count), sheet.column("gpu_milli", str)
+    none = sum(bool(gpus[row]) and parts[row] == "0" for row in ran)
+    if none:
+        pods = count(f"{none:,}", "pod")
+        yield f"{pods} with GPUs and a gpu_milli of 0, taken as whole ones: it may be in another unit"
 
 
 def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
