@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core import core as core_module
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
@@ -112,6 +113,7 @@ def test_of_very_many_running_jobs_a_part_stands_for_all() -> None:
         assert queue.weigh(job) == pytest.approx(shadow_price(1, behind, gpus), abs=0.05)
 
 
+@pytest.mark.skipif(not core_module.__file__.endswith(".py"), reason="methods of compiled classes cannot be replaced")
 def test_a_lesson_has_no_more_of_very_many_running_jobs_looked_at_than_are_ranked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
