@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until
 from tests.engines.slurmd import Slurm, slurm
-from tests.engines.ups import Up
+from tests.engines.ups import RUNS, Up
 
 pytestmark = pytest.mark.live
 
@@ -115,7 +115,7 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
         until(lambda: list(up.nodes()) == ["slurm-1"], "it is there")
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"]})
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs")
             urgent = [
                 "sbatch",
                 "--parsable",
@@ -134,7 +134,7 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
             until(lambda: "2" in names(cluster), "another is asked for")
             assert cluster.jobs()[job_name(cluster, "2")] == "PENDING"
             cluster.do("scancel", other)
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "it runs on the next pilot")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "it runs on the next pilot")
             shown = scheduler.job(job)
             assert (shown["node"], shown["attempt"]) == ("slurm-2", 2)
             assert up.said().count("has ended") == up.said().count(held) == 1
@@ -143,7 +143,7 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
             # One that is killed as a whole says nothing at its end.
             kill_all_of(state / "pilots" / "2")
             until(lambda: scheduler.node_if_known("slurm-2") is None, "its lease is over, and it is forgotten")
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "it runs on the third pilot")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "it runs on the third pilot")
             assert scheduler.job(job)["node"] == "slurm-3"
     finally:
         up.end()
@@ -180,7 +180,7 @@ def test_what_goes_wrong_in_slurm_is_a_line_each_and_nothing_is_lost_nor_asked_f
         until(lambda: list(up.nodes()) == ["slurm-1"], "it is there")
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"], "preemptible": True})
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs")
 
             # Nobody is known to Slurm any more.
             cluster.stop("munged")
@@ -199,7 +199,7 @@ def test_what_goes_wrong_in_slurm_is_a_line_each_and_nothing_is_lost_nor_asked_f
             seen_s = up.nodes()["slurm-2"]["last_seen_s"]
             until(lambda: up.nodes()["slurm-2"]["last_seen_s"] > seen_s + 6.0, "it reports after a look at Slurm", 60)
             job = scheduler.submit({"command": ["sleep", "1000"]})
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs there")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs there")
             assert names(cluster) == {"2"}
     finally:
         said = up.end()

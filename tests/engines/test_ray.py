@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Colane, until
 from tests.engines.raycluster import RayCluster, ray_cluster
-from tests.engines.ups import Up
+from tests.engines.ups import RUNS, Up
 from tests.needs import needs
 
 needs("ray", "Ray is not installed")
@@ -132,14 +132,14 @@ def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, 
         assert "OMP_NUM_THREADS" not in of_job or int(of_job["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs")
         up.end()
         up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4")
         until(lambda: up.said().count("n1: its agent is there") == 2, "the one of n1 is taken over")
         until(lambda: up.said().count("n2: its agent is there") == 2, "that of n2, too")
         with up.client as scheduler:
             shown = scheduler.job(job)
-            assert (shown["state"][:7], shown["attempt"]) == ("running", 1)
+            assert (shown["state"] in RUNS, shown["attempt"]) == (True, 1)
         cluster.kill_raylet("n2")
         until(lambda: cluster.nodes["n2"].poll() is not None, "a node without its raylet ends, for its unit to restart")
         until(lambda: "n2: Ray has lost the node" in up.said(), "its loss is said")
@@ -269,7 +269,7 @@ def test_what_is_killed_is_started_again_and_jobs_go_on(cluster: RayCluster, tmp
         until(lambda: list(up.nodes()) == ["n1"], "it has an agent")
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
-            until(lambda: scheduler.job(job)["state"].startswith("running"), "a job runs")
+            until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs")
             for words in ("colane.cli agent", "ray::AgentKeeper", "colane.engines.ray_driver"):
                 until(lambda: len(processes_of_here(words)) == 1, f"one {words}")  # noqa: B023 - looked at here
                 killed = processes_of_here(words)

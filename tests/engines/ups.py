@@ -13,6 +13,8 @@ from colane.client.client import Client
 from tests.cli.conftest import COLANE, START_MAX_S, environment, until
 
 IS_UP = "submit with"
+RUNS = frozenset({"launching", "running", "running-protected"})
+"""States of a job whose process is there. One that tells of no steps is taken to run after 10 s."""
 
 
 class Up:

@@ -384,7 +384,7 @@ def test_jobs_go_on_and_others_start_under_the_standby(redis: RedisServer, tmp_p
     ):
         until(client.nodes)
         first, queued = [client.submit({"command": [sys.executable, "-c", waits]}) for _ in range(2)]
-        until(lambda: client.job(first)["state"].startswith("running"))
+        until(lambda: client.job(first)["state"] in {"launching", "running"})
         both.first.process.kill()
         both.led_by_second()
         go.touch()
