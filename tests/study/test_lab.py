@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def test_without_pandas_it_is_said_what_to_install(study: Path, monkeypatch: pyt
     with pytest.raises(ImportError, match=r"pip install 'colane\[lab\]'"):
         lab.study(study)
     assert not study.with_suffix("").exists()
+
+
+def test_a_program_from_standard_input_simulates_in_its_own_process(study: Path) -> None:
+    needs("pandas", "pandas comes with the extra lab, 90 MB that nothing else needs")
+    program = f"from colane import lab; print(len(lab.study({str(study)!r}).cells))"
+    ended = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "6\n"), ended.stderr
 
 
 def test_the_frames_are_the_files(study: Path) -> None:

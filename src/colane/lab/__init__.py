@@ -11,6 +11,7 @@ In a script, where processes are started anew from its file, call it below `if _
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,8 @@ def study(
     Args:
         path: The study file.
         out: Where simulations and tables are kept; None is a directory named as the file, beside it.
-        processes: So many simulations at a time; None is one for each core, 1 is this process alone.
+        processes: So many simulations at a time; None is one for each core, 1 is this process alone. A script
+            asks for several under `if __name__ == "__main__":` only, as each process begins with its other lines.
         again: Simulate anew what was kept of other inputs.
 
     Raises:
@@ -73,7 +75,7 @@ def study(
         raise StudyError(
             f"{folder}: what is kept had other inputs ({', '.join(names)}); say again=True, or another out"
         )
-    worked = simulate_missing(plan, folder, found, processes or os.cpu_count() or 1)
+    worked = simulate_missing(plan, folder, found, processes or _processes())
     if worked.was_interrupted:
         raise KeyboardInterrupt
     if worked.problems:
@@ -81,6 +83,12 @@ def study(
     made = results(plan, folder, found.inputs)
     write_results(made)
     return _frames(pandas, made)
+
+
+def _processes() -> int:
+    """One for each core; this one alone where others could not begin as it did: its program came by standard input."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return (os.cpu_count() or 1) if file is None or Path(file).exists() else 1
 
 
 def _pandas() -> Any:  # noqa: ANN401 - a module
