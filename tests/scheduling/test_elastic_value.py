@@ -114,6 +114,16 @@ def test_a_job_that_has_little_left_does_not_restart_for_more() -> None:
     assert sizes(made) == {2: 1}
 
 
+@pytest.mark.parametrize(("steps", "runs"), [(600, {2: 2}), (200_000, {1: 4})])
+def test_one_that_cannot_shrink_as_far_leaves_for_a_newcomer_that_is_through_much_sooner(
+    steps: int, runs: dict[int, int]
+) -> None:
+    made = core()
+    submit(made, 10.0, elastic("steep", sizes=(3, 4)))
+    submit(made, 1000.0, replace(rigid(2), steps_total=steps))
+    assert sizes(made) == runs
+
+
 def test_planning_again_changes_nothing() -> None:
     made = core()
     submit(made, 10.0, elastic("steep"), elastic("flat"), rigid())

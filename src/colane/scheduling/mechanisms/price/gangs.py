@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import is_untouched, stopped_s
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
@@ -42,7 +43,18 @@ class ByExchange:
         self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
         over_s = horizon_s(context.queue.left_s(job))
-        return most_valued(candidates, partial(_value, context, job, over_s))
+        return most_valued(_sparing(context, over_s, candidates), partial(_value, context, job, over_s))
+
+
+def _sparing(context: SchedulingContext, over_s: float, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Those for which no elastic job leaves where it is worth it that some shrink."""
+    shrinks = False
+    for candidate in candidates:
+        if any(isinstance(action, Resize) for action in candidate.room):
+            shrinks = shrinks or value_of(candidate, over_s) > 0
+        elif shrinks and any(context.draft.view.job(action.job).effective.sizes for action in candidate.room):
+            continue
+        yield candidate
 
 
 def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candidate) -> float:
@@ -51,11 +63,15 @@ def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candi
 
 
 def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
-    """Who leaves for a job that is neither more urgent nor overdue; one that has no GPU changes places with none."""
+    """Who leaves for a job that is neither more urgent nor overdue; none where they keep some of their GPUs.
+
+    One that has no GPU changes places with none.
+    """
     victims = [context.draft.view.job(action.job) for action in candidate.room]
     if job.home or any(victim.spec.priority < job.spec.priority for victim in victims) or context.is_overdue(job):
         return []
-    return [] if any(victim.effective.sizes or not victim.gpus_held for victim in victims) else victims
+    shrink = any(isinstance(action, Resize) for action in candidate.room)
+    return [] if shrink or any(not victim.gpus_held for victim in victims) else victims
 
 
 def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victims: list[Job]) -> float:
