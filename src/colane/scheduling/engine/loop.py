@@ -119,7 +119,9 @@ class Composed:
 
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and a job waits."""
-        alone = self._place_alone(view) if self.chooser is None and self.order.is_order_alone else None
+        # An order of one's own may lack what a later version asks of it.
+        is_alone = self.chooser is None and getattr(self.order, "is_order_alone", False)
+        alone = self._place_alone(view) if is_alone else None
         return self.plan_in_draft(view) if alone is None else alone
 
     def _place_alone(self, view: ClusterView) -> Plan | None:
