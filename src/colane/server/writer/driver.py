@@ -71,7 +71,8 @@ AGAIN_MIN_S: Final = 0.1
 EVENTS_PER_TURN_MAX: Final = 4_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
 LINE_EVENTS_PER_TURN_MAX: Final = 512
-"""The same for those that may wait, each of some 0.06 ms: what comes meanwhile goes before the rest of them."""
+"""The same for those that may wait, each of some 0.06 ms: what comes meanwhile goes before the rest of them. Of more
+the half is taken: were it no more than this however many wait, a scheduler that fell behind once would stay behind."""
 GPUS_PER_TURN_MAX: Final = 512
 """The same for GPUs that come free or come in: a job may start on each, at ten times the cost of an event, and what is
 heard of no agent meanwhile must be less than a lease."""
@@ -556,16 +557,23 @@ class LiveDriver:
             if self._taken and (self._taken[-1].is_suspect or self._taken[-1].demand is not None):
                 return turn  # without time and groups: what raises now, or was judged, is the request's own doing
         if self._stopping or self._line.is_due(loop.time(), beside_others=bool(self._taken)):
-            self._line.is_taken = True
-            most = len(turn.events) + LINE_EVENTS_PER_TURN_MAX
-            while self._line.waiting and len(turn.events) < most:
-                turn = await self._take(turn, self._line.waiting.popleft(), loop, committer)
+            turn = await self._take_line(turn, loop, committer)
         if not self._knows_groups:
             self._knows_groups = True
             self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
         steady_s = loop.time()
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + (0.0 if self._add_time(turn) else self.timing.tick_s)
+        return turn
+
+    async def _take_line(self, turn: Turn, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn:
+        """Put requests that may wait into a turn."""
+        self._line.is_taken, waiting = True, self._line.waiting
+        most, left = len(turn.events) + LINE_EVENTS_PER_TURN_MAX, len(waiting) // 2
+        while waiting and len(turn.events) < EVENTS_PER_TURN_MAX:
+            if len(turn.events) >= most and len(waiting) <= left:
+                break
+            turn = await self._take(turn, waiting.popleft(), loop, committer)
         return turn
 
     def _is_behind(self, loop: asyncio.AbstractEventLoop) -> bool:
