@@ -143,7 +143,7 @@ def test_the_guard_is_on_unless_it_is_switched_off() -> None:
         flags = {"guard": guard, "guard_after": after, "memory_factors": factors}
         return core_config(gather(SERVER, flags, environment={}))
 
-    assert replace(config(), contention=None) == CoreConfig()
+    assert replace(config(), contention=None, tuning=None) == CoreConfig()
     assert not config("off").guard
     assert (config("50%", "5m").guard_margin_ratio, config("50%", "5m").guard_after_s) == (0.5, 300.0)
     assert config("12.5").guard_margin_ratio == 0.125

@@ -133,6 +133,7 @@ def test_agents_are_there_and_nothing_of_ray_reaches_a_job(cluster: RayCluster, 
         with up.client as scheduler:
             job = scheduler.submit({"command": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"]}})
             until(lambda: scheduler.job(job)["state"] in RUNS, "a job runs")
+        until(lambda: "n1: its agent is there" in up.said() and "n2: its agent is there" in up.said(), "both are said")
         up.end()
         up = up_on(cluster, tmp_path / "state", "--gpus-per-node", "4")
         until(lambda: up.said().count("n1: its agent is there") == 2, "the one of n1 is taken over")

@@ -73,7 +73,7 @@ def test_a_check_takes_lengths_from_tables_as_a_simulation_does(
     assert app.run(["trace", "check", str(path)]) == 1
     assert "no-length" in capsys.readouterr().out
     assert app.run(["trace", "check", str(path), "--tables", str(folder)]) == 0
-    assert "1 job of 140 to 140 steps" in capsys.readouterr().out
+    assert "1 job of 140 steps" in capsys.readouterr().out
     assert app.run(["trace", "check", str(path), "--tables", str(tmp_path / "none")]) == 2
 
 

@@ -574,7 +574,7 @@ class Draft(Overlay):
         others = [core for core in free if core in outside]
         idle = [gpu for gpu in node.ids.values() if gpu not in own and self._is_idle(self.load(gpu))]
         count = min(most, max(1, len(others) * len(here) // (len(here) + len(idle)) + len(devices)))
-        asked = job.spec.part(job.spec.cores, len(here))
+        asked = job.effective.part(job.effective.cores_beside, len(here))  # what its owner did, where more is offered
         if count > asked:  # what is known to be of use, but not at the cost of those that have booked none
             left = len(others) - shared_part(node, self.view.jobs, self.load)
             count = max(asked, min(count, left * len(here) // (len(here) + len(idle)) + len(devices)), 1)
