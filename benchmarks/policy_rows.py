@@ -270,7 +270,7 @@ def of_types(load: float, ask: Ask) -> Setting:
     return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
 
 
-# -- (u) lengths that nobody tells
+# -- (u) lengths that are not told
 
 
 class UntoldWorld:
@@ -315,7 +315,7 @@ class UntoldWorld:
 
 
 def untold(make: Callable[[Ask], Setting], ask: Ask) -> Setting:
-    """The same jobs, of which nobody knows how long they run."""
+    """The same jobs, of which it is not known how long they run."""
     setting = make(ask)
     jobs = tuple(
         replace(job, duration_s=None, spec=replace(job.spec, steps_total=None)) for job in setting.workload.jobs

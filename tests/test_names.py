@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,3 +18,19 @@ def test_every_class_name_is_unique() -> None:
                 homes[node.name].append(f"{path.relative_to(SOURCES)}:{node.lineno}")
     assert len(homes) > 100
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+PERSONS = re.compile(r"\b(nobody|somebody|someone|anybody|everybody|whom)\b", re.IGNORECASE)
+"""Words for persons that stand for a job, a request or a part of the code: a noun says which."""
+
+
+def test_a_noun_says_what_is_meant() -> None:
+    paths = [*SOURCES.rglob("*.py"), *SOURCES.rglob("README.md")]
+    assert len(paths) > 500
+    found = [
+        f"{path.relative_to(SOURCES)}:{number}: {line.strip()}"
+        for path in sorted(paths)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if PERSONS.search(line)
+    ]
+    assert found == []

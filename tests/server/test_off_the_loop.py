@@ -183,7 +183,7 @@ def test_other_threads_give_way_to_the_loop_within_a_millisecond(
 
 
 def test_no_collection_looks_at_all_jobs_while_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With 8,000 live jobs that takes half a second, in which nobody is answered."""
+    """With 8,000 live jobs that takes half a second, in which no request is answered."""
     seen: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:

@@ -372,7 +372,7 @@ class _Judge:
         return flaws
 
     def _fits_alone(self, job: Job, loads: Sequence[GpuLoad], gpus: int) -> Flaws | None:
-        """On GPUs that nobody has, and that nobody else comes to; None where anybody has one."""
+        """On GPUs that no job has, and that no other comes to; None where a job has one."""
         flaws: Flaws = ()
         for load in loads:
             if load.bookings or load.returning:

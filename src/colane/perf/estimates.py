@@ -227,11 +227,11 @@ class Estimates(ABC):
 
     @abstractmethod
     def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        """A job of it has ended whose length nobody told, after so many seconds of service; the record with it."""
+        """A job of it has ended whose length was not told, after so many seconds of service; the record with it."""
 
     @abstractmethod
     def note_length(self, family: str, service_s: float) -> None:
-        """The same where nobody keeps the record: it is added up once something is decided by it."""
+        """The same where no caller keeps the record: it is added up once something is decided by it."""
 
     @abstractmethod
     def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:

@@ -232,7 +232,7 @@ class Service:
         return max(0.0, self.history.granted_s - self.config.node_timeout_s)
 
     def _lease_s(self, name: str) -> float:
-        """What a node is granted now: longer where its jobs would end, or a server answer nobody, for want of word."""
+        """What a node is granted now: longer where its jobs would end, or a server answer no request, for want of word."""
         is_usual = name in self._halting and not any(
             job.spec.kind is JobKind.INFERENCE for job in self.read_model.assigned(name)
         )
@@ -259,7 +259,7 @@ class Service:
     async def farewell(self) -> None:
         """Before this scheduler ends by order: let jobs run on until another answers, for `leases.FAREWELL_S`.
 
-        What is granted is durable first, so that a scheduler that starts counts nobody as lost sooner.
+        What is granted is durable first, so that a scheduler that starts counts no node as lost sooner.
         """
         if not (self.leads and self.driver.is_ready) or self.hands_over.is_set():
             return

@@ -1,7 +1,7 @@
 """Cores of jobs that have booked none, in virtual time: what the others of their node leave them, as a kernel does it.
 
 Each gets as much as it has use for, and where there is less, all get alike by the GPUs they have: what one leaves goes
-to the others. Booked cores are those of whom they are booked for.
+to the others. Booked cores belong to the jobs that they are booked for.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Standing:
 
     Attributes:
         is_trusted: An agent or an operator has asked on it: it is not closed to make room for others.
-        is_gone: It is closed: nobody waits for an answer on it.
-        waits: A request on it that is given up where nobody waits for it, as it is asked again.
+        is_gone: It is closed: no client waits for an answer on it.
+        waits: A request on it that is given up where no client waits for it, as it is asked again.
     """
 
     is_trusted: bool = False

@@ -121,7 +121,7 @@ class PeerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting for headers, and give up what nobody waits for any more."""
+        """Stop waiting for headers, and give up what no client waits for any more."""
         self._end_patience()
         self.standing.leave()
         super().connection_lost(exc)

@@ -36,7 +36,7 @@ async def _taken(scope: Scope, name: str, report: ReportBody) -> NodeObject:
     """Take a report in, as long as its agent waits for the answer.
 
     One that has given up reports anew. Were both worked at, a scheduler that is too slow for all agents once would work
-    for nobody from then on.
+    for no client from then on.
 
     Raises:
         ClientDisconnect: It has given up.

@@ -357,7 +357,7 @@ _told: dict[str, tuple[Node, HardwareObject]] = {}
 
 
 def _told_of(node: Node) -> HardwareObject:
-    """A node's hardware, written down once for as long as it stays; nobody changes what is in it."""
+    """A node's hardware, written down once for as long as it stays; what is in it is not changed."""
     known = _told.get(node.name)
     if known is None or known[0] is not node:
         if len(_told) >= NODES_KEPT:

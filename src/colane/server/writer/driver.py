@@ -479,7 +479,7 @@ class LiveDriver:
         self, turn: Turn, outcome: Outcome, launches: Mapping[str, Document | None], loop: asyncio.AbstractEventLoop,
         committer: ThreadPoolExecutor,
     ) -> LedgerEntry:  # fmt: skip
-        """What a turn writes. Nobody but this driver changes what it is made of, and the driver waits for it."""
+        """What a turn writes. Only this driver changes what it is made of, and the driver waits for it."""
 
         def composed() -> LedgerEntry:
             try:
@@ -585,7 +585,7 @@ class LiveDriver:
     ) -> Turn:
         """Put a request into a turn, and return it, or the turn to go on with in its place.
 
-        One that nobody waits for any more is passed over.
+        One that no client waits for any more is passed over.
         """
         if waiting.future.cancelled():
             return turn
