@@ -5,7 +5,7 @@
 Runs what is not in OUT/results.csv yet, a line each as it ends, and prints a table for each row (`policy_rows.py` says
 what they are): stopped, it goes on where it was. `--table` only prints, `--picture FILE` also draws. `greedy` is a bare
 loop without any part of Colane, of row (a) only, for which moving is free and all speeds are known. `bound` is below
-what can be reached there at best: of mean jct and makespan each by itself (`policy_bound.py`; two jobs on a GPU at most).
+what is within reach there: of mean jct and makespan each by itself (`policy_bound.py`; two jobs on a GPU at most).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a group is guaranteed it gets back within the time that borrowers take to leave, and no other group before it."""
+"""A guaranteed group gets its share back within the time that borrowers take to leave, and no other group before it."""
 
 from __future__ import annotations
 

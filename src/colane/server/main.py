@@ -56,7 +56,7 @@ PASSABLE: Final = 0o711
 
 OBJECTS_PER_COLLECTION: Final = 10_000
 """Cycles are looked for after so many new objects, not Python's 700, and among these alone: what a turn leaves behind
-holds few. That takes some 10 ms, in which no request is answered; to look at older ones too, 8,000 live jobs among them,
+holds few. That takes some 10 ms, in which nothing is answered; to look at older ones too, 8,000 live jobs among them,
 takes 400 ms and more."""
 NEVER: Final = 2**30
 COLLECTION_PERIOD_S: Final = 3600.0

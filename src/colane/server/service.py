@@ -232,7 +232,7 @@ class Service:
         return max(0.0, self.history.granted_s - self.config.node_timeout_s)
 
     def _lease_s(self, name: str) -> float:
-        """What a node is granted now: longer where its jobs would end, or a server answer no request, for want of word."""
+        """What a node is granted now: longer where its jobs would end, or a server not answer, for want of word."""
         is_usual = name in self._halting and not any(
             job.spec.kind is JobKind.INFERENCE for job in self.read_model.assigned(name)
         )

@@ -53,7 +53,7 @@ LOOK_MIN_S: Final = 0.05
 LOOK_MAX_S: Final = 0.1
 """So late at most it sees what is new, and that it is handed over to."""
 HANDED_MAX_S: Final = 2.0
-"""A leader that was seen to lead so long ago, and has released since, hands over to the one that sees it: too short for another
+"""A leader that was seen to lead so long ago, and has released since, hands over to its reader: too short for another
 to have led and the store to have gone back to before that. Else agents are heard first."""
 LINES_MAX: Final = 200
 """With more lines than these the board is read whole: that takes less."""
