@@ -12,7 +12,8 @@ from colane.cli.words.reference import job_fields, reference
 from colane.core.lifecycle import diagram
 from colane.model.job import JobState
 from colane.model.plan import ACTION_NAMES
-from colane.model.reason import SENTENCES, Why
+from colane.model.reason import Why
+from colane.model.sentences import SENTENCES
 from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
 from colane.report.glossary import WORDS

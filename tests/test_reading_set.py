@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (50, 9_140), "srtf": (67, 12_620), "pack": (72, 13_360), "colane": (93, 17_940)}
+BOUNDS = {"fifo": (50, 8_790), "srtf": (67, 12_270), "pack": (72, 13_010), "colane": (93, 17_640)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 SCRIPT = ROOT / "scripts" / "write_records.py"
+
+
+HEAD = "from dataclasses import dataclass, field\nfrom typing import Final\n"
 
 
 def script() -> Any:
@@ -29,8 +32,13 @@ WRITE = script()
 MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if WRITE.MARK in path.read_text()]
 
 
+MADE = inspect.signature(make_dataclass("Any", [("a", dict, field(default_factory=dict))])).parameters["a"].default
+
+
 def parameters(record: type) -> list[tuple[str, object, object]]:
-    return [(one.name, one.kind, one.default) for one in inspect.signature(record).parameters.values()]
+    """Of its `__init__`; a default that is made anew is None where it is written out."""
+    found = inspect.signature(record).parameters.values()
+    return [(one.name, one.kind, None if one.default is MADE else one.default) for one in found]
 
 
 def test_there_are_records() -> None:
@@ -57,7 +65,25 @@ def test_it_takes_and_keeps_what_the_source_does(path: Path) -> None:
             assert "def __init__" not in inspect.getsource(known)
 
 
-def test_a_default_that_is_made_anew_is_refused() -> None:
-    text = f"{WRITE.MARK}\nclass A:\n    x: Final[list] = field(default_factory=list)\n"
+def test_a_default_that_is_made_anew_is_so_in_each_record() -> None:
+    text = f"{HEAD}{WRITE.MARK}\nclass A:\n    x: Final[dict] = field(default_factory=dict)\n"
+    made: dict[str, Any] = {"__name__": "builtins"}
+    exec(WRITE.written_out(text), made)  # noqa: S102 - the text above
+    one, other = made["A"](), made["A"]()
+    one.x["a"] = 1
+    assert (one.x, other.x, made["A"]({"b": 2}).x) == ({"a": 1}, {}, {"b": 2})
+
+
+def test_what_is_worked_out_is_no_argument() -> None:
+    body = "    x: int = 1\n    y: int = field(init=False, compare=False)\n"
+    after = "    def __post_init__(self) -> None:\n        self.y = 2 * self.x\n"
+    made: dict[str, Any] = {"__name__": "builtins"}
+    exec(WRITE.written_out(f"{HEAD}{WRITE.MARK}\nclass A:\n{body}{after}"), made)  # noqa: S102 - the text above
+    assert [made["A"](3).y, made["A"]().y] == [6, 2]
+    assert not fields(made["A"])[1].compare
+
+
+def test_what_cannot_be_written_out_is_refused() -> None:
+    text = f"{WRITE.MARK}\nclass A:\n    x: Final[int] = field(default=1, hash=False)\n"
     with pytest.raises(ValueError, match="line 3: field"):
         WRITE.written_out(text)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from colane.core import ClusterState
 from colane.model.job import Job
 from colane.model.plan import ACTION_NAMES
+from colane.model.sentences import sentence_of
 from tests.examples import examples
 
 from .audit import audit, audit_decisions
@@ -29,7 +30,7 @@ def test_every_state_is_true_whatever_plans_do(seed: int) -> None:
         audit(world.core.state)
         audit_decisions(world.core.state, outcome)
         for job in list(world.core.state.jobs):
-            assert world.core.why(job, world.now_s).sentence()
+            assert sentence_of(world.core.why(job, world.now_s))
 
 
 @examples(25)

@@ -33,6 +33,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.limits import Limits, Quotas
 from colane.model.phases import Array
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -117,7 +118,7 @@ def test_an_array_is_one_record_until_its_elements_are_of_use() -> None:
     assert len(outcome.jobs) == 1 + WAITING_MIN
     assert [job.said for job in outcome.jobs[:3]] == ["12", "12[0]", "12[1]"]
     assert site.live[ARRAY].array == Array("0-999999", 1_000_000, None, ((WAITING_MIN, 999_999),))
-    assert site.core.why(ARRAY, 1.0).sentence() == ("1000000 elements: 0 running, 1000000 waiting, 0 ended")
+    assert sentence_of(site.core.why(ARRAY, 1.0)) == ("1000000 elements: 0 running, 1000000 waiting, 0 ended")
 
 
 def test_all_gpus_are_used_in_the_step_in_which_it_is_submitted() -> None:
@@ -139,7 +140,7 @@ def test_each_index_runs_once_and_the_array_ends_with_the_last() -> None:
     array = site.ended[ARRAY]
     assert (array.state, array.end_s) == (JobState.SUCCEEDED, site.now_s)
     assert array.reason is not None
-    assert array.reason.sentence() == "11 elements: 11 succeeded, 0 failed, 0 cancelled"
+    assert sentence_of(array.reason) == "11 elements: 11 succeeded, 0 failed, 0 cancelled"
 
 
 def test_one_that_fails_fails_its_array_and_one_that_is_cancelled_cancels_it() -> None:
@@ -249,7 +250,7 @@ def test_a_released_element_waits_while_enough_others_run(throttle: int) -> None
     site.step(SuspendRequested(held, "ann"))
     site.step(ResumeRequested(held, "ann"))
     assert [hold.kind for hold in site.live[held].holds] == [HoldKind.ARRAY]
-    assert site.core.why(held, site.now_s).sentence() == (
+    assert sentence_of(site.core.why(held, site.now_s)) == (
         f"JobArrayTaskLimit: at most {throttle} elements of array 12 run at once; it starts when others of them have "
         "ended"
     )

@@ -10,6 +10,7 @@ from colane.core.events import LimitsChanged, Submitted
 from colane.model.constraints import NewLimit
 from colane.model.job import JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.scheduling.registry import POLICIES
 
 from .test_suspension import ONE, SPEC, TWO, OneGpu, resume, suspend
@@ -24,7 +25,7 @@ def test_it_ends_at_its_new_limit_and_not_at_its_old_one(before_s: float | None,
     world = OneGpu(replace(SPEC, time_limit_s=before_s))
     world.running()  # since 10
     outcome = world.at(20.0, limit(after_s))
-    assert world.job().story[-1].reason.sentence() == "from now on time limit 100 s, by ann"
+    assert sentence_of(world.job().story[-1].reason) == "from now on time limit 100 s, by ann"
     assert outcome.wake_s is not None
     world.at(109.9)
     assert world.job().state is JobState.RUNNING

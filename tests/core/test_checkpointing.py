@@ -31,6 +31,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.topology.free import first_fit
 
@@ -173,7 +174,7 @@ def test_what_does_not_save_in_time_keeps_its_size_is_left_alone_and_after_three
         assert scene.held == 1
         assert kept.reason is not None
         assert kept.reason.why is Why.CHECKPOINT_TIMED_OUT
-        assert ("not stopped for others any more (3 times)" in kept.reason.sentence()) == (time == 3)
+        assert ("not stopped for others any more (3 times)" in sentence_of(kept.reason)) == (time == 3)
         assert scene.at(scene.now_s + 89.9).state is JobState.RUNNING_PROTECTED
         scene.at(scene.now_s + 0.2)
     assert scene.job.state is JobState.RUNNING
@@ -196,7 +197,7 @@ def test_a_job_that_is_stopped_for_others_goes_when_its_time_is_over_and_keeps_w
     stopped = scene.at(scene.now_s + 30.0)
     assert (stopped.state, stopped.ending) == (JobState.STOPPING, JobState.QUEUED)
     assert stopped.reason is not None
-    assert "stopped all the same" in stopped.reason.sentence()
+    assert "stopped all the same" in sentence_of(stopped.reason)
     queued = scene.ends(2.0, 143, outcome="signalled")
     assert (queued.attempt, queued.totals.steps_kept, queued.totals.failures) == (2, 0, 0)
 
@@ -216,7 +217,7 @@ def test_a_full_disk_leaves_it_at_its_size_and_is_told() -> None:
     kept = scene.at(105.0, scene.progress(steps=51, save_problem="No space left on device", saves_asked=1))
     assert (kept.state, kept.gpu_count, scene.held) == (JobState.RUNNING_PROTECTED, 1, 1)
     assert kept.reason is not None
-    assert "No space left on device; it goes on with 1 GPU, as before" in kept.reason.sentence()
+    assert "No space left on device; it goes on with 1 GPU, as before" in sentence_of(kept.reason)
 
 
 def test_an_answer_to_the_asking_before_is_none_to_this_one() -> None:

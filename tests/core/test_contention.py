@@ -29,6 +29,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, SetThrottle, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
@@ -131,12 +132,12 @@ def test_its_story_says_with_numbers_which_job_was_slowed_and_what_was_measured(
     reason = world.job(HOG).story[-1].reason
     assert reason.why is Why.THROTTLED
     assert reason.jobs == (TRAIN,)
-    assert reason.sentence() == (
+    assert sentence_of(reason) == (
         "held back to 4 cores for job 1, slowed to 60 %: n0 uses 90 % of its memory bandwidth (cpu-time), this job 60 %"
     )
     world.end(TRAIN)
     world.go(1, used=0.9)
-    assert world.job(HOG).story[-1].reason.sentence() == (
+    assert sentence_of(world.job(HOG).story[-1].reason) == (
         "let go to all it had: no training job makes steps there any more; n0 uses 90 % of its memory bandwidth "
         "(cpu-time)"
     )
@@ -226,7 +227,7 @@ def test_where_bandwidth_can_be_bounded_cores_stay() -> None:
     assert throttle is not None
     assert (len(throttle.cores), throttle.withheld) == (8, ())
     assert throttle.bandwidth_ratio < 1
-    assert "% of the memory bandwidth for job 1" in world.job(HOG).story[-1].reason.sentence()
+    assert "% of the memory bandwidth for job 1" in sentence_of(world.job(HOG).story[-1].reason)
 
 
 def test_a_job_that_is_stopped_gives_all_back() -> None:
@@ -281,7 +282,7 @@ def test_jobs_go_on_with_what_is_left_of_their_cores_when_the_node_loses_some() 
     assert (world.cores(TRAIN), world.cores(HOG)) == (1, 2)
     assert world.job(HOG).attempt == world.job(TRAIN).attempt == 1
     assert world.job(HOG).reason is not None
-    assert world.job(HOG).story[-1].reason.sentence() == "has 2 cores instead of 6: its node has lost the others"
+    assert sentence_of(world.job(HOG).story[-1].reason) == "has 2 cores instead of 6: its node has lost the others"
     assert world.core.state.nodes["n0"].cores_free == 16 - 5 - 3
 
 

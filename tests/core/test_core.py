@@ -25,6 +25,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
@@ -95,7 +96,7 @@ def test_each_way_to_fail_has_its_end(
     assert job.state is state
     assert job.reason is not None
     assert job.reason.why is why
-    assert job.reason.sentence()
+    assert sentence_of(job.reason)
     assert core.state.gpus[GpuId("n0", 0)].is_free
 
 
@@ -110,7 +111,7 @@ def test_the_death_of_its_supervisor_is_no_failure_of_a_job_but_not_without_end(
     last = only(core.step([Ended(ONE, again.attempt, "supervisor-died", died, 1.0, 2.0)], 2.0))
     assert last.state is JobState.FAILED
     assert last.reason is not None
-    assert last.reason.sentence() == "its supervisor died, so the process was stopped"
+    assert sentence_of(last.reason) == "its supervisor died, so the process was stopped"
 
 
 def test_retries_are_counted_and_end() -> None:
@@ -121,7 +122,7 @@ def test_retries_are_counted_and_end() -> None:
     last = only(core.step([Ended(ONE, 2, "exited", Exit(3, None), 2.0, 3.0)], 3.0))
     assert last.state is JobState.FAILED
     assert last.reason is not None
-    assert last.reason.sentence() == "attempt 2 ended (exited with code 3); no retries left"
+    assert sentence_of(last.reason) == "attempt 2 ended (exited with code 3); no retries left"
 
 
 def test_an_old_attempt_is_not_believed() -> None:
@@ -138,7 +139,7 @@ def test_cancelling_keeps_the_gpu_until_the_process_is_gone() -> None:
     core.step([Submitted(ONE, SPEC), Submitted(JobId(2), SPEC)], 1.0)
     stopping = only(core.step([CancelRequested(ONE, "ann")], 2.0))
     assert stopping.state is JobState.STOPPING
-    assert core.why(JobId(2), 2.0).sentence().startswith("Resources: needs 1 GPU on one node")
+    assert sentence_of(core.why(JobId(2), 2.0)).startswith("Resources: needs 1 GPU on one node")
     done = core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.0, 3.0)], 3.0)
     assert [(job.id, job.state) for job in done.jobs] == [(1, JobState.CANCELLED), (2, JobState.ASSIGNED)]
 
@@ -229,7 +230,7 @@ def test_a_set_under_measurement_starts_as_one_on_a_gpu_of_its_own() -> None:
     member = replace(SPEC, measurement_group="set-1", measurement_group_size=2)
     first = only(core.step([Submitted(ONE, member)], 1.0))
     assert first.state is JobState.QUEUED
-    assert core.why(ONE, 1.0).sentence() == "Dependency: 1 of 2 jobs of its set under measurement are queued"
+    assert sentence_of(core.why(ONE, 1.0)) == "Dependency: 1 of 2 jobs of its set under measurement are queued"
     core.step([Submitted(JobId(2), member), Submitted(JobId(3), SPEC)], 2.0)
     assert core.state.gpus[GpuId("n0", 0)].jobs == (1, 2)
     assert core.state.gpus[GpuId("n0", 1)].jobs == (3,)
@@ -258,19 +259,21 @@ def test_a_move_outside_the_table_tells_the_story() -> None:
 def test_why_names_the_jobs_in_the_way() -> None:
     core = make_core()
     core.step([Submitted(JobId(k), SPEC) for k in (1, 2, 3)], 1.0)
-    assert core.why(JobId(2), 1.0).sentence() == (
+    assert sentence_of(core.why(JobId(2), 1.0)) == (
         "Resources: needs 1 GPU on one node, at most 0 free; GPUs are held by job 1"
     )
-    assert core.why(JobId(3), 1.0).sentence() == "Priority: waits in order behind job 2"
+    assert sentence_of(core.why(JobId(3), 1.0)) == "Priority: waits in order behind job 2"
 
 
 def test_sizes_are_told_as_people_read_them() -> None:
     facts = {"need_bytes": 17_179_869_184, "have_bytes": 950}
-    assert Reason(Why.NO_HOST_MEMORY, facts).sentence() == (
+    assert sentence_of(Reason(Why.NO_HOST_MEMORY, facts)) == (
         "Resources: needs 17.2 GB of host memory, at most 950 bytes free"
     )
     asked = Reason(Why.NO_FREE_GPU, {"need": 2, "gpu_type": "V100", "have": 1}, (3, 4))
-    assert asked.sentence() == ("Resources: needs 2 V100 GPUs on one node, at most 1 free; GPUs are held by jobs 3, 4")
+    assert sentence_of(asked) == (
+        "Resources: needs 2 V100 GPUs on one node, at most 1 free; GPUs are held by jobs 3, 4"
+    )
 
 
 def test_a_job_whose_first_step_comes_late_is_not_said_to_report_none() -> None:

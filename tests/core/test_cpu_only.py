@@ -19,6 +19,7 @@ from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling import registry
 from colane.server.store.documents import PLACEMENT
@@ -74,7 +75,7 @@ def test_it_goes_to_the_first_node_that_has_room_and_waits_where_none_has() -> N
     assert placements(core) == [("a", (0, 1, 2, 3)), ("b", (0, 1, 2, 3, 4, 5)), None]
     reason = core.why(JobId(3), 2.0)
     assert reason == Reason(Why.NO_ROOM_ON_HOST, {"need": 1, "need_bytes": 0, "have": 0, "have_bytes": 64 * GB}, (1, 2))
-    assert "needs 1 core " in reason.sentence()
+    assert "needs 1 core " in sentence_of(reason)
     end(core, 2, 3.0)
     assert placements(core)[-1] == ("b", (2,))
 
@@ -232,4 +233,4 @@ def test_under_every_policy_nothing_is_booked_twice_and_all_is_as_made_anew(poli
             if not job.spec.gpus and job.placement is None:
                 again = Core(registry.create(policy), fresh, CoreConfig(runs_at_once=True))
                 assert not again.step([], now_s).decisions
-                assert core.why(job.id, now_s).sentence()
+                assert sentence_of(core.why(job.id, now_s))

@@ -13,6 +13,7 @@ from colane.core.events import CancelRequested, Ended, Event, Launched, NodeRegi
 from colane.model.hold import Dependency, DependsOn, Hold, HoldKind, IfNever
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.server.submitting.asked_conditions import parse_asked
@@ -89,16 +90,16 @@ def test_each_condition_against_each_end(word: str, how: str, if_never: IfNever)
     else:
         assert job is not None
         assert [hold.kind for hold in job.holds] == [HoldKind.USER]
-        assert "job 1 has ended as" in core.why(TWO, 5.0).sentence()
+        assert "job 1 has ended as" in sentence_of(core.why(TWO, 5.0))
         assert core.step([ResumeRequested(TWO, "ann")], 6.0).decisions
 
 
 def test_all_conditions_must_come_true_and_the_sentence_names_those_that_are_left() -> None:
     core = make_core()
     core.step([submitted(1), submitted(2), submitted(3, "ok:1", "any:2")], 1.0)
-    assert core.why(THREE, 1.0).sentence() == "Dependency: it starts once job 1 has succeeded and job 2 has ended"
+    assert sentence_of(core.why(THREE, 1.0)) == "Dependency: it starts once job 1 has succeeded and job 2 has ended"
     core.step([launched(1, 2.0), launched(2, 2.0), ended(2, 3.0, 1)], 3.0)
-    assert core.why(THREE, 3.0).sentence() == "Dependency: it starts once job 1 has succeeded"
+    assert sentence_of(core.why(THREE, 3.0)) == "Dependency: it starts once job 1 has succeeded"
     assert core.step([ended(1, 4.0)], 4.0).decisions[0].action.job == THREE
 
 
@@ -113,7 +114,7 @@ def test_a_chain_is_cancelled_to_its_end_in_one_step_and_each_says_for_which() -
     assert core.state.dependents == {}
     last = outcome.jobs[-1]
     assert last.reason is not None
-    assert last.reason.sentence() == (
+    assert sentence_of(last.reason) == (
         "DependencyNeverSatisfied: job 998 has ended as cancelled, so ok:998 never comes true"
     )
 

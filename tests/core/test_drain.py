@@ -31,6 +31,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import POLICIES, create
 from tests.examples import examples
@@ -104,7 +105,7 @@ def test_a_job_that_saves_goes_on_at_another_node() -> None:
     asked = scene.drain()
     assert (asked.state, why(asked)) == (JobState.CHECKPOINTING, Why.DRAINED)
     assert asked.reason is not None
-    assert asked.reason.sentence() == "leaves n0, which is drained by ann (a new fan)"
+    assert sentence_of(asked.reason) == "leaves n0, which is drained by ann (a new fan)"
     scene.at(104.0, scene.ends(ONE, SAVED))
     assert (scene.job.state, node_of(scene.job), scene.job.attempt) == (JobState.ASSIGNED, "n1", 2)
     assert not scene.core.state.nodes["n0"].jobs
@@ -242,8 +243,8 @@ def test_why_names_the_nodes_where_all_that_could_run_it_are_drained() -> None:
     no_gpu = JobSpec(name="cpu", family="cpu", gpus=0)
     scene.at(60.0, Submitted(TWO, PLAIN), Submitted(JobId(3), no_gpu))
     for job in (TWO, JobId(3)):
-        assert scene.core.why(job, 61.0).sentence().startswith("ReqNodeNotAvail")
-        assert "n0, n1" in scene.core.why(job, 61.0).sentence()
+        assert sentence_of(scene.core.why(job, 61.0)).startswith("ReqNodeNotAvail")
+        assert "n0, n1" in sentence_of(scene.core.why(job, 61.0))
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -28,6 +28,7 @@ from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from colane.server.views.jobs_and_nodes import job_view
@@ -120,7 +121,7 @@ def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_
     assert reason.jobs == (ONE,)
     assert reason.facts["measured"] == pytest.approx(1.9, rel=0.05)
     assert reason.facts["predicted"] == pytest.approx(1.0, abs=0.1)
-    assert "1.90 times slower" in reason.sentence()
+    assert "1.90 times slower" in sentence_of(reason)
     world.at(200.0, Ended(TWO, 1, "signalled", Exit(None, 15), 2.0, 200.0))
     assert world.job(TWO).state is JobState.QUEUED
     assert world.job(TWO).effective.share is False
@@ -156,7 +157,7 @@ def test_a_pair_slower_than_predicted_takes_turns_within_a_minute_and_loses_no_s
     world.go(60, 1.5)
     newest = world.job(TWO)
     assert (newest.state, newest.attempt, newest.story[-1].reason.why) == (JobState.RUNNING, 1, Why.TURNS_INSTEAD)
-    assert "side by side, job 2 went 1.50 times slower than alone" in newest.story[-1].reason.sentence()
+    assert "side by side, job 2 went 1.50 times slower than alone" in sentence_of(newest.story[-1].reason)
     co_runners = world.co_runners()
     assert (co_runners.lane_mates, co_runners.others, co_runners.predicted) == ((TWO,), (), 2.0)
     done = world.job(ONE).attempt, world.done[ONE]
@@ -216,7 +217,7 @@ def test_where_no_job_may_be_stopped_it_is_said_once_and_none_is() -> None:
         assert job.state is JobState.RUNNING
         said = [line.reason.why for line in job.story].count(Why.SLOW_TOGETHER)
         assert said == 1
-    assert "none of them can take turns, be parked or be stopped" in world.core.why(ONE, 400.0).sentence()
+    assert "none of them can take turns, be parked or be stopped" in sentence_of(world.core.why(ONE, 400.0))
 
 
 def test_it_takes_some_time_and_can_be_switched_off() -> None:
@@ -294,7 +295,7 @@ def test_no_job_joins_a_gpu_that_others_use_by_prediction() -> None:
     others_use(world, 0.6)
     world.at(3.0, Submitted(JobId(3), spec("a")))
     assert world.job(JobId(3)).state is JobState.QUEUED
-    assert "uses 60 % of it" in world.core.why(JobId(3), 3.0).sentence()
+    assert "uses 60 % of it" in sentence_of(world.core.why(JobId(3), 3.0))
     others_use(world, 0.1)
     assert world.job(JobId(3)).state is JobState.ASSIGNED
 

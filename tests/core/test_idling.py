@@ -23,6 +23,7 @@ from colane.core.reducers.idling import refusal
 from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.job import JobId, JobKind, JobState, SuspendVia
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.scheduling.registry import create
 
 from .audit import audit, audit_decisions
@@ -51,7 +52,7 @@ class IdleSite(Site):
     def last(self) -> str:
         reason = self.job().reason
         assert reason is not None
-        return reason.sentence()
+        return sentence_of(reason)
 
 
 @pytest.mark.parametrize("gpu_type", [CPU_DEVICE_TYPE, "V100"])

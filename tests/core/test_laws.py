@@ -28,7 +28,8 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Park, Plan, Resize, Start, Stop
-from colane.model.reason import SENTENCES, Reason, Why
+from colane.model.reason import Reason, Why
+from colane.model.sentences import SENTENCES, sentence_of
 from colane.perf.rate import Situation
 from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s
 from colane.scheduling.registry import POLICIES, create, preset
@@ -212,7 +213,7 @@ def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(n
             continue
         for job in list(world.core.state.jobs.values()):
             reason = world.core.why(job.id, world.now_s)
-            assert reason.sentence()
+            assert sentence_of(reason)
             if reason.why in (Why.NO_FREE_GPU, Why.NO_NODE):
                 assert not any_free_place(world.core.state, job.effective)
 

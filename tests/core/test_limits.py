@@ -29,6 +29,7 @@ from colane.model.lane import Turns
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.examples import examples
@@ -71,7 +72,7 @@ class Site:
         return [job.id for job in self.core.state.jobs.values() if job.placement is not None]
 
     def why(self, job: JobId) -> str:
-        return self.core.why(job, self.now_s).sentence()
+        return sentence_of(self.core.why(job, self.now_s))
 
 
 def used(jobs: list[Job], quotas: Quotas) -> Counter[tuple[str, str]]:
@@ -113,7 +114,7 @@ def test_no_limit_is_ever_exceeded_and_a_held_job_does_not_fit(name: str, seed: 
         held = [job for job in jobs if job.is_held(HoldKind.LIMIT)]
         for job in held:
             reason = world.core.why(job.id, world.now_s)
-            assert reason.sentence()
+            assert sentence_of(reason)
             assert reason.why in {Why.LIMIT, Why.BEHIND} or job.is_held(HoldKind.USER)
         if number % REASONS_EVERY:
             continue

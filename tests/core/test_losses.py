@@ -11,6 +11,7 @@ from colane.core.events import CancelRequested, Ended, GpusObserved, Launched, N
 from colane.model.hardware import Gpu
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
@@ -58,7 +59,7 @@ def test_jobs_on_a_lost_gpu_start_again_elsewhere_and_their_neighbours_go_on() -
     assert [str(gpu) for gpu in again.placement.gpus] == ["n0/2"]
     assert again.totals.failures == 0, "the loss is not its fault"
     reasons = [line.reason for line in again.story if line.reason.why is Why.GPU_LOST]
-    assert {reason.sentence() for reason in reasons} == {"GPU n0/0 does not work any more"}
+    assert {sentence_of(reason) for reason in reasons} == {"GPU n0/0 does not work any more"}
     assert core.state.jobs[TWO].state is JobState.LAUNCHING
 
 

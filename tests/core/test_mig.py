@@ -16,6 +16,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import NAMES, preset
 from tests.core.audit import audit
@@ -113,7 +114,7 @@ def test_it_waits_for_whole_ones_and_says_that_instances_are_not_for_it() -> Non
     assert world.job(TWO).state is JobState.QUEUED
     reason = world.core.why(TWO, 2.0)
     assert reason.why is Why.NO_FREE_WHOLE_GPU
-    assert reason.sentence() == (
+    assert sentence_of(reason) == (
         "Resources: needs 2 GPUs on one node, at most 1 free, and CUDA shows a process one MIG instance only, so these "
         "are not given to it; GPUs are held by job 1"
     )

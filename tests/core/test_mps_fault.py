@@ -13,6 +13,7 @@ from colane.core.reducers.failing import MPS_FAULT, MPS_FAULT_OF_OTHER, MPS_FAUL
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from tests.core.audit import audit
@@ -56,7 +57,7 @@ def test_the_job_that_caused_it_has_failed_and_one_that_went_down_with_it_runs_a
     assert (other.state, other.attempt, other.totals.failures) == (JobState.ASSIGNED, 2, 0)
     assert other.constraints.isolated is False
     why = next(line.reason for line in other.story if line.reason.why is Why.MPS_FAULT_OF_OTHER)
-    assert why.sentence() == (
+    assert sentence_of(why) == (
         "ended by a fatal error of another job on the GPU they shared through MPS on n0: job 1 caused it; "
         "it counts as no failure"
     )

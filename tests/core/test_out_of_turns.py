@@ -12,6 +12,7 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.profile import Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
@@ -79,8 +80,8 @@ def test_both_are_told_in_their_stories_once() -> None:
         lane.see(now_s, TWO, "kept", KEPT_NOTE)
     out, kept = lane.core.why(ONE, 43.0), lane.core.why(TWO, 43.0)
     assert (out.why, out.jobs, kept.why, kept.jobs) == (Why.OUT_OF_TURNS, (TWO,), Why.KEPT_WAITING, (ONE,))
-    assert out.sentence().endswith(NOTE)
-    assert kept.sentence() == f"kept from its turns in lane 0 of n0/0, shared with job 1: {KEPT_NOTE}"
+    assert sentence_of(out).endswith(NOTE)
+    assert sentence_of(kept) == f"kept from its turns in lane 0 of n0/0, shared with job 1: {KEPT_NOTE}"
     for job in (ONE, TWO):
         lane.see(50.0, job, "waiting")
     told = [[line.reason.why for line in lane.job(job).story[-2:]] for job in (ONE, TWO)]

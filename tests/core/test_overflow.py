@@ -23,6 +23,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.scheduling.registry import preset
@@ -139,7 +140,7 @@ def test_out_of_memory_with_co_runners_is_tried_once_more_alone() -> None:
     again = cluster.job(2)
     assert again.state is JobState.QUEUED
     assert [line.reason.why for line in again.story][-1] is Why.RETRY_ALONE
-    assert again.story[-1].reason.sentence() == (
+    assert sentence_of(again.story[-1].reason) == (
         "ran out of memory beside job 1; it is tried once more with a GPU to itself"
     )
     assert again.totals.failures == 0
@@ -171,7 +172,7 @@ def test_a_job_that_can_take_turns_is_not_stopped() -> None:
     assert placement is not None
     assert [slot.lane for slot in placement.slots] == [0]
     assert "n0" in outcome.nodes
-    assert cluster.job(2).story[-1].reason.sentence() == (
+    assert sentence_of(cluster.job(2).story[-1].reason) == (
         "takes turns with job 1 in lane 0 of n0/0 from now on: "
         "side by side the jobs there were seen to need 19.3 GB of its 17.2 GB"
     )

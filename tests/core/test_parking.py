@@ -36,6 +36,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Move, Park, Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.model.story import STEPPING
 from colane.perf.beliefs import Beliefs
 
@@ -141,13 +142,13 @@ def test_a_parked_job_gives_way_waits_at_home_and_comes_back_to_where_it_stopped
     parked = site.job()
     assert (parked.state, parked.parked, parked.preempted_for) == (JobState.PAUSED, True, TWO)
     assert site.job(TWO).state is JobState.QUEUED
-    assert site.why().sentence().startswith("parked at a step boundary for job 2: it goes first")
+    assert sentence_of(site.why()).startswith("parked at a step boundary for job 2: it goes first")
     site.sample(ONE, on_host_bytes=2 * GIB)
     away = site.job()
     assert (away.home, away.preempted_for, away.attempt, away.is_waiting) == ("n0/0", None, 1, True)
     assert site.job(TWO).state is JobState.ASSIGNED
     assert site.core.state.nodes["n0"].host_memory_booked_bytes == 2 * GIB
-    assert site.why().sentence().startswith("its GPU memory, 2.15 GB, is on the host, and n0/0 is free for others")
+    assert sentence_of(site.why()).startswith("its GPU memory, 2.15 GB, is on the host, and n0/0 is free for others")
     outcome = site.end(TWO)
     assert [type(decision.action) for decision in outcome.decisions] == [Move]
     back = site.job()
@@ -175,11 +176,11 @@ def test_on_cpu_devices_it_comes_back_to_any_device_of_its_node() -> None:
 def test_on_cpu_devices_it_says_that_it_waits_parked_and_whose_wish_it_is() -> None:
     site = Site(gpu_type=CPU_DEVICE_TYPE)
     site.park(size_bytes=0)
-    assert site.why().sentence() == (
+    assert sentence_of(site.why()) == (
         "waits parked for job 2: it goes first; n0/0 is free for others, and it goes on when its node has a GPU for it"
     )
     site.do(SuspendRequested(ONE, "ann"))
-    assert site.why().sentence() == "suspended by ann; it waits at a step boundary, and n0/0 is free for others"
+    assert sentence_of(site.why()) == "suspended by ann; it waits at a step boundary, and n0/0 is free for others"
 
 
 def test_it_gives_its_cores_up_and_comes_back_with_cores_that_are_free() -> None:

@@ -10,6 +10,7 @@ from colane.core.reducers.reforming import ranks_wanted
 from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.server.store.documents import JOB
 
@@ -48,7 +49,7 @@ def test_it_stays_one_attempt_and_what_it_gives_up_is_free_once_the_others_are_g
     assert (job.state, job.attempt, job.gpu_count, scene.held) == (JobState.RUNNING_PROTECTED, 1, 2, 2)
     assert (job.resizes_to, job.ending, job.preempted_for, ranks_wanted(job)) == (None, None, None, 0)
     assert job.reason is not None
-    assert job.reason.sentence() == "its ranks go on as 2, they were 4; it was not restarted"
+    assert sentence_of(job.reason) == "its ranks go on as 2, they were 4; it was not restarted"
 
 
 def test_it_is_protected_by_what_it_took_and_its_launch_is_remembered_for_growing() -> None:

@@ -9,6 +9,7 @@ from colane.model.job import JobId, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 
@@ -55,7 +56,7 @@ def test_the_co_runners_of_a_job_faster_than_ever_alone_step_aside_and_lose_no_s
     assert (aside.state, aside.parked, aside.attempt) == (JobState.PAUSED, True, 1)
     reason = aside.story[-1].reason
     assert (reason.why, reason.jobs) == (Why.MEASURED_ANEW, (ONE,))
-    assert "job 1 has been measured there alone again" in reason.sentence()
+    assert "job 1 has been measured there alone again" in sentence_of(reason)
     assert world.job(ONE).state is JobState.RUNNING
     assert world.step_s() is None
 

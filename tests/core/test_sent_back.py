@@ -24,6 +24,7 @@ from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.scheduling.registry import preset
@@ -89,7 +90,7 @@ def test_what_a_lane_mate_holds_is_booked_and_the_job_waits_for_room(steps: int)
     assert (back.state, back.totals.failures, back.attempt, back.totals.sent_back) == (JobState.QUEUED, 0, 1, 1)
     assert back.reason is not None
     assert (back.reason.why, back.reason.jobs) == (Why.SENT_BACK, (ONE,))
-    assert back.reason.sentence() == f"sent back by n0 before it was started, beside job 1: {DETAIL}"
+    assert sentence_of(back.reason) == f"sent back by n0 before it was started, beside job 1: {DETAIL}"
     assert world.core.why(TWO, 5.0).why is Why.NO_LANE
     for now_s in range(5, 60):
         world.see(float(now_s), ONE, 8 * GIB - GIB // 10, 12 * GIB, steps)
@@ -142,7 +143,7 @@ def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_no_ot
     assert (held.state, held.is_held(HoldKind.USER)) == (JobState.QUEUED, True)
     assert (held.totals.failures, held.totals.sent_back) == (0, 0)
     assert [line.reason.why for line in held.story[-2:]] == [Why.SENT_BACK, Why.HELD]
-    assert "n0 sent it back 3 times in a row" in world.core.why(TWO, 9.0).sentence()
+    assert "n0 sent it back 3 times in a row" in sentence_of(world.core.why(TWO, 9.0))
     world.at(10.0, ResumeRequested(TWO, "me"))
     assert world.job(TWO).state is JobState.ASSIGNED
 

@@ -22,6 +22,7 @@ from colane.core.reducers.suspension import refusal
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
@@ -75,7 +76,7 @@ def test_a_running_job_is_paused_keeps_its_gpu_and_goes_on() -> None:
     assert world.job().state is JobState.RUNNING
     outcome = world.at(20.0, suspend(), Submitted(TWO, SPEC))
     assert (world.job().state, world.job().suspended) == (JobState.PAUSED, True)
-    assert world.job().story[-1].reason.sentence().startswith("suspended by ann")
+    assert sentence_of(world.job().story[-1].reason).startswith("suspended by ann")
     assert "n0" in outcome.nodes
     assert world.job(TWO).state is JobState.QUEUED
     world.at(21.0, resume())
@@ -110,7 +111,7 @@ def test_a_waiting_job_is_held_others_pass_it_and_it_finds_its_old_place() -> No
     world.at(20.0, Submitted(TWO, SPEC), Submitted(three, SPEC))
     world.at(21.0, suspend(TWO))
     assert world.core.why(TWO, 21.0).why is Why.HELD
-    assert "ann" in world.core.why(TWO, 21.0).sentence()
+    assert "ann" in sentence_of(world.core.why(TWO, 21.0))
     assert list(world.core.state.queues["default"]) == [three]
     world.at(22.0, Ended(ONE, 1, "exited", Exit(0, None), 10.0, 22.0))
     assert world.job(three).state is JobState.ASSIGNED

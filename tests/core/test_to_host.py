@@ -35,6 +35,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
@@ -105,14 +106,14 @@ def test_its_gpu_is_booked_until_its_memory_is_on_the_host_and_free_from_then_on
     node.run(ONE)
     node.do(to_host(), Submitted(TWO, SPEC))
     assert (node.job().state, node.job().suspended_via) == (JobState.PAUSED, SuspendVia.HOST)
-    assert node.why().sentence().startswith("suspended by ann; it waits at a step boundary, its GPU memory is moved")
+    assert sentence_of(node.why()).startswith("suspended by ann; it waits at a step boundary, its GPU memory is moved")
     assert node.job(TWO).state is JobState.QUEUED
     outcome = node.sample(ONE, on_host_bytes=3 * GIB)
     assert node.job(TWO).state is JobState.ASSIGNED
     assert "n0" in outcome.nodes
     assert node.host_bytes == 3 * GIB
     assert (
-        node.why().sentence()
+        sentence_of(node.why())
         == "its GPU memory, 3.22 GB, is on the host, and n0/0 is free for others; suspended by ann"
     )
     assert node.sample(ONE, on_host_bytes=3 * GIB).jobs == ()
@@ -124,7 +125,7 @@ def test_it_comes_back_at_once_to_a_free_gpu() -> None:
     node.move()
     node.do(resume())
     assert (node.job().state, node.job().on_host_bytes, node.host_bytes) == (JobState.RUNNING, None, 0)
-    assert node.why().sentence() == "resumed by bob; its GPU memory, 3.22 GB, comes back from the host to n0/0"
+    assert sentence_of(node.why()) == "resumed by bob; its GPU memory, 3.22 GB, comes back from the host to n0/0"
     assert node.core.state.gpus[GPU].jobs == (ONE,)
 
 
@@ -135,7 +136,7 @@ def test_while_others_are_on_its_gpu_it_waits_and_no_other_starts_there() -> Non
     node.run(TWO)
     node.do(resume())
     assert (node.job().state, node.job().suspended) == (JobState.PAUSED, False)
-    assert "when n0/0, held by job 2, has room" in node.why().sentence()
+    assert "when n0/0, held by job 2, has room" in sentence_of(node.why())
     node.do(Submitted(THREE, SPEC))
     node.end(TWO)
     assert node.job().state is JobState.RUNNING
@@ -219,7 +220,7 @@ def test_what_cannot_be_moved_stays_suspended_in_its_lane_with_the_reason() -> N
     node.sample(ONE, host_refusal="2 processes of it use the GPU")
     assert (node.job().state, node.job().suspended_via) == (JobState.PAUSED, SuspendVia.LANE)
     text = "its GPU memory stays on the GPU: 2 processes of it use the GPU; suspended by ann"
-    assert node.why().sentence() == text
+    assert sentence_of(node.why()) == text
     assert node.job(TWO).state is JobState.QUEUED
     node.do(to_host())
     assert node.job().suspended_via is SuspendVia.HOST

@@ -7,7 +7,8 @@ import pytest
 
 from colane.model import words
 from colane.model.reason import Reason, Why
-from colane.model.words import count, fill
+from colane.model.sentences import fill, sentence_of
+from colane.model.words import count
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_sentence_takes_nouns_and_formats_of_python() -> None:
     ],
 )
 def test_sentences_of_reasons_do(reason: Reason, said: str) -> None:
-    assert reason.sentence() == said
+    assert sentence_of(reason) == said
 
 
 def test_parts_of_a_whole_have_one_form() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from colane.core.events import Outcome
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.scheduling import registry
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, simulate
@@ -25,8 +26,8 @@ class Told:
         del now_s
         for one in outcome.jobs:
             for line in one.story:
-                if line.reason.why is Why.PREEMPTED and line.reason.sentence() not in self.sentences:
-                    self.sentences.append(line.reason.sentence())
+                if line.reason.why is Why.PREEMPTED and sentence_of(line.reason) not in self.sentences:
+                    self.sentences.append(sentence_of(line.reason))
 
     def started(self, process: Process, co_runners: object) -> None:
         """Not of interest."""

@@ -15,6 +15,7 @@ from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared,
 from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.model.story import STEPPING
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
@@ -76,7 +77,7 @@ def test_one_that_says_nothing_of_its_memory_comes_where_a_part_of_the_gpu_is_le
     assert came(core, replace(NEW, family="other"), 10) is JobState.QUEUED
     full = held(policy, 1, gpu_memory_bytes=15 * GIB)
     assert came(full, replace(NEW, gpu_memory_bytes=None)) is JobState.QUEUED
-    assert "submit it with --gpu-memory" in full.why(JobId(9), 600.0).sentence()
+    assert "submit it with --gpu-memory" in sentence_of(full.why(JobId(9), 600.0))
 
 
 @keeping_objectives
@@ -137,7 +138,7 @@ def test_it_leaves_once_a_server_misses_its_objective_and_comes_to_none_again(po
     core.step([Ended(JobId(9), 1, "signalled", Exit(None, 15, ""), 510.0, 515.0)], 515.0)
     answers(core, 0.9, 600.0)
     assert core.state.jobs[JobId(9)].state is JobState.QUEUED
-    assert "GPU to itself" in core.why(JobId(9), 601.0).sentence()
+    assert "GPU to itself" in sentence_of(core.why(JobId(9), 601.0))
 
 
 def with_turns(core: Core, job: int, at_s: float, held_s: float, step_s: float) -> None:
@@ -192,7 +193,7 @@ def test_one_that_came_before_is_not_blamed_for_what_was_late_already(policy: st
     core.step([Ended(JobId(9), 1, "exited", Exit(0, None, ""), 510.0, 513.0)], 513.0)
     answers(core, 1.5, 514.0)
     assert came(core, replace(NEW, family="other"), 20) is JobState.QUEUED
-    assert "--latency" in core.why(JobId(20), 600.0).sentence()
+    assert "--latency" in sentence_of(core.why(JobId(20), 600.0))
     core.step([], 700.0)
     answers(core, 0.9, 701.0)
     core.step([], 800.0)

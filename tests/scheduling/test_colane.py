@@ -13,6 +13,7 @@ from colane.model.job import JobId, JobSpec
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import GIB, make_node, make_profile
@@ -114,7 +115,7 @@ def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_
     submit(core, 5, 2.0, gpus=2, utility_min=0.5)
     submit(core, 6, 2.0, gpus=2)
     assert {job: place for job, place in places(core).items() if job > 4} == {6: "n0/1 n0/2"}
-    assert core.why(JobId(5), 2.0).sentence().startswith("Resources: ")
+    assert sentence_of(core.why(JobId(5), 2.0)).startswith("Resources: ")
 
 
 @pytest.mark.parametrize(("objective", "together"), [("jct", (1, 2)), ("makespan", (1,))])
@@ -168,7 +169,7 @@ def on_the_gpu(core: Core) -> int:
 def test_more_than_two_share_where_each_of_them_brings_something() -> None:
     core = crowd(40, {**{count: 1 + 0.1 * count for count in range(2, 6)}, 6: 2.0})
     assert on_the_gpu(core) == 5
-    assert core.why(JobId(40), 50.0).sentence().startswith("Resources: ")
+    assert sentence_of(core.why(JobId(40), 50.0)).startswith("Resources: ")
 
 
 def test_under_makespan_alike_jobs_share_as_long_as_their_work_takes_longer_than_any_of_them() -> None:

@@ -12,6 +12,7 @@ from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create, preset
 from tests.core.worlds import GIB, make_node, make_profile
@@ -113,7 +114,7 @@ def test_a_measured_set_overrules_the_threshold() -> None:
     core.state.beliefs.learn_set(bad)
     submit(core, job("a"), job("a"))
     assert sharing_values(core) == [(1,)]
-    assert core.why(JobId(2), 2.0).sentence() == (
+    assert sentence_of(core.why(JobId(2), 2.0)) == (
         "Resources: sharing n0/0 with job 1 is predicted to give a speed-up of 0.80, below 1.00 (measured 1 time(s))"
     )
 
@@ -141,7 +142,7 @@ def test_a_job_that_waited_too_long_goes_first_and_holds_up_the_rest() -> None:
     submit(core, job("light"), job("heavy"))
     core.step([Submitted(JobId(3), job("light"))], 200.0)
     assert sharing_values(core) == [(1,)]
-    assert core.why(JobId(3), 200.0).sentence() == "Priority: waits in order behind job 2"
+    assert sentence_of(core.why(JobId(3), 200.0)) == "Priority: waits in order behind job 2"
     core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 300.0)], 300.0)
     assert sharing_values(core) == [(2,)]
 

@@ -11,6 +11,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered
 from colane.model.job import Job, JobId, Totals
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.cpu.arrays import AtCap
 from colane.scheduling.registry import preset
@@ -106,6 +107,6 @@ def test_a_job_that_borrows_nothing_is_told_why(
     assert core.state.jobs[JobId(1)].placement is not None
     assert (core.state.jobs[JobId(3)].placement is None) is (because is not None)
     if because is not None:
-        said = core.why(JobId(3), 2.0).sentence()
+        said = sentence_of(core.why(JobId(3), 2.0))
         assert said.startswith("Resources: a node has 7 cores free, kept for jobs with GPUs")
         assert said.endswith(f"it borrows none: {because}")

@@ -11,6 +11,7 @@ from colane.core.events import Ended, NodeRegistered, Submitted
 from colane.model.hardware import Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 from tests.core.worlds import GIB, make_node
@@ -66,7 +67,7 @@ def test_users_are_told_their_share() -> None:
     core = fill(make_node("n0", 4, cores=8), spec("a", cores=6), spec("a"))
     reason = core.why(JobId(2), 2.0)
     assert reason.why is Why.LEAST_SHARE
-    assert reason.sentence() == "n0/1 is free, and a has the smallest dominant share (0.750 of cores)"
+    assert sentence_of(reason) == "n0/1 is free, and a has the smallest dominant share (0.750 of cores)"
 
 
 def test_a_class_that_does_not_fit_is_passed_and_within_a_user_priority_goes_first() -> None:

@@ -11,6 +11,7 @@ from colane.core import Core
 from colane.core.events import Submitted
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.scheduling.registry import preset
 from tests.core.worlds import GIB, make_node
 from tests.examples import examples
@@ -116,8 +117,8 @@ def test_everyone_is_told_why() -> None:
     life = Life(preset("easy-backfill"), FOUR, [])
     specs = [limited(0, 10, gpus=2), limited(0, 5, gpus=4), limited(0, 20), limited(0, 4), limited(0, 4, gpus=3)]
     life.core.step([Submitted(JobId(k), coming.spec) for k, coming in enumerate(specs, 1)], 0.0)
-    assert life.core.state.jobs[JobId(4)].story[-1].reason.sentence() == "n0/2 is free, and it does not delay job 2"
-    assert life.core.why(JobId(2), 4.0).sentence() == (
+    assert sentence_of(life.core.state.jobs[JobId(4)].story[-1].reason) == "n0/2 is free, and it does not delay job 2"
+    assert sentence_of(life.core.why(JobId(2), 4.0)) == (
         "Resources: first in line; n0, held by jobs 1, 4, is reserved for it in at most 6 s"
     )
     assert life.core.why(JobId(3), 4.0).why is Why.WOULD_DELAY

@@ -13,6 +13,7 @@ from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitt
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.plan import Start, Stop
 from colane.model.profile import Memory, ProfileKey, SetMeasurement
+from colane.model.sentences import sentence_of
 from colane.papers.sharing_scenes import job_of
 from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
@@ -112,7 +113,7 @@ def test_a_job_that_cannot_be_stopped_and_is_refused_co_runners_is_told_what_it_
     jobs: int, slowdown: float, said: str
 ) -> None:
     core = crowd(jobs, {2: slowdown, 3: 4.0})
-    assert said in core.why(JobId(jobs), 100.0).sentence()
+    assert said in sentence_of(core.why(JobId(jobs), 100.0))
 
 
 @dataclass

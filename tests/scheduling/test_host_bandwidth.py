@@ -15,6 +15,7 @@ from colane.model.job import Exit, JobId, JobSpec
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -48,7 +49,7 @@ def test_a_job_waits_for_bandwidth_although_gpus_are_free(policy: str) -> None:
     assert reason.why in {Why.NO_HOST_BANDWIDTH, Why.RESERVED}
     if reason.why is Why.NO_HOST_BANDWIDTH:
         expected = "Resources: needs 60 GB/s of host memory bandwidth, at most 40 GB/s free"
-        assert reason.sentence() == expected
+        assert sentence_of(reason) == expected
     core.step([Launched(JobId(1), 1, 1, 3.0)], 3.0)
     core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 3.0, 9.0)], 9.0)
     assert core.state.jobs[JobId(2)].placement is not None

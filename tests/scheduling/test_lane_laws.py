@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.cluster.view import ClusterView
+from colane.model.sentences import sentence_of
 from colane.scheduling.registry import create
 from tests.core.audit import audit, audit_decisions
 from tests.core.worlds import World
@@ -33,6 +34,6 @@ def test_variants_keep_the_laws_of_all_policies(name: str, seed: int) -> None:
         audit(state)
         audit_decisions(state, outcome)
         assert world.policy.plan(ClusterView(state, world.now_s)).actions == ()
-        assert all(world.core.why(job, world.now_s).sentence() for job in list(state.jobs))
+        assert all(sentence_of(world.core.why(job, world.now_s)) for job in list(state.jobs))
     world.settle()
     assert not state.jobs

@@ -14,6 +14,7 @@ from colane.model.lane import ShareBetween, TurnRule
 from colane.model.plan import Start
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.scheduling.mechanisms.lanes.in_lane import ShareWhen
@@ -77,9 +78,9 @@ def test_the_worked_example_of_paper_b() -> None:
     outcome = submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1, 2), 1: (3,)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.JOINS_LANE, Why.NEW_LANE]
-    assert reasons(outcome)[1].sentence() == "takes turns with job 1 in lane 0 of n0/0, a lane with 7.52 GB of memory"
-    assert reasons(outcome)[2].sentence() == "n0/0 has room for lane 1, 2.15 GB of its memory, beside jobs 1, 2"
-    assert core.why(JobId(4), 2.0).sentence() == (
+    assert sentence_of(reasons(outcome)[1]) == "takes turns with job 1 in lane 0 of n0/0, a lane with 7.52 GB of memory"
+    assert sentence_of(reasons(outcome)[2]) == "n0/0 has room for lane 1, 2.15 GB of its memory, beside jobs 1, 2"
+    assert sentence_of(core.why(JobId(4), 2.0)) == (
         "Resources: needs 1.07 GB of GPU memory and 1.07 GB more within a step; no lane has room for it: "
         "at most 0 bytes left, on n0/0 beside jobs 1, 2, 3"
     )
@@ -101,7 +102,7 @@ def test_a_lane_is_opened_only_where_all_together_gain() -> None:
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     reason = core.why(JobId(2), 2.0)
     assert reason.why is Why.NO_GAIN
-    assert "all together would gain" in reason.sentence()
+    assert "all together would gain" in sentence_of(reason)
     assert reason.facts["least"] == 0.1
 
 
@@ -144,7 +145,7 @@ def test_later_jobs_pass_one_that_does_not_fit_until_it_has_waited_too_long() ->
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     submit(core, job("thin"), at_s=200.0)
     assert lanes(core) == [{0: (1,), 1: (3,)}]
-    assert core.why(JobId(4), 200.0).sentence() == "Priority: waits in order behind job 2"
+    assert sentence_of(core.why(JobId(4), 200.0)) == "Priority: waits in order behind job 2"
     end(core, 3, 300.0)
     end(core, 1, 301.0)
     assert lanes(core) == [{0: (2, 4)}]
@@ -233,7 +234,7 @@ def test_no_job_takes_turns_with_a_server_that_could_not_answer_in_time() -> Non
         submit(core, job("a"))
         submit(core, job("b", kind=JobKind.INFERENCE, latency_s=latency_s))
         assert lanes(core) == expected
-    assert core.why(JobId(2), 2.0).sentence() == (
+    assert sentence_of(core.why(JobId(2), 2.0)) == (
         "Resources: taking turns with job 1 on n0/0, an answer could take 0.35 s, above the objective of 0.31 s"
     )
 

@@ -18,6 +18,7 @@ from colane.model.plan import Action, Move, Park, Plan, Resize, Start, Stop
 from colane.model.profile import SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
 from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_price, shadow_price
@@ -210,7 +211,7 @@ def test_the_victim_is_told_what_a_second_of_work_saves_on_either() -> None:
     core.step([Submitted(JobId(2), replace(core.state.jobs[JobId(1)].spec, steps_total=100))], 101.0)
     reason = core.state.jobs[JobId(1)].reason
     assert reason is not None
-    assert "a second of work on it saves 1.5 job-seconds, on this one 1.0" in reason.sentence()
+    assert "a second of work on it saves 1.5 job-seconds, on this one 1.0" in sentence_of(reason)
 
 
 def test_one_that_shares_moves_to_a_gpu_that_falls_free_and_then_all_stays() -> None:

@@ -10,6 +10,7 @@ from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Move, Park, Start, Stop
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from tests.core.worlds import make_node
 
 from .test_parking import Machine
@@ -103,7 +104,7 @@ def test_it_can_be_switched_off() -> None:
 
 def test_it_says_by_what_numbers() -> None:
     reason = leaving(together(), 3.0)[0].reason
-    assert replace(reason, facts={**reason.facts, "sum": 0.0}).sentence() == (
+    assert sentence_of(replace(reason, facts={**reason.facts, "sum": 0.0})) == (
         "parked at a step boundary, for it and job 2 are slower together on n0/0 than one after another would be "
         "(sum of speeds 0.00, without it 1.00); it goes on there when that pays"
     )

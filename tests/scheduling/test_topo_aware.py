@@ -12,6 +12,7 @@ from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.scheduling.mechanisms.topology.placement import PlacementSearch
 from colane.scheduling.mechanisms.topology.sites import SITES_MIN, Site, SiteIndex
 from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces
@@ -62,7 +63,7 @@ def test_a_pair_lies_on_one_socket(placer: PlacementSearch) -> None:
     submit(core, 2, gpus=2)
     assert places(core) == {1: "n0/0", 2: "n0/2 n0/3"}
     reason = core.state.jobs[JobId(2)].story[-1].reason
-    assert reason.sentence() == "n0/2,3: utility 1.00, one socket, beside no other job"
+    assert sentence_of(reason) == "n0/2,3: utility 1.00, one socket, beside no other job"
 
 
 def test_of_two_nodes_the_one_that_needs_no_crossing_is_taken() -> None:
@@ -120,7 +121,7 @@ def crossing(policy: Policy, at_s: float = 0.0) -> Core:
 def test_a_job_is_postponed_below_its_least_utility_and_told_why() -> None:
     core = crossing(create("topo-aware-p"))
     assert 5 not in places(core)
-    said = core.why(JobId(5), 0.0).sentence()
+    said = sentence_of(core.why(JobId(5), 0.0))
     assert said == (
         "Resources: postponed: best utility 0.25 below 0.50; GPUs 1,2 of n0 are on two sockets; waits for jobs 1, 4"
     )
@@ -155,7 +156,7 @@ def test_a_job_that_harms_a_neighbour_below_its_least_is_postponed() -> None:
     assert 3 not in places(core)
     reason = core.why(JobId(3), 1.0)
     assert (reason.why, reason.jobs) == (Why.WOULD_HARM, (1,))
-    assert "job 1 would fall to utility 0.18, below its 0.40" in reason.sentence()
+    assert "job 1 would fall to utility 0.18, below its 0.40" in sentence_of(reason)
     end(core, 1, 2.0)
     assert places(core) == {3: "n0/0"}
 

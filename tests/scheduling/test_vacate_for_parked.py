@@ -6,6 +6,7 @@ from colane.core.events import Ended, Outcome, Submitted
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Resize
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 
 from .test_parking import Machine
 
@@ -71,6 +72,6 @@ def test_no_job_is_preempted_where_that_is_switched_off() -> None:
 
 
 def test_it_says_for_which_job() -> None:
-    assert made_way(end_other(machine_with_parked()))[0].reason.sentence() == (
+    assert sentence_of(made_way(end_other(machine_with_parked()))[0].reason) == (
         "moved from n0/0 to n0/1, so that job 1 can go on: parked, and bound to n0/0"
     )

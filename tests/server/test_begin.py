@@ -12,6 +12,7 @@ from colane.core.events import NodeRegistered, ResumeRequested, Submitted
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.server.submitting.begin import begin_time_s
@@ -32,7 +33,7 @@ def test_it_starts_when_its_time_has_come_also_after_a_restart() -> None:
     core = make_core()
     outcome = core.step([Submitted(ONE, JobSpec(name="a", family="f"), (LATER,))], 1.0)
     assert (outcome.decisions, outcome.wake_s) == ((), 100.0)
-    assert core.why(ONE, 1.0).sentence() == (
+    assert sentence_of(core.why(ONE, 1.0)) == (
         "BeginTime: not before noon, as was asked for; colane release lets it start at once"
     )
     again = make_core(ClusterState.restore([], core.state.jobs.values(), Beliefs()))

@@ -15,6 +15,7 @@ from colane.model.job import Job, JobId
 from colane.model.kinds import Category
 from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.scheduling import registry
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
@@ -147,8 +148,8 @@ def test_a_job_that_ends_soon_is_left_alone_and_the_story_says_what_was_tried(wo
     assert seen.of_job[JobId(1)] == [3]
     seen, _ = run(world, machine(24), training(1, "alexnet"))
     story = [line.reason for line in seen.jobs[JobId(1)].story if line.reason.why is Why.CORES_CHANGED]
-    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100 %); tries 24"
-    assert "24 (100 %)" in story[-1].sentence()
+    assert sentence_of(story[0]) == "has 24 cores instead of 3: tried 3 (100 %); tries 24"
+    assert "24 (100 %)" in sentence_of(story[-1])
     assert seen.jobs[JobId(1)].constraints.cores is not None
 
 
@@ -194,7 +195,7 @@ def test_a_job_gets_its_part_back_and_what_another_leaves(world: TableWorld) -> 
     assert seen.of_job[JobId(2)][:3] == [1, 2, 3]
     told = {
         number: [
-            line.reason.sentence() for line in seen.jobs[JobId(number)].story if line.reason.why is Why.CORES_CHANGED
+            sentence_of(line.reason) for line in seen.jobs[JobId(number)].story if line.reason.why is Why.CORES_CHANGED
         ]
         for number in (1, 2)
     }

@@ -18,6 +18,7 @@ from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
 from colane.model.constraints import PromisedGpus
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.deadlines.seats import Allowed, NoPromise, promise
 from colane.scheduling.registry import create
@@ -134,7 +135,7 @@ def test_why_says_how_much_time_is_left() -> None:
     found = promise(ClusterView(core.state, 10.0), spec, Allowed())
     assert isinstance(found, PromisedGpus)
     core.step([Submitted(JobId(2), spec, promised=found)], 10.0)
-    assert core.why(JobId(2), 40.0).sentence() == (
+    assert sentence_of(core.why(JobId(2), 40.0)) == (
         "Resources: n0/0 kept for it, to be left by job 1; it is to end within 150 s, and may start as late as in 100 s"
     )
 

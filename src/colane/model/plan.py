@@ -185,7 +185,7 @@ NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Plan:
     """Changes, and for every job still waiting a reason.
 
@@ -201,34 +201,13 @@ class Plan:
     """
 
     based_on: Final[int]
-    actions: Final[tuple[Action, ...]]
-    waits: Final[Mapping[JobId, Reason]]
-    class_waits: Final[Mapping[NeedClass, Reason]]
-    rest: Final[Mapping[str, Reason]]
-    replan: Final[Mapping[str, Replan]]
-    holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
-    serves_cpu_only: Final[bool]
-
-    def __init__(
-        self,
-        based_on: int,
-        actions: tuple[Action, ...] = (),
-        waits: Mapping[JobId, Reason] = NOTHING,
-        class_waits: Mapping[NeedClass, Reason] = NOTHING,
-        rest: Mapping[str, Reason] = NOTHING,
-        replan: Mapping[str, Replan] = NOTHING,
-        holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING,
-        *,
-        serves_cpu_only: bool = False,
-    ) -> None:
-        self.based_on = based_on
-        self.actions = actions
-        self.waits = waits
-        self.class_waits = class_waits
-        self.rest = rest
-        self.replan = replan
-        self.holds = holds
-        self.serves_cpu_only = serves_cpu_only
+    actions: Final[tuple[Action, ...]] = ()
+    waits: Final[Mapping[JobId, Reason]] = field(default_factory=dict)
+    class_waits: Final[Mapping[NeedClass, Reason]] = field(default_factory=dict)
+    rest: Final[Mapping[str, Reason]] = field(default_factory=dict)
+    replan: Final[Mapping[str, Replan]] = field(default_factory=dict)
+    holds: Final[Mapping[JobId, tuple[GpuId, ...]]] = field(default_factory=dict)
+    serves_cpu_only: Final[bool] = field(default=False, kw_only=True)
 
     def reason_for(self, job: Job) -> Reason | None:
         """Why a job starts or waits under this plan; None where it says nothing of it."""

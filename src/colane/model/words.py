@@ -1,11 +1,6 @@
-"""Numbers with their nouns, and sentences filled in: the one place that knows `1 core` from `2 cores`."""
+"""Numbers with their nouns: the one place that knows `1 core` from `2 cores`."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from functools import lru_cache
-from string import Formatter
-from typing import Any, Final
 
 
 def plural(number: float | str, noun: str) -> str:
@@ -38,41 +33,6 @@ def bytes_in_words(size_bytes: float) -> str:
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:.3g} {unit}"
     return f"{size_bytes:g} bytes"
-
-
-def fill(sentence: str, facts: Mapping[str, Any]) -> str:
-    """Return a sentence with its facts: `{cores:core}` a number with its noun, `{part:percent}` a part as `60 %`.
-
-    All else is as in `str.format`.
-
-    Raises:
-        KeyError: The sentence names a fact that is not there.
-        ValueError, TypeError: A fact cannot be written as the sentence asks.
-    """
-    return _FILLER.vformat(sentence, (), facts) if _has_nouns(sentence) else sentence.format_map(facts)
-
-
-@lru_cache(maxsize=1024)
-def _has_nouns(sentence: str) -> bool:
-    """Whether it has numbers with nouns; the others are filled by Python itself, which takes a tenth of the time."""
-    return any(len(spec) > 1 and spec.isalpha() for _, _, spec, _ in Formatter().parse(sentence) if spec)
-
-
-PERCENT: Final = "percent"
-
-
-class _Filler(Formatter):
-    """Takes a word as the noun of its number; Python's own format codes have one letter."""
-
-    def format_field(self, value: object, format_spec: str) -> str:
-        if format_spec == PERCENT:
-            return percent(float(str(value)))
-        if len(format_spec) > 1 and format_spec.isalpha():
-            return count(value if isinstance(value, (int, float)) else str(value), format_spec)
-        return str(super().format_field(value, format_spec))
-
-
-_FILLER: Final = _Filler()
 
 
 def about_lease(lease_s: float) -> str:

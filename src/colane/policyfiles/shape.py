@@ -14,6 +14,7 @@ from colane.model.hardware import GpuId
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Plan, Replan, SetCores, SetThrottle, placement_of
 from colane.model.reason import Reason
+from colane.model.sentences import sentence_of
 
 Judge = Callable[[Any], str]
 """What is wrong with a value; empty when nothing is."""
@@ -105,7 +106,7 @@ def _reason(reason: object) -> str:
     if not isinstance(reason, Reason):
         return f"must be a Reason, got {reason!r}"
     try:
-        reason.sentence()
+        sentence_of(reason)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         return f"({reason.why!r}) lacks a fact its sentence needs: {type(error).__name__}: {error}"
     return ""

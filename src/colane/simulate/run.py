@@ -16,6 +16,7 @@ from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.model.limits import Quotas
 from colane.model.profile import Profile, SetMeasurement
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.contracts import GuardTally
 from colane.scheduling.engine.loop import Composed
@@ -244,7 +245,7 @@ def _has_length(job: TraceJob, beliefs: Beliefs, gpu_types: Sequence[str]) -> bo
 def _stuck(driver: Driver) -> str:
     """The first job that waits for ever, and why."""
     job = min(driver.core.state.jobs.values(), key=lambda job: (-job.spec.priority, job.id), default=None)
-    return "" if job is None else f"{job.spec.name}: {driver.core.why(job.id, driver.now_s).sentence()}"
+    return "" if job is None else f"{job.spec.name}: {sentence_of(driver.core.why(job.id, driver.now_s))}"
 
 
 def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:

@@ -12,6 +12,7 @@ from colane.core.events import Decision, Outcome
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.simulate.process import Process
 from colane.simulate.world import Running
 from colane.traces.workload import TraceJob, Workload
@@ -65,7 +66,7 @@ class DecisionLog:
             "slots": [{"gpu": str(slot.gpu), "lane": slot.lane} for slot in slots],
             "cores": list(placement.cores) if placement is not None else [],
             "reason": {"why": str(reason.why), "facts": dict(reason.facts), "jobs": list(reason.jobs)},
-            "sentence": reason.sentence(),
+            "sentence": sentence_of(reason),
         }
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -119,14 +120,14 @@ class Story:
         told = (str(reason.why), str(reason.facts.get("gpu", "")))
         if told != self._last:
             self._last = told
-            self.chapters.append(Chapter(now_s, "waits", reason.sentence()))
+            self.chapters.append(Chapter(now_s, "waits", sentence_of(reason)))
 
 
 def _sentence(reason: Reason) -> str:
     """Here no process has a number, and what runs from its start need not report steps for it."""
     if reason.why is Why.TAKEN_TO_RUN:
         return "it runs"
-    return f"started on {reason.facts['node']}" if reason.why is Why.LAUNCHED else reason.sentence()
+    return f"started on {reason.facts['node']}" if reason.why is Why.LAUNCHED else sentence_of(reason)
 
 
 def lines(chapters: Sequence[Chapter]) -> Iterator[str]:

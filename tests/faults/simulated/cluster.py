@@ -20,6 +20,7 @@ from colane.api.wire import ProfileBody
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
+from colane.model.sentences import sentence_of
 from colane.scheduling.registry import NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -379,7 +380,7 @@ class FaultyCluster:
         if not self.clock.problems:
             self.laws.known()
         if not self.clock.problems and not self._is_quiet():
-            left = [f"{job.id} {job.state} ({job.reason.sentence() if job.reason else ''})" for job in self._left()]
+            left = [f"{job.id} {job.state} ({sentence_of(job.reason) if job.reason else ''})" for job in self._left()]
             self.clock.problems.append(f"not ended within {CALM_S + more_s:g} s of calm: {'; '.join(left)}")
         return self.clock.problems
 

@@ -21,9 +21,10 @@ from colane.client.in_force import in_force
 from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
+from colane.model.sentences import fill
 from colane.model.sizes import describe_sizes
 from colane.model.time_spent import BUCKETS
-from colane.model.words import count, fill, percent, plural
+from colane.model.words import count, percent, plural
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, NeedsObject, ProgressObject, StoryLineObject, TimeSpentObject, WhyAnswer

@@ -17,6 +17,7 @@ from colane.model.job import Job, JobState, Leaving
 from colane.model.placement import Placement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.model.words import count
 
 NOISE_RATIO_MIN = 0.1
@@ -138,7 +139,7 @@ def saved(step: Step, job: Job, event: Ended, end_s: float) -> None:
 def died(step: Step, job: Job, cause: Reason) -> None:
     """It ended badly while it saved its state: that is put down to the saving, not to the job."""
     job = _failed_once_more(step, job)
-    reason = Reason(Why.CHECKPOINT_DIED, {"cause": cause.sentence()})
+    reason = Reason(Why.CHECKPOINT_DIED, {"cause": sentence_of(cause)})
     if step.is_gone(job):
         go_on(step, job, reason)
     else:
@@ -163,7 +164,7 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
         return False
     is_first, back = fall.launches_failed == 0, fall.to
     then = f"it goes back to {len(back.slots)}" if is_first else "it waits for another try"
-    facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": cause.sentence(), "then": then}
+    facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": sentence_of(cause), "then": then}
     job = job.copied()
     job.falls_back = fall._replace(launches_failed=fall.launches_failed + 1)
     if is_first:

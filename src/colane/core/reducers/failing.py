@@ -13,6 +13,7 @@ from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.model.words import count
 
 COMING_UP = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
@@ -159,10 +160,10 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, co_runners: t
     elif event.outcome in FINAL or job.spec.retries == 0:
         step.finish(job, JobState.FAILED, cause, end_s)
     elif left < 0:
-        reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
+        reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": sentence_of(cause)})
         step.finish(job, JobState.FAILED, reason, end_s)
     else:
-        facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
+        facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": sentence_of(cause), "left": left}
         step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
 
 

@@ -18,6 +18,7 @@ from colane.model.placement import Placement
 from colane.model.plan import Move, Park
 from colane.model.progress import ASKS, Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 
 # -- leaving the GPUs
 
@@ -83,7 +84,7 @@ def off_its_gpus(state: ClusterState, job: Job, size_bytes: int, suspension: Sus
     gpu = str(job.placement.gpus[0]) if job.placement is not None else ""
     if is_on_cpu_devices(state, job):
         return _off_cpu_devices(job, gpu, suspension)
-    was = "" if job.reason is None else job.reason.sentence()
+    was = "" if job.reason is None else sentence_of(job.reason)
     if suspension is not None and suspension.until_step:
         was = f"parked by {suspension.by}, it comes back once it would step again"
     elif suspension is not None:
@@ -98,7 +99,7 @@ def _off_cpu_devices(job: Job, gpu: str, suspension: Suspension | None) -> Reaso
     if suspension is not None or job.reason is None:
         return Reason(Why.SUSPENDED_OFF_GPU, {"by": "" if suspension is None else suspension.by, "gpu": gpu})
     for_job = () if job.preempted_for is None else (job.preempted_for,)
-    because = job.reason.facts.get("because", job.reason.sentence())
+    because = job.reason.facts.get("because", sentence_of(job.reason))
     return Reason(Why.DEVICE_GIVEN_UP, {"because": because, "gpu": gpu}, job.reason.jobs or for_job)
 
 

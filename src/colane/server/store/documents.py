@@ -54,6 +54,7 @@ from colane.model.profile import (
 )
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.model.story import LEAVING
 from colane.server.store.codec import MAPPING, Form, choice, flat, lean, maybe, record, row, several
 from colane.server.store.topology_documents import TOPOLOGY
@@ -348,7 +349,7 @@ def decode_measurement(body: Mapping[str, Any]) -> SetMeasurement:
 def sentence(reason: Reason) -> str:
     """Return a reason's sentence; one whose facts a policy of the user's left out falls back to code and facts."""
     try:
-        return reason.sentence()
+        return sentence_of(reason)
     except (KeyError, ValueError, TypeError):
         facts = ", ".join(f"{name}={value}" for name, value in reason.facts.items())
         return f"{reason.why}: {facts}" if facts else str(reason.why)

@@ -15,6 +15,7 @@ from colane.core.events import GroupsSeen
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
 from colane.model.limits import Bound, Quotas
+from colane.model.sentences import sentence_of
 from colane.model.words import count
 from colane.server.http.problems import RefusedError
 from colane.server.submitting.admission import Admitted
@@ -73,7 +74,7 @@ class QuotaKeeper:
             and not (job.is_held(HoldKind.USER) or job.is_held(HoldKind.BEGIN))
         ):
             if job.is_held(HoldKind.AFTER) or job.is_held(HoldKind.ARRAY):
-                text = f"job {job_id} is not held by its owner: {hold_reason(job).sentence()}"
+                text = f"job {job_id} is not held by its owner: {sentence_of(hold_reason(job))}"
             else:
                 text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
             raise RefusedError.because(409, text)

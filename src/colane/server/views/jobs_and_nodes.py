@@ -52,6 +52,7 @@ from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.profile import Memory
 from colane.model.progress import Progress
+from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
 from colane.perf.rate import Factor, Rate
@@ -411,7 +412,7 @@ def _desired(
         "id": job.id,
         "attempt": job.attempt,
         "run": job.state is not JobState.STOPPING,
-        "because": job.reason.sentence() if job.state is JobState.STOPPING and job.reason is not None else "",
+        "because": sentence_of(job.reason) if job.state is JobState.STOPPING and job.reason is not None else "",
         "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
         "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),
         "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,

@@ -27,6 +27,7 @@ from colane.model.hardware import GpuId, Node
 from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
 from colane.model.story import STEPPING
 from colane.server.http.sight import Sight
 from colane.server.views import look
@@ -239,7 +240,7 @@ def _why_waiting(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons) -
         reason = told.get(job.id) or reason_of(driver, job, waits)
         one = groups.get(reason.why)
         if one is None:
-            sentence = reason.sentence()
+            sentence = sentence_of(reason)
             one = groups[reason.why] = {"why": reason.why.value, "count": 0, "jobs": [], "sentence": sentence}
         one["count"] += size
         if len(one["jobs"]) < JOBS_TOLD_MAX:

@@ -13,6 +13,7 @@ from colane.core.core import QueueReasons
 from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason
+from colane.model.sentences import sentence_of
 from colane.model.story import STEPPING
 from colane.server.views.overview import SERVES, reason_of
 from colane.server.views.standing import stalled, steps_total
@@ -105,7 +106,7 @@ def _chosen(service: Service, sight: Sight, wanted: RowsWanted, reasons: _Reason
 def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
     if text == str(job.id) or text in job.spec.name.casefold() or text in job.spec.user.casefold():
         return True
-    return reasons.waits(job) and text in reasons.of(job).sentence().casefold()
+    return reasons.waits(job) and text in sentence_of(reasons.of(job)).casefold()
 
 
 def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
@@ -121,7 +122,7 @@ def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObje
         "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
         "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,
         "run": None if place is None else _run(service, job),
-        "reason": reasons.of(job).sentence() if waits else "",
+        "reason": sentence_of(reasons.of(job)) if waits else "",
         "is_own": sight.caller.owns(job.spec.user),
     }
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from colane.api.seeing import EndedAnswer, EndedJobObject, UserNoteObject, UserUsedObject
 from colane.model.job import Job, JobState
+from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
 from colane.server.http.sight import Sight
 from colane.server.samples.keeper import SampleKeeper
@@ -172,5 +173,5 @@ def _ended_object(job: Job, waited_s: float | None) -> EndedJobObject:
         "waited_s": waited_s,
         "took_s": (job.end_s or 0.0) - job.submit_s,
         "gpus": job.spec.gpus,
-        "reason": job.reason.sentence() if job.reason is not None else "",
+        "reason": sentence_of(job.reason) if job.reason is not None else "",
     }

@@ -197,8 +197,8 @@ class BoundBesideServers(BoundSourceDefaults):
 
 def _was_there(job: Job) -> str:
     """Of a job that has a GPU to itself from now on."""
-    came = job.reason.sentence() if job.reason is not None else ""
-    return f"it has a GPU to itself since it was there ({came})" if came else "it has a GPU to itself"
+    why = f" ({job.reason.why})" if job.reason is not None else ""
+    return f"it has a GPU to itself since it was there{why}: colane show {job.id} tells how that came"
 
 
 def _is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
