@@ -155,10 +155,13 @@ def measure(policy: str, size: Size, repeat: int) -> dict[str, float]:
     gc.collect()
     gc.freeze()
     passes = [timed(lambda: core.step([Tick()], 3.0)) for _ in range(repeat)]
-    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(first, repeat, size.families)]
+    arrivals = [
+        timed(partial(core.step, [event], 3.0 + k / repeat))  # no two at one moment, at which less is asked anew
+        for k, event in enumerate(submissions(first, repeat, size.families))
+    ]
     running = [job for job in core.state.jobs.values() if job.placement is not None][:repeat]
     ends = [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0) for job in running]
-    replaced = [timed(partial(core.step, [event], 4.0)) for event in ends]
+    replaced = [timed(partial(core.step, [event], 4.0 + k / repeat)) for k, event in enumerate(ends)]
     ids = [(job.spec.family, job.id) for job in core.state.jobs.values()]
     sort_s = median(timed(lambda: sorted(ids)) for _ in range(repeat))
     gc.unfreeze()

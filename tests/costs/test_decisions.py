@@ -21,7 +21,7 @@ QUEUED = 400
 ARRIVALS = 4
 ENDS = 4
 
-ARRIVAL_MAX, END_MAX = 10, 15
+ARRIVAL_MAX, END_MAX = 5, 8
 """Times what `fifo` does, which looks at the head of the line alone."""
 
 
@@ -38,7 +38,7 @@ def calls_an_arrival(policy: str, families: int, queued: int = QUEUED, nodes: in
     coming = submissions(queued, 2 * ARRIVALS, families)
     for event in coming[:ARRIVALS]:
         full.step([event], 3.0)
-    calls = [calls_of(full.step, [event], 3.0) for event in coming[ARRIVALS:]]
+    calls = [calls_of(full.step, [event], 3.1 + k / 10) for k, event in enumerate(coming[ARRIVALS:])]
     assert all(job.placement is None for job in (full.state.jobs[event.job] for event in coming))
     return median(calls)
 
@@ -50,7 +50,7 @@ def calls_an_end(policy: str, families: int, queued: int = QUEUED, nodes: int = 
     running = [job for job in full.state.jobs.values() if job.placement is not None]
     for job in running[:ENDS]:
         full.step([_end(job)], 4.0)
-    calls = [calls_of(full.step, [_end(job)], 4.0) for job in running[ENDS : 2 * ENDS]]
+    calls = [calls_of(full.step, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 2 * ENDS])]
     assert sum(job.placement is not None for job in full.state.jobs.values()) == len(running), (
         "others took their places"
     )

@@ -45,12 +45,14 @@ class RanksNow:
     """Ranks of all live jobs of a pool at a moment.
 
     Attributes:
-        waiting: Of those without GPUs, in order.
+        kept: Of those without GPUs, each with what is left of it in GPU-moments.
+        waiting: The same in order.
         placed: Of those on GPUs, or of one in `every` of them, in order.
         every: As said.
         work_s: What all have left, in GPU-seconds.
     """
 
+    kept: Mapping[JobId, tuple[Rank, int]]
     waiting: list[Rank]
     placed: list[Rank]
     every: int
@@ -146,6 +148,9 @@ class _OfPool:
         level: From which on they were looked at last; below 0 before.
         sample: Those of this level or a later one in the order they had then, and those that came since.
         has_lost: Whether some of the sample are not on these GPUs any more.
+        at_s: When the sample was ranked last, if that holds for the whole of that moment; else below all times.
+        placed_ranks: Its ranks then, in order.
+        placed_s: What they had left in sum, in GPU-seconds.
     """
 
     kept: Kept | None = None
@@ -158,6 +163,9 @@ class _OfPool:
     level: int = -1
     sample: list[_PlacedRank] = field(default_factory=list)
     has_lost: bool = False
+    at_s: float = -inf
+    placed_ranks: list[Rank] = field(default_factory=list)
+    placed_s: float = 0.0
 
     def enter(self, job: Job) -> None:
         """A job is live, as it is now."""
@@ -171,6 +179,7 @@ class _OfPool:
         self.count += 1
         if 0 <= self.level <= level:
             self.sample.append(line)
+            self.at_s = -inf
 
     def leave(self, job: Job) -> None:
         """It is not any more."""
@@ -178,7 +187,8 @@ class _OfPool:
             level = _level(job.id)
             self.placed[level].pop(job.id).has_left = True
             self.count -= 1
-            self.has_lost |= level >= self.level
+            if level >= self.level:
+                self.has_lost, self.at_s = True, -inf
             return
         self.new.pop(job.id, None)
         known = self.ranks.pop(job.id, None)
@@ -188,7 +198,7 @@ class _OfPool:
 
     def forget(self, kept: Kept) -> None:
         """Something else is believed of them."""
-        self.kept = kept
+        self.kept, self.at_s = kept, -inf
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
         self.ranks, self.in_order, self.moments = {}, [], 0
 
@@ -215,7 +225,8 @@ class _OfPool:
             while self.count >> level > SAMPLE_MAX:
                 level += 1
         if level != self.level:
-            self.level, self.sample = level, [line for lines in self.placed[level:] for line in lines.values()]
+            self.level, self.at_s = level, -inf
+            self.sample = [line for lines in self.placed[level:] for line in lines.values()]
         elif self.has_lost:
             self.sample = [line for line in self.sample if not line.has_left]
         self.has_lost = False
@@ -261,14 +272,20 @@ class LiveRanks(NodesMatterNot):
         if known.kept is not kept:
             known.forget(kept)
         known.look(view.jobs, rank, left_s)
-        sample, jobs, samples, lengths, power = (
-            known.sampled(),
-            view.jobs,
-            view.samples,
-            view.beliefs.lengths,
-            self._power,
-        )
-        is_in_order, last = True, NONE_BEFORE
+        sample = known.sampled()
+        if known.at_s != view.now_s:  # a plan after another at one moment is told the same
+            self._look(view, known, sample, kept, rank, left_s, course)
+        every = 1 << known.level
+        work_s = known.moments / MOMENTS_A_S + known.placed_s * every
+        return RanksNow(known.ranks, known.in_order, known.placed_ranks, every, work_s)
+
+    def _look(
+        self, view: ClusterView, known: _OfPool, sample: list[_PlacedRank], kept: Kept,
+        rank: RankOf, left_s: LeftOf, course: CourseOf,
+    ) -> None:  # fmt: skip
+        """Rank those on GPUs."""
+        jobs, samples, lengths, power = view.jobs, view.samples, view.beliefs.lengths, self._power
+        is_in_order, is_asked, last = True, False, NONE_BEFORE
         for line in sample:  # all in one place: hundreds in every plan
             if line.of is not kept:
                 job = jobs[line.job]
@@ -278,15 +295,14 @@ class LiveRanks(NodesMatterNot):
             else:
                 job = jobs[line.job]
                 line.rank, line.left_s = rank(job), left_s(job)
-                line.from_s = inf
+                line.from_s, is_asked = inf, True
             is_in_order = is_in_order and last <= line.rank
             last = line.rank
         if not is_in_order:
             sample.sort(key=RANK)
-        every, work_s = 1 << known.level, fsum([line.left_s * line.gpus for line in sample])
-        return RanksNow(
-            known.in_order, [line.rank for line in sample], every, known.moments / MOMENTS_A_S + work_s * every
-        )
+        known.placed_ranks = [line.rank for line in sample]
+        known.placed_s = fsum([line.left_s * line.gpus for line in sample])
+        known.at_s = -inf if is_asked else view.now_s
 
 
 RANK: Final = attrgetter("rank")

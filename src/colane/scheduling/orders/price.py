@@ -239,7 +239,9 @@ class Prices:
             return owed_price(self._rank(job)[-1], self._usual_service())
         ranked, price = self._all_ranked(), 1.0
         if self._objective is Objective.JCT:
-            price = shadow_price(job.gpu_count, ranked.behind(self._rank(job)), self._gpus)
+            kept = ranked.kept.get(job.id)  # that of a job that waits
+            rank = self._rank(job) if kept is None else kept[0]
+            price = shadow_price(job.gpu_count, ranked.behind(rank), self._gpus)
         if self._makespan_weight:
             price += self._makespan_weight * min(LONG_MAX, self._length_s(job) / self._work_s) ** 2
         return price

@@ -127,9 +127,6 @@ class GpuChanges:
     Args:
         context: Where.
         jobs_max: Jobs on a GPU at most.
-
-    Attributes:
-        looks: How many changes were weighed, to be counted.
     """
 
     def __init__(self, context: SchedulingContext, jobs_max: int) -> None:
@@ -147,12 +144,13 @@ class GpuChanges:
         self._ranks: dict[JobId, Rank] = {}
         self._in_order: dict[tuple[GpuGroup, bool], Sequence[tuple[float, GpuId]]] = {}
         self._alike: dict[tuple[str, ...], tuple[int, list[Alike]]] = {}
-        self.looks = 0
+        self._given: dict[tuple[bool, tuple[str, ...]], tuple[Iterable[GpuId], list[Alike]]] = {}
 
     def look(self) -> None:
         """Something was decided."""
         self._in_order.clear()
         self._alike.clear()
+        self._given.clear()
         for known in [known for known in self._lasts if known[1] > 1]:  # others are looked at now
             del self._lasts[known]
         self.values.look()
@@ -250,11 +248,9 @@ class GpuChanges:
         found = self._in_order.get((gpu_group, is_moving))
         if found is None:
             gpus = _every(gpu_group.gpus if is_moving else gpu_group.joinable, every)
-            if len(gpu_group.members) > 1:
-                found = _as_given(gpus)
-            else:
-                weigh, draft, jobs = self._queue.weigh, self._draft, self._draft.view.jobs
-                found = sorted([(weigh(jobs[draft.load(gpu).jobs[0]]), gpu) for gpu in gpus])
+            found = [(self._least_of(gpu_group, gpu), gpu) for gpu in gpus]
+            if len(gpu_group.members) == 1:
+                found.sort()
             self._in_order[gpu_group, is_moving] = found
         return found
 
@@ -265,18 +261,34 @@ class GpuChanges:
         """
         index = self.values.gpu_groups
         if among is not None:
-            found: list[Alike] = []
-            for gpu in among:
-                gpu_group = index.of(gpu)
-                if gpu_group is not None and gpu_group.kind[1] in kinds and (not is_moving or gpu in gpu_group.gpus):
-                    found.append((gpu_group, ((0.0, gpu),)))
-            return 1, found
+            asked = is_moving, tuple(kinds)
+            given = self._given.get(asked)
+            if given is None or given[0] is not among:
+                given = self._given[asked] = among, self._of_these(kinds, is_moving, among)
+            return 1, given[1]
         known = self._alike.get(tuple(kinds))
         if known is None:
             groups = [group for kind in kinds for group in index.present((self._context.pool, kind))]
             every = max(1, ceil(sum([group.gpu_count for group in groups]) / LOOKS_MAX))
             known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
         return known
+
+    def _of_these(self, kinds: list[str], is_moving: bool, gpus: Iterable[GpuId]) -> list[Alike]:
+        """Each of them by itself."""
+        found: list[Alike] = []
+        for gpu in gpus:
+            gpu_group = self.values.gpu_groups.of(gpu)
+            if gpu_group is not None and gpu_group.kind[1] in kinds and (not is_moving or gpu in gpu_group.gpus):
+                found.append((gpu_group, ((self._least_of(gpu_group, gpu), gpu),)))
+        return found
+
+    def _least_of(self, gpu_group: GpuGroup, gpu: GpuId) -> float:
+        """What the first job on a GPU counts at least: its price where it is the only one."""
+        return (
+            self._queue.weigh(self._draft.view.jobs[self._draft.load(gpu).jobs[0]])
+            if len(gpu_group.members) == 1
+            else 0.0
+        )
 
     def value(self, gpu_group: GpuGroup, jobs: Sequence[Job]) -> float:
         """What a GPU is worth as it is."""
@@ -344,7 +356,6 @@ class GpuChanges:
 
     def _change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
         """What a change is worth, of a running job all but what its leaving costs where it was."""
-        self.looks += 1
         weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self._draft.view.jobs
         here = [jobs[booking.job] for booking in load.bookings]
         lasts_s = self._lasts_s(job, way.ratio)
@@ -442,11 +453,6 @@ class GpuChanges:
 def _every(gpus: Iterable[GpuId], every: int) -> list[GpuId]:
     """One in so many of them."""
     return list(gpus)[::every]
-
-
-def _as_given(gpus: Iterable[GpuId]) -> list[tuple[float, GpuId]]:
-    """GPUs of which none is known to be worth less than those after it."""
-    return [(0.0, gpu) for gpu in gpus]
 
 
 def _counts(members: int) -> Sequence[int]:

@@ -159,6 +159,9 @@ class _Chooser:
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
         self._retold: dict[ClassKey, list[Head]] = {}
         self._changed = dict.fromkeys(self._all_changed())
+        self._open: dict[GpuId, None] = {}
+        self._any_free = False
+        self._look()
         self._gang = self._first_gang()
         self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves and self._may_move() else []
 
@@ -177,9 +180,11 @@ class _Chooser:
     def run(self) -> None:
         """Make the change that is worth most, and again until none pays."""
         self._keep_what_is_made()
+        self._look()
         while (change := self._best()) is not None:
             self._make(change)
             self._changes.look()
+            self._look()
 
     def _keep_what_is_made(self) -> None:
         """GPUs that others are leaving stay for the jobs they leave for."""
@@ -191,6 +196,12 @@ class _Chooser:
             if made is not None:
                 waits = Reason(Why.PREEMPTING, {}, ())
                 self._promise(job, Candidate((made,), waits, waits_for=made.jobs, is_later=True))
+
+    def _look(self) -> None:
+        """Something was decided: GPUs that this plan changes again are the next one's news."""
+        touched = self._draft.touched
+        self._open = dict.fromkeys([gpu for gpu in self._changed if gpu not in touched])
+        self._any_free = any_free(self._context)
 
     def _best(self) -> _Chosen | None:
         """Of the highest priority at which any pays."""
@@ -293,11 +304,7 @@ class _Chooser:
 
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
-        return self._news is None or bool(self._still_changed()) or any_free(self._context)
-
-    def _still_changed(self) -> dict[GpuId, None]:
-        """GPUs that have changed, but for those that this plan changes again: these are the next one's news."""
-        return dict.fromkeys([gpu for gpu in self._changed if gpu not in self._draft.touched])
+        return self._news is None or bool(self._open) or self._any_free
 
     def _classes(self) -> Classes:
         """Classes of waiting jobs of which some may find something."""
@@ -333,7 +340,7 @@ class _Chooser:
 
     def _free(self, job: Job) -> Iterator[Candidate]:
         """Free GPUs that no gang before it waits for; of a parked job those that it may come back to."""
-        if (job.home or any_free(self._context)) and self._queue.place(job) <= self._gang:
+        if (job.home or self._any_free) and self._queue.place(job) <= self._gang:
             source = self._back if job.home else self._fastest
             yield from [found for found in source.candidates(job, job.effective) if found.gpus[0].is_empty]
 
@@ -349,7 +356,7 @@ class _Chooser:
         """The best that a waiting job could have, if it is worth more than that."""
         best: _Chosen | None = None
         price, part = self._queue.weigh(job), returning_part(job, self._draft.now_s)
-        for candidate in self._free(job) if price * part > least else ():
+        for candidate in self._free(job) if price * part > least and (self._any_free or job.home) else ():
             net = price * candidate.ratio * part
             if net > least:
                 best, least = _Chosen(net, job, candidate), net
@@ -367,7 +374,7 @@ class _Chooser:
         if known is None and self._is_new(job):
             change = self._changes.best(job, at=at, least=least)
         elif known is None:
-            change = self._changes.best(job, at=at, least=least, among=self._still_changed())
+            change = self._changes.best(job, at=at, least=least, among=self._open)
         else:
             change, seen = known
             new = dict.fromkeys(touched[seen:])
@@ -383,7 +390,7 @@ class _Chooser:
         news = self._news
         if news is None or job.home or job.id in news.came:
             return True
-        return any(gpu in self._changed for gpu in job.gpus_held)
+        return not job.is_waiting and any(gpu in self._changed for gpu in job.gpus_held)
 
     def _is_node_taken(self, job: Job, node: str, touched: Iterable[GpuId]) -> bool:
         """Whether others have come to the node since, which may leave too little of its host for a job."""
