@@ -18,7 +18,7 @@ from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
 from colane.report.glossary import WORDS
 from colane.scheduling.engine.contracts import Admission, Candidate, Choice, Order, SchedulingContext, Sizer, Source
-from colane.scheduling.registry import ALIASES, NAMES
+from colane.scheduling.registry import ALIASES, NAMES, UnknownPolicyError, create
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Callers
@@ -80,6 +80,26 @@ def test_every_short_name_of_a_policy_stands_beside_what_it_means() -> None:
     page = (DOCS / "reference/policies.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| `([^`]+)` \|$", page, re.MULTILINE))
     assert rows == dict(ALIASES)
+
+
+def test_every_option_of_a_policys_table_is_one_it_has() -> None:
+    sections = re.split(r"^## ", (DOCS / "reference/policies.md").read_text(), flags=re.MULTILINE)
+    looked_at = 0
+    for name, _, section in (text.partition("\n") for text in sections if text.partition("\n")[0] in NAMES):
+        for row in re.findall(r"^\| (`[^|]*)\|", section.partition("| option |")[2], re.MULTILINE):
+            for option in re.findall(r"`(\w+)(?:=\w+)?`", row):
+                with pytest.raises(UnknownPolicyError, match=rf"{option} must be"):
+                    create(f"{name}:{option}=?")
+                looked_at += 1
+    assert looked_at > 10
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(DOCS)))
+def test_policies_that_are_shown_with_options_are_taken(page: Path) -> None:
+    spelled = "|".join(sorted({*NAMES, *ALIASES}, key=len, reverse=True))
+    value = r"\w+=[\w/=@.]*[\w@]"
+    for shown in re.findall(rf"(?<![\w:/-])(?:{spelled}):{value}(?:,{value})*", page.read_text()):
+        create(shown)
 
 
 def test_the_diagram_is_drawn_from_the_table() -> None:
