@@ -13,6 +13,7 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.answers import Held, blamed, delay_s2
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
+from colane.model.profile import Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
@@ -246,3 +247,46 @@ def test_a_device_holds_as_many_servers_as_its_memory_does_in_lanes() -> None:
     for number in range(1, 43):
         core.step([Submitted(JobId(number), replace(SERVER, latency_s=0.1))], float(number))
     assert [len(load.jobs) for load in core.state.gpus.values()] == [42]
+
+
+def known(persistent: float, ephemeral: float) -> Core:
+    """A GPU of 16 GiB and a kind of server that was measured: GiB between and within its steps, 2 ms each."""
+    small = make_profile("net", "V100", 1e4, GIB, 0.002)
+    held_bytes, more_bytes = (Value(size * GIB, ValueSource.MEASURED) for size in (persistent, ephemeral))
+    core = Core(create("colane"), ClusterState(Beliefs()))
+    profile = replace(small, persistent_bytes=held_bytes, ephemeral_bytes=more_bytes)
+    core.step([NodeRegistered(make_node("n0", 1)), ProfileDeclared(profile)], 0.0)
+    return core
+
+
+def serve(core: Core, count: int, **of_them: object) -> list[int]:
+    """Submit so many, of which each that starts steps once and then has nothing to answer; lanes of those that run."""
+    for number in range(1, count + 1):
+        core.step([Submitted(JobId(number), replace(SERVER, **of_them))], float(number))  # type: ignore[arg-type]
+        if core.state.jobs[JobId(number)].state is JobState.ASSIGNED:
+            core.step([Launched(JobId(number), 1, number, float(number), "n0")], number + 0.1)
+            sample = Progress(at_s=number + 0.2, steps=20, first_step_s=float(number), last_step_s=float(number))
+            core.step([Progressed(JobId(number), 1, sample)], number + 0.2)
+        audit(core.state)
+    return [job.placement.slots[0].lane for job in core.state.jobs.values() if job.placement is not None]
+
+
+@pytest.mark.parametrize("latency_s", [None, 0.1])
+def test_idle_servers_of_a_known_kind_join_as_those_of_an_unknown_one(latency_s: float | None) -> None:
+    """What two do to each other is never seen while they are idle: a third would wait for that for ever."""
+    assert serve(known(0.1, 0.1), 24, latency_s=latency_s) == list(range(24))
+
+
+def test_where_lanes_of_their_own_do_not_fit_servers_take_turns() -> None:
+    """Each holds 0.3 GiB and needs 1 GiB more within a step: in lanes of their own 12 fit (paper B, section 3.3)."""
+    lanes = serve(known(0.3, 1.0), 24)
+    assert len(lanes) == 24
+    assert 1 < len(set(lanes)) < 8
+
+
+def test_a_known_server_does_not_wait_for_a_gpu_that_training_will_leave() -> None:
+    core = known(0.1, 0.1)
+    core.step([NodeRegistered(make_node("n1", 1))], 0.5)
+    core.step([Submitted(JobId(50), JobSpec(name="long", family="long", share=False))], 0.6)
+    assert core.state.jobs[JobId(50)].state is JobState.ASSIGNED
+    assert len(serve(core, 5)) == 6

@@ -92,7 +92,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByShadowPrice(),
-        (Fastest(), BesideServers(), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
+        (Fastest(), BesideServers(unseen=True), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
         (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
         moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),

@@ -11,6 +11,7 @@ from colane.core.policy import Policy
 from colane.model.bandwidth import BY_CPU_TIME
 from colane.model.hardware import MPS, Node
 from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.presets import NEVER
 
@@ -31,7 +32,9 @@ def mechanisms_view(
         nodes: Those that are there.
         bandwidth_by: What measures the use of memory bandwidth, on each of them.
     """
-    used = set(_used(policy))
+    parts = list(_used(policy))
+    used = {_mechanism(part) for part in parts}
+    is_beside_servers = "lanes" not in used and any(isinstance(part, BesideServers) for part in parts)
     gpus = [gpu for node in nodes for gpu in node.gpus]
     real = [gpu for gpu in gpus if not gpu.is_cpu_device]
 
@@ -43,7 +46,7 @@ def mechanisms_view(
     return {
         "co-location": of_policy("sharing", "gives each job whole GPUs"),
         "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS])),
-        "lanes": of_policy("lanes", "opens none; jobs that share a GPU take turns where no MPS is"),
+        "lanes": f"{ON}: beside servers" if is_beside_servers else of_policy("lanes", "opens none"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
         "preemption": of_policy("preemption", "stops no job for another"),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
@@ -64,14 +67,18 @@ def _bandwidth(config: CoreConfig, by: set[str]) -> str:
     return f"{ON}: estimated" if by == {BY_CPU_TIME} else ON
 
 
-def _used(part: object) -> Iterator[str]:
-    """Mechanisms that a policy's parts are of: each is a folder. Taking whatever is free is none."""
+def _used(part: object) -> Iterator[object]:
+    """Parts of a policy that are of a mechanism and do something. Taking whatever is free is none."""
     if isinstance(part, tuple):
         for each in part:
             yield from _used(each)
     elif is_dataclass(part) and part not in IDLE and not isinstance(part, Free):
-        module = type(part).__module__
-        if module.startswith(FOLDER):
-            yield module.removeprefix(FOLDER).split(".")[0]
+        yield part
         for field in fields(part):
             yield from _used(getattr(part, field.name))
+
+
+def _mechanism(part: object) -> str:
+    """The mechanism that a part is of: each is a folder; empty where it is of none."""
+    module = type(part).__module__
+    return module.removeprefix(FOLDER).split(".")[0] if module.startswith(FOLDER) else ""

@@ -4,7 +4,8 @@ A job of unknown kind runs alone first, so that it is known what it needs. Serve
 and are idle most of the time: where they hold every GPU, it would wait for ever. It takes turns with those of one GPU
 instead, one newcomer at a time, where there is room for the memory it declares, or at least a part of the GPU if it
 declares none. The same is done where the servers are those of which too little is known, once they have run for a
-while.
+while, and where each is known but not what several do to each other: idle ones never show it. A server whose own needs
+are known gets a lane of its own there while half of it is left, and does not wait for GPUs that other jobs will leave.
 
 If it turns out to need more memory than there is, it leaves, not a server (`core.planners.overflow`). So it does if
 a server misses the objective for its answers that it has kept before (`core.planners.answers`); it does not come where
@@ -13,6 +14,7 @@ one misses it already. Where it may come to no GPU, it is said why, and what men
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -24,18 +26,22 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, JobState
+from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.model.words import bytes_in_words
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import Candidate, Classes, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
-from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, is_seen, may_join, may_share
 
 LEARNT: Final = 0.05
 """What such a start counts as worth: little, so that any place that is known to pay goes before."""
 
 LEFT_MIN_RATIO: Final = 0.125
 """Part of a GPU that servers must leave for a job that does not say what it needs."""
+
+TURNS_RATIO: Final = 0.5
+"""Part of a GPU that servers leave for those that take turns: in one lane it holds more of them."""
 
 LOOKS_AGAIN_S: Final = 60.0
 """While a job waits: servers begin to keep their objectives, or have run for a while, without anything happening."""
@@ -60,18 +66,26 @@ class Servers(NodesMatterNot):
 
 @dataclass(frozen=True, slots=True)
 class BesideServers(UsualSource):
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        unseen: Also where all are known but never were seen together: no other source has a job join several such.
+    """
+
+    unseen: bool = False
 
     def bind(self, context: SchedulingContext) -> BoundBesideServers | None:
-        return BoundBesideServers(context) if context.draft.view.derived(Servers).of(context.pool) else None
+        has_servers = context.draft.view.derived(Servers).of(context.pool)
+        return BoundBesideServers(context, unseen=self.unseen) if has_servers else None
 
 
 class BoundBesideServers(BoundSourceDefaults):
     """See `BesideServers`."""
 
-    def __init__(self, context: SchedulingContext) -> None:
+    def __init__(self, context: SchedulingContext, *, unseen: bool) -> None:
         self._draft = context.draft
         self._pool = context.pool
+        self._unseen = unseen
         self._looks_again = False
         self._servers = sorted(context.draft.view.derived(Servers).of(context.pool))
 
@@ -90,7 +104,7 @@ class BoundBesideServers(BoundSourceDefaults):
         if found:
             load = max(found, key=lambda load: (load.left_bytes, load.id))
             reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
-            lanes = [load.bookings[0].lane]
+            lanes = [self._lane(load, spec)]
             yield Candidate((load,), reason, lanes=lanes, utility=LEARNT, ratio=1.0, harm=1.0 - LEARNT)
 
     def plan_again(self) -> None:
@@ -110,7 +124,12 @@ class BoundBesideServers(BoundSourceDefaults):
         return None
 
     def _comes_free(self, spec: JobSpec) -> bool:
-        """Whether a GPU that a job may have is free, or will be: no server is there, and all else ends."""
+        """Whether a GPU that a job may have is free, or will be: no server is there, and all else ends.
+
+        A known server is not kept waiting for that.
+        """
+        if self._unseen and self._is_known_server(spec):
+            return False
         held = {load.id for load in self._loads()}
         for node in self._draft.view.nodes.values():
             if node.node.pool == self._pool and node.node.takes_jobs:
@@ -141,10 +160,27 @@ class BoundBesideServers(BoundSourceDefaults):
         if not _is_known(self._draft, spec, load.gpu.type):
             return False
         jobs = self._draft.view.jobs
-        return all(
+        if not all(
             jobs[job].state is not JobState.RUNNING or _is_known(self._draft, jobs[job].effective, load.gpu.type)
             for job in load.jobs
-        )
+        ):
+            return False
+        return not self._unseen or is_seen(self._draft, load)
+
+    def _is_known_server(self, spec: JobSpec) -> bool:
+        types = self._draft.view.gpu_types_for(spec)
+        return spec.kind is JobKind.INFERENCE and any(_is_known(self._draft, spec, kind) for kind in types)
+
+    def _lane(self, load: GpuLoad, spec: JobSpec) -> int:
+        """Where it comes: the lane that grows least for it, or of a server whose needs are known one of its own.
+
+        Lanes of their own are for answers that do not wait for each other; the rest of the GPU holds more in turns.
+        """
+        memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
+        kept_bytes = int(TURNS_RATIO * load.capacity_bytes)
+        if memory is not None and self._is_known_server(spec) and sum(memory) <= load.left_bytes - kept_bytes:
+            return load.next_lane
+        return _turns_lane(load, memory)[0]
 
     def _obstacle(self, load: GpuLoad, spec: JobSpec) -> str | None:
         """What keeps a job from taking turns with the servers of a GPU, and what mends it; None where nothing does."""
@@ -157,7 +193,7 @@ class BoundBesideServers(BoundSourceDefaults):
         memory, left = self._draft.beliefs.terms(spec, load.gpu.type).memory, bytes_in_words(load.left_bytes)
         if memory is None and load.left_bytes < LEFT_MIN_RATIO * load.capacity_bytes:
             return f"they leave {left}, and what it needs is not known: submit it with --gpu-memory"
-        if memory is not None and sum(memory) > load.left_bytes:
+        if memory is not None and memory.persistent_bytes + _turns_lane(load, memory)[1] > load.left_bytes:
             return f"it needs {bytes_in_words(sum(memory))}, and they leave {left}: if that does, ask for less"
         if not may_join(self._draft, load, spec):
             return "its node has too few cores or too little memory for it, or the GPU is kept for another"
@@ -172,7 +208,7 @@ class BoundBesideServers(BoundSourceDefaults):
                     f"job {job.id} answers in {late.p99_s:.3g} s (p99) already, above its objective of "
                     f"{late.latency_s:.3g} s: give it a longer --latency"
                 )
-        lane = load.bookings[0].lane
+        lane = self._lane(load, spec)
         members = [one for one, booking in zip(jobs, load.bookings, strict=True) if booking.lane == lane]
         specs = [*[one.effective for one in members], spec]
         alone = Situation(load.gpu.type)
@@ -193,6 +229,18 @@ class BoundBesideServers(BoundSourceDefaults):
         if unknown:
             return f"what job {unknown[0]} holds of it is not known yet: submit that one with --gpu-memory"
         return "it takes no jobs, or is kept for others that come back"
+
+
+def _turns_lane(load: GpuLoad, memory: Memory | None) -> tuple[int, int]:
+    """The lane that must grow least for a job, of equal ones the one of fewest jobs; and by how much, in bytes."""
+    need = load.capacity_bytes if memory is None else memory.ephemeral_bytes
+    largest, count = dict[int, int](), Counter[int]()
+    for booking in load.bookings:
+        held = 0 if booking.memory is None else booking.memory.ephemeral_bytes
+        largest[booking.lane] = max(largest.get(booking.lane, 0), held)
+        count[booking.lane] += 1
+    growth, _, lane = min([(max(0, need - held), count[lane], lane) for lane, held in largest.items()])
+    return lane, growth
 
 
 def _was_there(job: Job) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobId, JobKind, JobSpec
-from colane.perf.rate import Situation
+from colane.perf.rate import RateSource, Situation
 from colane.scheduling.engine.live import PoolJobs
+
+SEEN: Final = frozenset({RateSource.GIVEN, RateSource.ORACLE, RateSource.MEASURED, RateSource.DECLARED})
+"""Sources of what is known of a set of co-runners, other than others like it."""
 
 
 def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
@@ -29,6 +33,16 @@ def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     """
     beliefs = draft.beliefs
     return not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
+
+
+def is_seen(draft: Draft, load: GpuLoad) -> bool:
+    """Whether it is known what the jobs of a GPU do to each other, from them and not from others like them."""
+    if len(load.bookings) < 2 or not draft.beliefs.learns:
+        return True
+    first = draft.view.jobs[load.bookings[0].job].effective
+    keys = tuple([booking.key for booking in load.bookings[1:]])
+    situation = Situation(load.gpu.type, 1, None, load.gpu.sharing, keys)
+    return draft.beliefs.rate(first, situation).factors.gpu.source in SEEN
 
 
 def may_share(spec: JobSpec) -> bool:

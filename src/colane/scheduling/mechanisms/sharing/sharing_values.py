@@ -10,13 +10,13 @@ from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad, book
 from colane.model.job import Job, JobSpec
-from colane.perf.rate import Rate, RateSource, Situation
+from colane.perf.rate import Rate, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members, Site, others
-from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone
+from colane.scheduling.mechanisms.sharing.sharing_places import SEEN, is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16
 """Jobs on one GPU at most: memory and what sharing brings end it sooner."""
@@ -24,9 +24,6 @@ JOBS_PER_GPU_MAX: Final = 16
 DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
 elsewhere as soon as a GPU falls free, if either can be stopped."""
-
-SEEN: Final = frozenset({RateSource.GIVEN, RateSource.ORACLE, RateSource.MEASURED, RateSource.DECLARED})
-"""Sources of what is known of a set of co-runners, other than others like it."""
 
 PAIRS_MIN: Final = 0.05
 """By so much the sum of speeds must rise for two to share that cannot be stopped; less may be error."""
