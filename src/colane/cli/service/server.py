@@ -33,7 +33,10 @@ def server(start: ServiceStart) -> None:
     It listens on this machine only, unless --host and a token say otherwise. Ctrl-C stops it; jobs that run go on,
     and nothing is forgotten.
     """
-    from colane.scheduling.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.client.light_httpx import prepare_httpx  # noqa: PLC0415 - imported late
+
+    prepare_httpx()  # the scheduler's imports take long, and would bring httpx's own command line
+    from colane.scheduling.registry import UnknownPolicyError  # noqa: PLC0415
     from colane.server.config import ServerConfig  # noqa: PLC0415
     from colane.server.main import ServerError, run_server  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
