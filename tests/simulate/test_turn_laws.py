@@ -182,7 +182,7 @@ def lanes(draw: st.DrawFn, *, overloaded: bool) -> tuple[Turns, list[TraceJob]]:
     return Turns(rule=rule, quantum_s=quantum_s), sorted(jobs, key=lambda one: one.submit_s)
 
 
-@examples(30)
+@examples(15)
 @given(lanes(overloaded=True))
 def test_the_grants_of_a_thousand_turns_give_the_shares(lane: tuple[Turns, list[TraceJob]]) -> None:
     turns, jobs = lane
@@ -210,7 +210,7 @@ def contender(job: TraceJob) -> Contender:
     )  # fmt: skip
 
 
-@examples(30)
+@examples(12)
 @given(lanes(overloaded=False))
 def test_jobs_end_in_virtual_time_when_they_would_at_the_gate(lane: tuple[Turns, list[TraceJob]]) -> None:
     """Newcomers, jobs that leave, servers that idle, steps that are probed first: the simulator's whole driver."""
