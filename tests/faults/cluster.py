@@ -6,8 +6,6 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +15,7 @@ from colane.agent.launch.gang import find_port
 from colane.client.client import Client
 from colane.client.errors import SchedulerUnreachable
 from colane.core.config import CoreConfig
+from tests.warm import Warm
 
 SERVER = """
 import json, sys
@@ -74,7 +73,7 @@ class Cluster:
         self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
         self._lines: deque[str] = deque()
         self._rest = b""
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Warm] = {}
         self._client = Client(self.url, TOKEN, timeout_s=60.0)
 
     def start(self, name: str) -> None:
@@ -83,10 +82,8 @@ class Cluster:
             "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1", self._agents],
             "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2", self._agents],
         }[name]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-c", *args], stdout=log, stderr=log, start_new_session=True
-            )
+        log = self.folder / f"{name}.log"
+        self.processes[name] = Warm(args[0], args[1:], log, log)
 
     def kill(self, name: str) -> None:
         """SIGKILL: no handler runs, nothing is flushed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+
+from tests.warm import Warm
 
 DEADLINE_S = 60.0
 
@@ -33,7 +36,7 @@ run_server(ServerConfig(**{**settings, **paths}))
 class Scheduler:
     """A running scheduler."""
 
-    process: subprocess.Popen[str]
+    process: Warm
     state: Path
     url: str
     line: str
@@ -59,25 +62,20 @@ class Scheduler:
 @contextmanager
 def scheduler(state: Path, *, before: str = "", **settings: Any) -> Iterator[Scheduler]:
     """Start a scheduler, wait until it listens, and end it; `before` is run in its process first."""
-    import json  # noqa: PLC0415 - kept beside its one use
-    import tempfile  # noqa: PLC0415
-
     wanted = {"state_dir": str(state), "port": 0, "policy": "fifo", **settings}
-    with tempfile.TemporaryFile("w+") as errors:
-        command = [sys.executable, "-c", before + PROGRAM, json.dumps(wanted)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        out, errors = Path(folder, "out"), Path(folder, "errors")
+        os.mkfifo(out)
+        process = Warm(before + PROGRAM, [json.dumps(wanted)], out, errors)
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                errors.seek(0)
-                raise AssertionError(f"the scheduler did not start: {errors.read()}")
-            url = line.split(" on ", 1)[1].split(" ", 1)[0]
-            token = wanted.get("token") or (state / "token").read_text().strip()
-            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=DEADLINE_S) as http:
-                yield Scheduler(process, state, url, line, errors, http)
+            with out.open() as said, errors.open("w+") as error_file:
+                line = said.readline()
+                assert line, f"the scheduler did not start: {error_file.read()}"
+                url = line.split(" on ", 1)[1].split(" ", 1)[0]
+                token = wanted.get("token") or (state / "token").read_text().strip()
+                headers = {"Authorization": f"Bearer {token}"}
+                with httpx.Client(base_url=url, headers=headers, timeout=DEADLINE_S) as http:
+                    yield Scheduler(process, state, url, line, error_file, http)
         finally:
             process.kill()
             process.wait(DEADLINE_S)
-            if process.stdout is not None:
-                process.stdout.close()
