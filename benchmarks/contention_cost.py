@@ -21,10 +21,9 @@ from colane.core.config import CoreConfig
 from colane.core.events import BandwidthObserved, Launched, NodeRegistered, Progressed, Submitted
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
-from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
-from colane.model.progress import Progress
+from colane.model.progress import BandwidthSample, Progress
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import preset
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from colane.cpu.config import TuningConfig  # noqa: E402
 from colane.model.hardware import Gpu, Node  # noqa: E402
 from colane.model.job import JobId, JobSpec  # noqa: E402
-from colane.model.kinds import Category  # noqa: E402
+from colane.model.job_spec import Category  # noqa: E402
 from colane.scheduling import registry  # noqa: E402
 from colane.simulate.run import Inputs, simulate  # noqa: E402
 from colane.simulate.table_files import read_sources  # noqa: E402

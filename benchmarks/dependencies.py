@@ -17,8 +17,8 @@ from time import process_time
 from colane.core import ClusterState, Core
 from colane.core.events import CancelRequested, Ended, Event, Launched, NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, JobId, JobSpec
+from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 

@@ -17,7 +17,6 @@ from colane.cli.jobs.show import _said
 from colane.cli.studies.export import _declared
 from colane.cli.submit.jobfile import OTHER_NAMES, merged
 from colane.cli.submit.scripts import OURS
-from colane.model.checkpoint import CheckpointContract
 from colane.model.field_values import (
     Amount,
     Flag,
@@ -33,7 +32,7 @@ from colane.model.field_values import (
 )
 from colane.model.job import Job, JobId
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
-from colane.model.job_spec import JobSpec, NeedClass
+from colane.model.job_spec import CheckpointContract, JobSpec, NeedClass
 from colane.server.submitting.submission import asked
 from colane.server.views.jobs_and_nodes import job_view
 from colane.traces.errors import TraceError

@@ -14,7 +14,7 @@ from colane.agent.errors import AgentError
 from colane.agent.launch.environment import THREAD_POOLS
 from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.hardware import Link, LinkKind, Topology
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until_gone

@@ -18,7 +18,7 @@ from colane.cli.submit.command import _tell_category
 from colane.client.errors import Refused
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import TunerName
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 from colane.server.config import core_config
 from colane.settings.setting import SettingError
 from colane.settings.sources import gather

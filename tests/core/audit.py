@@ -14,9 +14,9 @@ from colane.core.reducers.suspension import refusal
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
+from colane.model.phases import LEAVING
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
-from colane.model.story import LEAVING
 
 
 def audit(state: ClusterState) -> None:

@@ -7,9 +7,9 @@ from random import Random
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.model.bandwidth import Throttle
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns
+from colane.model.phases import Throttle
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 

@@ -28,10 +28,9 @@ from colane.core.events import (
 from colane.core.reducers.arrays import MADE_MAX, WAITING_MIN
 from colane.model import arrays
 from colane.model.arrays import array_of, parse_array
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.limits import Limits, Quotas
-from colane.model.phases import Array
+from colane.model.phases import Array, Dependency, DependsOn, Hold, HoldKind
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

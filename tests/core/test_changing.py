@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from colane.core.events import LimitsChanged, Submitted
-from colane.model.constraints import NewLimit
 from colane.model.job import JobState
+from colane.model.job_spec import NewLimit
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.scheduling.registry import POLICIES

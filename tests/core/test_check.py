@@ -10,9 +10,9 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
-from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import GpuId
 from colane.model.job import Attempt, JobId, JobSpec, JobState, OnHost, Parking, SuspendVia, Suspension
+from colane.model.job_spec import CheckpointContract
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why

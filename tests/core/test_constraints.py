@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
-from colane.model.constraints import UNCONSTRAINED, Constraints, NewLimit, under
+from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.job_spec import UNCONSTRAINED, CheckpointContract, Constraints, NewLimit, under
 
 PLAIN = JobSpec(
     name="a",

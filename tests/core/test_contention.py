@@ -21,13 +21,13 @@ from colane.core.events import (
     Submitted,
 )
 from colane.cpu.contention import ContentionConfig
-from colane.model.bandwidth import BY_CPU_TIME, BandwidthSample, Throttle
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
-from colane.model.kinds import JobKind
+from colane.model.job_spec import JobKind
+from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, SetThrottle, Start
-from colane.model.progress import Progress
+from colane.model.progress import BY_CPU_TIME, BandwidthSample, Progress
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

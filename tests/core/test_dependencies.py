@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
 from colane.core.events import CancelRequested, Ended, Event, Launched, NodeRegistered, ResumeRequested, Submitted
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind, IfNever
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job_spec import IfNever
+from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

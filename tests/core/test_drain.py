@@ -24,10 +24,10 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
-from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain
-from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
+from colane.model.job_spec import SAVED, CheckpointContract
+from colane.model.phases import HoldKind
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
 from colane.model.reason import Why

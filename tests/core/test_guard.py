@@ -21,9 +21,9 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job_spec import SAVED, CheckpointContract
 from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress

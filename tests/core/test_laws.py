@@ -23,10 +23,9 @@ from colane.core.events import LimitsChanged
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Planner, Policy, ask
 from colane.cpu.config import TuningConfig
-from colane.model.constraints import NewLimit, under
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
-from colane.model.lane import ShareBetween
+from colane.model.job_spec import NewLimit, ShareBetween, under
 from colane.model.plan import Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.model.sentences import SENTENCES, sentence_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 from colane.core import ClusterState, Core
 from colane.core.planners.means import REFORM_S, launch_s, shrink_s
 from colane.core.reducers.reforming import ranks_wanted
-from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
+from colane.model.job_spec import SAVED
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

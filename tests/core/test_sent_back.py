@@ -20,8 +20,8 @@ from colane.core.events import (
     Submitted,
 )
 from colane.model.hardware import Node
-from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.phases import HoldKind
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from colane.core.lifecycle import MOVES, PHASES, move, moves
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState, Leaving, OnHost, Parking, SuspendVia, Suspension
+from colane.model.phases import STORY_FIRST, STORY_LAST, Hold, HoldKind, StateChange
 from colane.model.reason import Reason, Why
-from colane.model.story import STORY_FIRST, STORY_LAST, StateChange
 
 QUEUED = StateChange(0.0, JobState.QUEUED, Reason(Why.SUBMITTED))
 PATH = (

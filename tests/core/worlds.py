@@ -26,12 +26,12 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
-from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState, SuspendVia
+from colane.model.job_spec import SAVED, CheckpointContract
+from colane.model.phases import STEPPING
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import ASKS, MAY_REST, Progress
-from colane.model.story import STEPPING
 from colane.perf.beliefs import Beliefs
 
 GIB = 2**30

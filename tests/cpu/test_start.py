@@ -6,7 +6,7 @@ import pytest
 
 from colane.cpu.category import category_of
 from colane.cpu.start import CoreHistory, StartFrom, start_cores
-from colane.model.kinds import Category, CoreHint
+from colane.model.job_spec import Category, CoreHint
 
 
 @pytest.mark.parametrize(

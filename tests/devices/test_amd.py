@@ -10,7 +10,7 @@ from colane.devices import Devices, DeviceSpecError, OwnProcesses, amd, discover
 from colane.devices.amd import AmdDevices, AmdSmi
 from colane.devices.device_filter import DeviceNumber
 from colane.devices.types import HostFacts
-from colane.model.topology import LinkKind
+from colane.model.hardware import LinkKind
 from tests.devices.fake_amdsmi import GIB, FakeAmd, FakeAmdSmi
 
 HOST = HostFacts(cores=(0, 1, 2, 3), memory_bytes=GIB, sockets={0: 0, 1: 0, 2: 1, 3: 1})

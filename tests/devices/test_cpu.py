@@ -13,7 +13,7 @@ from colane.devices import CpuDevices, DeviceSpecError, discover
 from colane.devices.cpu import CpuSpec, parse_cpu_spec
 from colane.devices.host import parse_cpu_list, read_sockets
 from colane.devices.types import HostFacts
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.traces import topologies
 from tests.devices.test_gpu import fails
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colane.model.hardware import Link, LinkKind
 from colane.model.topo_text import ReadTopology, TopologyTextError, parse_matrix, word
-from colane.model.topology import Link, LinkKind
 
 ORDER = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")
 

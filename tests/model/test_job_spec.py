@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from colane.model.checkpoint import CheckpointContract
 from colane.model.job import JobKind, JobSpec
-from colane.model.kinds import Category, CommPattern, CoreHint
+from colane.model.job_spec import Category, CheckpointContract, CommPattern, CoreHint
 
 OTHERWISE: dict[str, Any] = {
     "sizes": (1, 2, 4), "gpus": 4, "kind": JobKind.INFERENCE, "comm_pattern": CommPattern.RING,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colane.model.phases import JobState, StateChange, longer_story
 from colane.model.reason import Reason, Why
-from colane.model.story import JobState, StateChange, longer_story
 from colane.model.time_spent import TimeSpent, time_spent
 
 S = JobState

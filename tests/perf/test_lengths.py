@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.profile import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
+from colane.model.lengths import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
 from colane.perf.lengths import MADE_UP, MADE_UP_MIN_S, OTHERS_JOBS, Lengths
 from tests.examples import examples
 

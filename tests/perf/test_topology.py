@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.hardware import Gpu, Node
+from colane.model.hardware import Gpu, Link, LinkKind, Node, Topology
 from colane.model.job import CommPattern, JobSpec
 from colane.model.profile import ProfileKey
-from colane.model.topology import Link, LinkKind, Topology
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
 from colane.perf.topology import (

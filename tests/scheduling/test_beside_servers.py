@@ -13,11 +13,11 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.answers import Held, blamed, delay_s2
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
+from colane.model.phases import STEPPING
 from colane.model.profile import Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
-from colane.model.story import STEPPING
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit

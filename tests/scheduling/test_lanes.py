@@ -10,7 +10,8 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, NodeRegistered, Outcome, ProfileDeclared, Submitted
 from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobKind, JobSpec
-from colane.model.lane import ShareBetween, TurnRule
+from colane.model.job_spec import ShareBetween
+from colane.model.lane import TurnRule
 from colane.model.plan import Start
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.reason import Reason, Why

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from colane.core.usage import UsedGpus
-from colane.model.profile import FamilyLengths, ProfileKey, SetMeasurement
+from colane.model.lengths import FamilyLengths
+from colane.model.profile import ProfileKey, SetMeasurement
 from colane.server.http.access import digest_of
 from colane.server.store import documents
 from colane.server.store.store import LENGTHS, MEASUREMENTS, RUN_TIMES, USED, Put, Store, Transaction, job_key

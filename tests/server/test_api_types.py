@@ -40,11 +40,10 @@ from colane.api.wire_nodes import (
     ReportBody,
     TopologyBody,
 )
-from colane.model.constraints import Constraints
-from colane.model.hardware import Gpu, Node
+from colane.model.hardware import Gpu, Node, Topology
+from colane.model.job_spec import Constraints
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
-from colane.model.topology import Topology
 from colane.server.store.codec import field_names
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 from tests.server.answers import OTHER_THAN_JSON, declared, judge, judge_events

@@ -9,8 +9,8 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered, ResumeRequested, Submitted
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
+from colane.model.phases import Hold, HoldKind
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

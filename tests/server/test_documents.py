@@ -17,16 +17,14 @@ from hypothesis import strategies as st
 
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
-from colane.model.constraints import Constraints
-from colane.model.hardware import GpuId, Node
-from colane.model.hold import Hold, HoldKind, IfNever
+from colane.model.hardware import GpuId, Node, Topology
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.model.kinds import Category, CommPattern, JobKind
+from colane.model.job_spec import Category, CommPattern, Constraints, IfNever, JobKind
+from colane.model.phases import Hold, HoldKind
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.topology import Topology
 from colane.scheduling.registry import preset
 from colane.server.store import documents
 from colane.server.store.codec import MAPPING, field_names, maybe, record, row

@@ -9,8 +9,8 @@ import pytest
 from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
-from colane.model.bandwidth import BY_CPU_TIME, BY_RESCTRL
 from colane.model.hardware import Node
+from colane.model.progress import BY_CPU_TIME, BY_RESCTRL
 from colane.policyfiles.guard import guarded
 from colane.scheduling import registry
 from colane.server.views.mechanisms import mechanisms_view

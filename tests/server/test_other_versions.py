@@ -27,8 +27,8 @@ from colane.client.client import Client
 from colane.client.knowledge import decode_profile
 from colane.core.reducers import failing, out_of_turns
 from colane.model import versions
+from colane.model.hardware import LinkKind
 from colane.model.profile import Value, ValueSource
-from colane.model.topology import LinkKind
 from colane.server.store.topology_documents import decode_topology
 from tests.other_versions import TOMORROW, newer
 from tests.server.harness import SLEEP, finished, gpu, launched, node, report, world

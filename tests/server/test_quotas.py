@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from colane.model.guarantee import Guarantee
 from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
+from colane.model.resources import Guarantee
 from colane.server.config import quotas
 from colane.server.store.memory import MemoryStore
 from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas

@@ -12,7 +12,7 @@ from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import STEPS_MAX, TunerName
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of

@@ -15,8 +15,8 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
-from colane.model.constraints import PromisedGpus
 from colane.model.job import JobId, JobSpec, JobState
+from colane.model.job_spec import PromisedGpus
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.model.topology import Link, LinkKind
+from colane.model.hardware import Link, LinkKind
 from colane.traces.check import split
 from colane.traces.clusters import load, preset_names
 from colane.traces.errors import TraceError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from colane.model.hardware import Link, LinkKind
 from colane.model.topo_text import parse_matrix
-from colane.model.topology import Link, LinkKind
 from colane.server.store.topology_documents import encode_topology
 from colane.traces.errors import TraceError
 from colane.traces.topology_file import read_topology

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from colane.client.tls import TlsFiles, tls_files
-from colane.model.hardware import DEFAULT_POOL
-from colane.model.topology import Topology
+from colane.model.hardware import DEFAULT_POOL, Topology
 from colane.settings import table
 from colane.settings.setting import SettingError, Values
 from colane.settings.table import Mps

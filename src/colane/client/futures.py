@@ -22,7 +22,7 @@ from colane.client.client import Client
 from colane.client.errors import Refused, RemoteError, SchedulerError, SchedulerUnreachable
 from colane.client.shell import shell_environment
 from colane.model.arrays import element_id
-from colane.model.story import ENDED
+from colane.model.phases import ENDED
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject

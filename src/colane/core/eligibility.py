@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from colane.model.hold import Hold, HoldKind, told
 from colane.model.job import Job
+from colane.model.phases import Hold, HoldKind, told
 from colane.model.reason import Reason, Why
 
 REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType(

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from colane.core.usage import UsedGpus
-from colane.model.bandwidth import BandwidthSample
-from colane.model.constraints import NewLimit, PromisedGpus
 from colane.model.hardware import Drain, Gpu, Node
-from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
-from colane.model.phases import Array, Ordinals
+from colane.model.job_spec import NewLimit, PromisedGpus
+from colane.model.lengths import FamilyLengths
+from colane.model.phases import Array, Hold, Ordinals
 from colane.model.plan import Action, Plan
-from colane.model.profile import FamilyLengths, Profile, SetMeasurement
-from colane.model.progress import Progress
+from colane.model.profile import Profile, SetMeasurement
+from colane.model.progress import BandwidthSample, Progress
 from colane.model.reason import Reason
 
 

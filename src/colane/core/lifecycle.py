@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from colane.model.job import ENDED, Attempt, Job, JobState
+from colane.model.phases import LEAVING, StateChange, longer_story
 from colane.model.reason import Reason
-from colane.model.story import LEAVING, StateChange, longer_story
 
 S = JobState
 ASSIGNED: Final = S.ASSIGNED

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 
 TELLTALES: Mapping[str, Category] = MappingProxyType(
     {

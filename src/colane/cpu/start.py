@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from colane.model.kinds import Category, CoreHint
+from colane.model.job_spec import Category, CoreHint
 
 DEFAULT_CORES: Mapping[Category, int] = MappingProxyType(
     {Category.CV: 3, Category.NLP: 5, Category.SPEECH: 5, Category.UNKNOWN: 5}

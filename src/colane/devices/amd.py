@@ -18,8 +18,7 @@ from colane.devices.makers import Amd
 from colane.devices.pids import is_first_namespace, is_translated
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.device_use import DeviceUsage
-from colane.model.hardware import Gpu
-from colane.model.topology import Link, LinkKind, Topology, flat_topology
+from colane.model.hardware import Gpu, Link, LinkKind, Topology, flat_topology
 
 Module: TypeAlias = Any
 Handle: TypeAlias = Any

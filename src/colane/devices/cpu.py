@@ -10,9 +10,8 @@ from colane.devices.makers import NVIDIA
 from colane.devices.others import OthersOnCores, Smoothed
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.device_use import DeviceUsage
-from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
+from colane.model.hardware import CPU_DEVICE_TYPE, Gpu, Topology, flat_topology
 from colane.model.quantities import parse_size_bytes
-from colane.model.topology import Topology, flat_topology
 
 SPEC_HELP = "use cpu:N or cpu:N:MEMORY, for example cpu:2 or cpu:2:4GB"
 

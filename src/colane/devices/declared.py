@@ -9,8 +9,7 @@ from colane.devices.host import cores_of_socket
 from colane.devices.makers import Maker
 from colane.devices.types import NOTHING_OWN, Devices, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.device_use import DeviceUsage
-from colane.model.hardware import Gpu
-from colane.model.topology import Topology
+from colane.model.hardware import Gpu, Topology
 
 
 class DeclaredDevices:

@@ -12,8 +12,7 @@ from colane.devices.gpu import NvmlDevices
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml, NvmlUnavailableError, load_nvml
 from colane.devices.types import Devices
-from colane.model.hardware import Gpu
-from colane.model.topology import Topology
+from colane.model.hardware import Gpu, Topology
 from colane.model.words import count
 
 GPU_SPEC, AMD_SPEC = "gpu", "amd"

@@ -20,8 +20,8 @@ import pynvml
 
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.types import HostFacts
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.topo_text import is_switched
-from colane.model.topology import Link, LinkKind, Topology
 
 PCI_ROOT = Path("/sys/bus/pci/devices")
 NUMA_NODES_PER_WORD = 64

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from colane.devices.makers import Maker
 from colane.model.device_use import DeviceUsage
-from colane.model.hardware import Gpu
-from colane.model.topology import Topology
+from colane.model.hardware import Gpu, Topology
 
 
 @dataclass(frozen=True, slots=True)

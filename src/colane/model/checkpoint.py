@@ -1,32 +1,14 @@
-"""How a job is asked to save its state before it is stopped, and how it says that it has."""
+"""How jobs of each framework are asked to save their state before they are stopped, and parsing of what owners say."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
-SAVED: Final = 75
-"""Exit code of a job that has saved its state and is to be started again (EX_TEMPFAIL of sysexits.h)."""
+from colane.model.job_spec import SAVED, CheckpointContract
 
 LEAD_MAX_S: Final = 86_400.0
-
-
-class CheckpointContract(NamedTuple):
-    """How a job that is to go on later is stopped: a signal, and after it so much time to save.
-
-    Attributes:
-        signal: Name of the signal. It goes to the first of its processes, from the top, that catch it: those that
-            would die of it do not get it.
-        lead_s: How long saving may take.
-        saved_codes: Exit codes that say, after the signal, that its state is saved.
-        reforms: Whether its ranks can go on as fewer without a restart, as they have said.
-    """
-
-    signal: str
-    lead_s: float
-    saved_codes: tuple[int, ...] = (0, SAVED)
-    reforms: bool = False
 
 
 CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(

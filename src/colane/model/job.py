@@ -5,29 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from colane.model.bandwidth import Throttle
-from colane.model.constraints import UNCONSTRAINED, Constraints, under
 from colane.model.hardware import GpuId
-from colane.model.hold import Hold, HoldKind
-from colane.model.job_spec import JobSpec, NeedClass, need_class
-from colane.model.kinds import CommPattern, JobKind
+from colane.model.job_spec import (
+    UNCONSTRAINED,
+    CommPattern,
+    Constraints,
+    JobKind,
+    JobSpec,
+    NeedClass,
+    need_class,
+    under,
+)
 from colane.model.phases import (
+    ENDED,
+    LEAVING,
+    MOVABLE,
     NONE,
     NOT_YET,
     Array,
     Attempt,
     Element,
+    Exit,
     FallBack,
+    Hold,
+    HoldKind,
     JobId,
+    JobState,
     Leaving,
     OnHost,
     Parking,
+    Served,
+    StateChange,
+    SuspendVia,
     Suspension,
+    Throttle,
     Totals,
 )
 from colane.model.placement import Placement
 from colane.model.reason import Reason
-from colane.model.story import ENDED, LEAVING, MOVABLE, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
     "ENDED", "Attempt", "CommPattern", "Exit", "FallBack", "Job", "JobId", "JobKind", "JobSpec", "JobState",
@@ -72,7 +87,7 @@ class Job:
         throttle: How it is held back for training jobs on its node; None where it is not.
         reason: Why it is in its present state.
         story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
-        story_left_out: How many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.story`).
+        story_left_out: How many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.phases`).
     """
 
     id: JobId

@@ -33,8 +33,7 @@ from colane.model.field_values import (
     Whole,
 )
 from colane.model.hardware import DEFAULT_POOL
-from colane.model.hold import IfNever
-from colane.model.kinds import BatchOf, CommPattern, CoreHint, JobKind, Qos, Ranks, parse_category
+from colane.model.job_spec import BatchOf, CommPattern, CoreHint, IfNever, JobKind, Qos, Ranks, parse_category
 
 
 class HelpPanel(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from colane.model.guarantee import Guarantee
+from colane.model.resources import Guarantee
 from colane.model.words import count
 
 QUEUED_DEFAULT: Final = 10_000

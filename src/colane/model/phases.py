@@ -1,15 +1,68 @@
-"""Phases of a job's life that have facts of their own: each is a record, there while the phase lasts and gone after it.
+"""States of a job's life, and what belongs to some of them: each is a record, there while it lasts and gone after it.
 
-`core.lifecycle` says to which states each belongs, and takes it away when the job comes into another.
+`core.lifecycle` holds the moves between the states, says to which states each record belongs, and takes it away when
+the job comes into another. What keeps a waiting job from starting is such a record too (`Hold`): a job that is held is
+not in the queue that policies see.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NewType
+from enum import StrEnum
+from typing import Final, NamedTuple, NewType, final
 
 from colane.model.placement import Placement
-from colane.model.story import Exit, JobState, Served, SuspendVia
+from colane.model.reason import Reason
+
+
+class JobState(StrEnum):
+    """States of a job's life; `core.lifecycle` holds the moves between them."""
+
+    QUEUED = "queued"
+    ASSIGNED = "assigned"
+    LAUNCHING = "launching"
+    RUNNING_PROTECTED = "running-protected"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CHECKPOINTING = "checkpointing"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset(
+    {
+        JobState.SUCCEEDED,
+        JobState.FAILED,
+        JobState.OUT_OF_MEMORY,
+        JobState.TIMED_OUT,
+        JobState.CANCELLED,
+    }
+)
+"""States nothing leaves."""
+
+LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})
+"""States in which a job is on its way off GPUs that it still holds."""
+
+MOVABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
+"""Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
+
+STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
+"""States in which a job's processes do what they are for."""
+
+
+class SuspendVia(StrEnum):
+    """How a running job is kept from going on."""
+
+    LANE = "lane"
+    """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
+    HOST = "host"
+    """Its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back."""
+
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
@@ -17,6 +70,22 @@ JobId = NewType("JobId", int)
 
 Ordinals = tuple[int, int]
 """Elements of an array from one to another, both included, counted from 0 in order of their indexes."""
+
+
+class Served(NamedTuple):
+    """How long a job has run on so many GPUs of one type; 0 GPUs stands for as many as it asks for."""
+
+    gpu_type: str
+    run_s: float
+    gpus: int = 0
+
+
+class Exit(NamedTuple):
+    """How a process ended: exactly one of code and signal is set, or neither when it never started."""
+
+    code: int | None
+    signal: int | None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +264,136 @@ class OnHost(NamedTuple):
 
     size_bytes: int
     left_beside: tuple[JobId, ...] = ()
+
+
+@final
+class Throttle(NamedTuple):
+    """How a job without GPUs is held back, for training jobs on its node.
+
+    Attributes:
+        cores: The cores it may use.
+        withheld: Cores it books and has given up: it gets them back, and no job with GPUs takes them meanwhile.
+        bandwidth_ratio: Part of the bandwidth of the memory behind its cores that it may use; 1 does not bound it.
+    """
+
+    cores: tuple[int, ...]
+    withheld: tuple[int, ...] = ()
+    bandwidth_ratio: float = 1.0
+
+
+class DependsOn(StrEnum):
+    """What a job must have done; Slurm's `afterok`, `afternotok`, `afterany` and `after`."""
+
+    OK = "ok"
+    """It has succeeded."""
+    FAIL = "fail"
+    """It has ended in any other way."""
+    ANY = "any"
+    """It has ended."""
+    START = "start"
+    """It has started, or has ended without."""
+
+
+_TOLD: Final = {
+    DependsOn.OK: "job {job} has succeeded",
+    DependsOn.FAIL: "job {job} has failed",
+    DependsOn.ANY: "job {job} has ended",
+    DependsOn.START: "job {job} has started",
+}
+
+
+class Dependency(NamedTuple):
+    """One condition.
+
+    Attributes:
+        on: What must have happened.
+        job: Id of the job to which.
+        element: Which element of which array that is; None of any other job.
+    """
+
+    on: DependsOn
+    job: int
+    element: Element | None = None
+
+    def __str__(self) -> str:
+        """As it is written: `ok:12`, or `ok:12[3]`."""
+        return f"{self.on.value}:{self.element or self.job}"
+
+    def told(self) -> str:
+        """What is waited for, in words."""
+        return _TOLD[self.on].format(job=self.element or self.job)
+
+    def holds_for(self, state: JobState, *, has_started: bool) -> bool | None:
+        """Whether it is true of a job in this state; None where that may still change, False where it never will."""
+        has_ended = state in ENDED
+        if self.on is DependsOn.START:
+            return True if has_started or has_ended else None
+        if not has_ended:
+            return None
+        if self.on is DependsOn.ANY:
+            return True
+        return (state is JobState.SUCCEEDED) is (self.on is DependsOn.OK)
+
+
+def told(dependencies: tuple[Dependency, ...], most: int = 4) -> str:
+    """Return what is waited for in all, in words; at most so many are named."""
+    named = [each.told() for each in dependencies[:most]]
+    more = len(dependencies) - most
+    return " and ".join([*named, f"{more} more"] if more > 0 else named)
+
+
+class HoldKind(StrEnum):
+    """What keeps a job from starting; `core.eligibility` says when each kind ends."""
+
+    USER = "user"
+    """Its owner or an operator, until it is resumed."""
+    BEGIN = "begin"
+    """Its owner wants it to start no earlier than a time."""
+    AFTER = "after"
+    """Its owner wants it to start when another job has ended or started; one hold for each condition."""
+    LIMIT = "limit"
+    """A limit on what its user or group may have running, until others under it have ended."""
+    ARRAY = "array"
+    """It is an array, whose elements start in its place; or an element, and as many others of it run as may at once."""
+
+
+class Hold(NamedTuple):
+    """One thing that keeps a waiting job from starting; the job is eligible once it has none.
+
+    Attributes:
+        kind: What it is.
+        by: The user who asked for it, or the limit that is reached.
+        until_s: When it ends by itself; None where something else ends it.
+        after: What ends it, where that is another job.
+    """
+
+    kind: HoldKind
+    by: str = ""
+    until_s: float | None = None
+    after: Dependency | None = None
+
+
+@final
+@dataclass(unsafe_hash=True, slots=True)
+class StateChange:
+    """One line of a job's story."""
+
+    at_s: Final[float]
+    state: Final[JobState]
+    reason: Final[Reason]
+
+
+STORY_FIRST: Final = 16
+STORY_LAST: Final = 48
+"""A story keeps so many first and so many last changes: one of a job moved for weeks is no longer than others."""
+
+
+def longer_story(
+    story: tuple[StateChange, ...], left_out: int, more: Sequence[StateChange]
+) -> tuple[tuple[StateChange, ...], int]:
+    """A story with these changes, and how many it leaves out."""
+    story = (*story, *more)
+    excess = len(story) - STORY_FIRST - STORY_LAST
+    if excess <= 0:
+        return story, left_out
+    return (*story[:STORY_FIRST], *story[-STORY_LAST:]), left_out + excess

@@ -8,9 +8,9 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
-from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
+from colane.model.phases import Throttle
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 

@@ -1,9 +1,9 @@
-"""What an agent observes of a running job."""
+"""What an agent observes of a running job, and of the bandwidth between the cores and the memory of its node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 UNGATED = "ungated"
 """It runs outside its lane, without turns."""
@@ -136,3 +136,30 @@ def stall(progress: Progress | None, since_s: float) -> Stall | None:
     no_step_s = progress.at_s - max(progress.last_step_s, since_s)
     least_s = STALLED_IN_LANE_MIN_S if progress.turn else STALLED_MIN_S
     return Stall(no_step_s, step_s) if no_step_s >= max(STALLED_STEPS * step_s, least_s) else None
+
+
+@final
+class BandwidthSample(NamedTuple):
+    """What an agent saw over one interval. Ratios are parts of all the bandwidth that the node has.
+
+    Attributes:
+        at_s: When the interval ended.
+        used_ratio: What all jobs together used; None where it is not known what the node has.
+        by_job: What each job used.
+        by: What measured it, as `BY_RESCTRL`.
+        can_limit: Whether the machine can bound the bandwidth of a job (Intel MBA, AMD's QoS).
+    """
+
+    at_s: float
+    used_ratio: float | None
+    by_job: tuple[tuple[int, float], ...] = ()
+    by: str = ""
+    can_limit: bool = False
+
+
+BY_RESCTRL: Final = "resctrl"
+BY_WORLD: Final = "world"
+"""A simulation knows it."""
+BY_MISSES: Final = "cache-misses"
+BY_CPU_TIME: Final = "cpu-time"
+"""No counter at all: an estimate, as if every busy core used an equal part of the bandwidth."""

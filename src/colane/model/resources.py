@@ -1,10 +1,10 @@
-"""What jobs need and nodes have, as one type."""
+"""What jobs need, nodes have and groups are guaranteed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Node, is_instance_type
 from colane.model.job import JobSpec
@@ -113,3 +113,17 @@ def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = 
     while ranks and not needs(spec, ranks) <= has:
         ranks -= 1
     return ranks
+
+
+class Guarantee(NamedTuple):
+    """GPUs that a group gets before any other that has more than its own.
+
+    Attributes:
+        group: Its name.
+        gpus: So many, of all pools together.
+        members: Users of whose jobs they are.
+    """
+
+    group: str
+    gpus: int
+    members: frozenset[str]

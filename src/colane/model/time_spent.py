@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from colane.model.story import STORY_FIRST, JobState, StateChange
+from colane.model.phases import STORY_FIRST, JobState, StateChange
 
 
 class TimeSpent(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.hardware import Link, LinkKind, Topology
 
 NVLINKS_MAX = 18
 """NVLinks of one GPU, at most (Hopper and Blackwell). More in sum towards its peers means a switch between them."""

@@ -14,7 +14,7 @@ from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId
-from colane.model.kinds import parse_category
+from colane.model.job_spec import parse_category
 from colane.model.plan import SetCores, Start
 from colane.papers.claims import Claim, Experiment, Figure, Origin, Sense, Stated, Trait, on_gpu, ours, queue_s, span_s
 from colane.papers.cpu_world import HEAVY, CpuMonthWorld

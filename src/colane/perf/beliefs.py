@@ -8,16 +8,8 @@ from dataclasses import replace
 
 from colane.model.hardware import Gpu, usual_sharing
 from colane.model.job import JobSpec
-from colane.model.profile import (
-    FamilyLengths,
-    Memory,
-    MemoryWindow,
-    Profile,
-    ProfileKey,
-    SetMeasurement,
-    Value,
-    ValueSource,
-)
+from colane.model.lengths import FamilyLengths
+from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu
 from colane.model.job import JobSpec
-from colane.model.profile import FamilyLengths, Memory, Profile, ProfileKey, SetMeasurement
+from colane.model.lengths import FamilyLengths
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
 from colane.perf.rate import Prediction, Rate, Situation
 
 Kind = tuple[str, int | None]

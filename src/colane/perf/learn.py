@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
 
 SLOWDOWNS_MAX = 256

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
-from colane.model.profile import FamilyLengths, bounds_s
+from colane.model.lengths import FamilyLengths, bounds_s
 from colane.perf.estimates import LengthEstimates
 
 OTHERS_JOBS: Final = 4.0

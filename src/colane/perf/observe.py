@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.estimates import Estimates

@@ -11,9 +11,8 @@ from functools import cached_property, lru_cache
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
-from colane.model.hardware import Node
+from colane.model.hardware import Link, LinkKind, Node, Topology
 from colane.model.job import CommPattern, JobSpec
-from colane.model.topology import Link, LinkKind, Topology
 
 IN_SOCKET = 1.0
 """Distance of two GPUs of one socket whose links are unknown, as in the authors' machine file."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, get_args
 
-from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
+from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Plan, Replan, SetCores, SetThrottle, placement_of
 from colane.model.reason import Reason

@@ -20,8 +20,8 @@ from pydantic import (
 )
 
 from colane.model.job import ENDED, JobState
+from colane.model.phases import STORY_FIRST
 from colane.model.profile import ProfileKey, SetMeasurement
-from colane.model.story import STORY_FIRST
 from colane.model.time_spent import TimeSpent
 from colane.report.records import Device, JobTime, RunRecord
 

@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch, Patch, PathPatch
 from matplotlib.path import Path
 
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.topo_text import distinct_links, word
-from colane.model.topology import Link, LinkKind, Topology
 from colane.model.words import count
 from colane.report import style
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from colane.core import Core
 from colane.core.events import BandwidthObserved
-from colane.model.bandwidth import BY_WORLD, BandwidthSample
 from colane.model.job import JobId
+from colane.model.progress import BY_WORLD, BandwidthSample
 from colane.simulate.agenda import Agenda
 from colane.simulate.meter import Meter
 from colane.simulate.process import GpuUse, Process

@@ -13,9 +13,9 @@ from math import inf
 from colane.core import Core
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
-from colane.model.constraints import NewLimit
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
+from colane.model.job_spec import NewLimit
+from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.plan import ACTION_NAMES
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why

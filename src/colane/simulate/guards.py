@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from colane.model.job import Job, JobId
-from colane.model.story import MOVABLE
+from colane.model.phases import MOVABLE
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.walks import by_gain

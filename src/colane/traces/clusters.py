@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node
+from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node, Topology
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
-from colane.model.topology import Topology
 from colane.model.words import count
 from colane.traces import costs, node_events, node_list, topologies
 from colane.traces.errors import TraceError, did_you_mean

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from colane.model.hold import DependsOn
 from colane.model.job import JobId
+from colane.model.phases import DependsOn
 from colane.traces.workload import TraceJob
 
 _KINDS: Final = {each.value: each for each in DependsOn}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
 
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.words import count
 
 PCIE3_X16 = 15.75e9

@@ -21,9 +21,9 @@ from typing import TypeVar
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_number
 from colane.model.topo_text import ReadTopology, TopologyTextError, is_switched, parse_matrix, word
-from colane.model.topology import Link, LinkKind, Topology
 from colane.model.words import count
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text

@@ -17,7 +17,7 @@ from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJo
 from colane.agent.running.jobs import refusal
 from colane.agent.running.lease import Lease
 from colane.agent.supervisor import shim_files
-from colane.model.checkpoint import SAVED
+from colane.model.job_spec import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
 from tests.faults.simulated.network import VirtualLink

@@ -20,7 +20,7 @@ from colane.agent.supervisor.command import Command
 from colane.api.nodes import LaunchSpecObject
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
-from colane.model.kinds import Ranks
+from colane.model.job_spec import Ranks
 
 PER_GPU = Ranks.PER_GPU.value
 """Value of a job's `ranks` that asks for a process for each GPU; `one` is the other."""

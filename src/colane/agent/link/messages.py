@@ -22,11 +22,10 @@ from colane.api.nodes import (
 )
 from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
-from colane.model.hardware import Gpu
+from colane.model.hardware import Gpu, Topology
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
-from colane.model.topology import Topology
 from colane.model.versions import own_version, read_as
 
 

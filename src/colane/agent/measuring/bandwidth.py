@@ -16,7 +16,7 @@ from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.api.reports import BandwidthObject
 from colane.devices.cache_misses import CacheMisses, CountersError
 from colane.devices.resctrl import Resctrl, ResctrlError
-from colane.model.bandwidth import BY_CPU_TIME, BY_MISSES, BY_RESCTRL
+from colane.model.progress import BY_CPU_TIME, BY_MISSES, BY_RESCTRL
 
 STAT = Path("/proc/stat")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -122,7 +122,7 @@ def _live(node: str | None) -> list[Machine]:
 
 
 def _machine(node: NodeObject) -> Machine:
-    from colane.model.topology import flat_topology  # noqa: PLC0415 - as above
+    from colane.model.hardware import flat_topology  # noqa: PLC0415 - as above
     from colane.server.store.topology_documents import decode_topology  # noqa: PLC0415
 
     known, gpus = node.get("topology"), node["gpus"]

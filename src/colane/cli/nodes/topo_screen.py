@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.topo_text import distinct_links, word
-from colane.model.topology import Link, LinkKind, Topology
 from colane.model.words import count, plural
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.client.past_begin import past_begin
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
-from colane.model.kinds import Category, parse_category
+from colane.model.job_spec import Category, parse_category
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject

@@ -10,7 +10,7 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.submit.jobfile import JobFile
 from colane.client.errors import Refused
-from colane.model.hold import IfNever
+from colane.model.job_spec import IfNever
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobRequestObject

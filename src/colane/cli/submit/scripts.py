@@ -14,7 +14,7 @@ from colane.cli.errors import MisuseError
 from colane.cpu.category import category_of
 from colane.model.field_values import BYTES, Amount, GpuSizes
 from colane.model.job_fields import JOB_FIELDS, JobField
-from colane.model.kinds import Category
+from colane.model.job_spec import Category
 
 HEAD_BYTES: Final = 64 * 1024
 """What of a script is looked at: its directives stand before its first command."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
+from colane.model.phases import HoldKind
 
 
 def may_start(job: Job) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from colane.model.bandwidth import BandwidthSample, Throttle
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
+from colane.model.progress import BandwidthSample
 
 
 @dataclass(slots=True)

@@ -1,24 +1,57 @@
-"""What there is in a cluster, as plans read it; `core.cluster.state` keeps it up to date."""
+"""What there is in a cluster, as plans read it, and the indexes that policies derive from it.
+
+`core.cluster.state` keeps it up to date: an index is made when first asked for, and told what has changed from then on.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from colane.core.cluster.bookings import NodeState
-from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook
-from colane.model.guarantee import Guarantee
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.progress import Progress
+from colane.model.resources import Guarantee
 from colane.perf.estimates import Estimates
+
+
+class Derived(Protocol):
+    """An index over nodes. It is told order numbers and reads what it needs through the view it is asked with.
+
+    It holds nothing that could not be worked out anew, so a policy with it decides as one without memory would.
+    """
+
+    def touched(self, node: int) -> None:
+        """What a node is, or carries, has changed, or it is new."""
+
+    def removed(self, node: int) -> None:
+        """A node has gone."""
+
+
+class NodesMatterNot:
+    """For indexes over jobs, or over what is believed: nodes change nothing of them."""
+
+    def touched(self, _node: int) -> None:
+        """Nothing to do."""
+
+    def removed(self, _node: int) -> None:
+        """Nothing to do."""
+
+
+class DerivedOfJobs(Derived, Protocol):
+    """An index over live jobs too: it is told of each new value of one, also of those there are when it is made."""
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """A job has changed from one value to the other; None before it came, and once it has ended."""
+
 
 Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""

@@ -7,7 +7,7 @@ from colane.model.job import Job, JobId, JobState
 
 
 class CoreShares:
-    """An index over live jobs, see `core.cluster.derived`.
+    """An index over live jobs, see `core.cluster.contents`.
 
     Attributes:
         jobs: Jobs on one node that run and whose cores may be changed, by that node's name.

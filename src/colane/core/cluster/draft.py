@@ -6,7 +6,7 @@ Nothing of the state is copied but what is touched, so a draft costs what it dec
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from math import inf
@@ -17,11 +17,10 @@ from colane.core.cluster.contents import Kind
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.open_gpus import SortKey
-from colane.core.cluster.shared_cores import shared_part
 from colane.core.cluster.view import ClusterView
-from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.phases import Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import (
     NOTHING,
@@ -273,6 +272,19 @@ def cpu_only_free(node: NodeState) -> Resources:
     else:
         cores = len([core for core in outside if core not in node.cores_booked])
     return Resources(0, cores, node.host_memory_free_bytes, node.host_bandwidth_free)
+
+
+def shared_part(node: NodeState, jobs: Mapping[JobId, Job], load: Callable[[GpuId], GpuLoad]) -> int:
+    """Cores of a node for the GPUs whose jobs have none of their own; of one that jobs share, for their part of it."""
+    gpus = 0.0
+    for job_id in node.jobs:
+        job = jobs[job_id]
+        if job.placement is None or job.placement.cores_on(node.node.name):
+            continue
+        for gpu in job.gpus_held:
+            if gpu.node == node.node.name:
+                gpus += 1.0 / max(1, len(load(gpu).bookings))
+    return int(len(node.node.cores) * gpus / max(1, len(node.ids)))
 
 
 def _is_disturbed(load: GpuLoad) -> bool:

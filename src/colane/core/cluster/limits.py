@@ -28,9 +28,9 @@ from typing import Any, Final
 
 from colane.core.cluster.queue import Line
 from colane.core.eligibility import with_hold, without
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.limits import Bound, Quotas
+from colane.model.phases import Hold, HoldKind
 from colane.model.plan import Action, Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.model.words import count

@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol
 from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
-from colane.core.cluster.contents import ClusterContents, D, Kind
-from colane.core.cluster.derived import Derived, NodesMatterNot
+from colane.core.cluster.contents import ClusterContents, D, Derived, Kind, NodesMatterNot
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from colane.core.cluster.state import ClusterState
 from colane.model.job import Job, JobId
-from colane.model.story import STEPPING
+from colane.model.phases import STEPPING
 from colane.perf.nearby import Near, SocketNeighbours
 from colane.perf.topology import cost, shape_of_node
 

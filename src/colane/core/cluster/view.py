@@ -13,11 +13,10 @@ from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
-from colane.model.guarantee import Guarantee
 from colane.model.hardware import GpuId, is_instance_type
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.progress import Progress
-from colane.model.resources import may_be_instances
+from colane.model.resources import Guarantee, may_be_instances
 from colane.perf.estimates import Estimates
 
 EMPTY = PoolQueue()
@@ -172,7 +171,7 @@ class ClusterView:
         return self._state.open_gpus(kind, jobs)
 
     def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
-        """The index of this policy's own for these parameters, see `core.cluster.derived`."""
+        """The index of this policy's own for these parameters, see `core.cluster.contents`."""
         return self._state.derived(make, *parameters)
 
     def node_at(self, order: int) -> NodeState:

@@ -20,9 +20,9 @@ from colane.core.cluster.view import ClusterView
 from colane.core.events import Event, Progressed
 from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.job import Job, JobId, JobKind
+from colane.model.phases import STEPPING
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
 
 TRIAL_S: Final = 900.0
 """So long after its start a job is on trial beside servers: it is stopped even if its owner did not allow it."""

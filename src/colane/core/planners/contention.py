@@ -20,13 +20,12 @@ from colane.core.cluster.view import ClusterView
 from colane.core.events import BandwidthObserved, Event
 from colane.core.planners.sampled import SampleWatch
 from colane.cpu.contention import Change, Consumer, ContentionConfig, Look, NodeWatch
-from colane.model.bandwidth import BandwidthSample, Throttle
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.lane import TurnRule
+from colane.model.phases import STEPPING, Throttle
 from colane.model.plan import Plan
-from colane.model.progress import Progress
+from colane.model.progress import BandwidthSample, Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
 from colane.model.words import count, percent
 from colane.perf.pace import Paces
 

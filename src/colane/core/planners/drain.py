@@ -18,9 +18,9 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeDrained
 from colane.core.reducers.step import Step
-from colane.model.constraints import serves_elsewhere
 from colane.model.hardware import Drain
 from colane.model.job import Job, JobState
+from colane.model.job_spec import serves_elsewhere
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 

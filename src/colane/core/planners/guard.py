@@ -25,9 +25,9 @@ from colane.lanes.turns import SHARED
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
+from colane.model.phases import LEAVING, STEPPING
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-from colane.model.story import LEAVING, STEPPING
 from colane.perf.pace import Paces
 from colane.perf.rate import Rate
 

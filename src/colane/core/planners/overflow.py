@@ -19,10 +19,10 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.lanes.assign import squeeze
 from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.phases import STEPPING
 from colane.model.plan import Plan
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
 
 
 class Relief:

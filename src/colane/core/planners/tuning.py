@@ -16,9 +16,8 @@ from typing import Final
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contended import is_contended
 from colane.core.cluster.core_shares import CoreShares
-from colane.core.cluster.draft import Draft
+from colane.core.cluster.draft import Draft, shared_part
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.shared_cores import shared_part
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import is_tuned, tries, useful_cores_of
 from colane.core.cluster.view import ClusterView
@@ -31,11 +30,11 @@ from colane.cpu.tuner import TUNERS, CoreTry, found, next_total
 from colane.cpu.window import TryWindow
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
+from colane.model.phases import STEPPING
 from colane.model.placement import Placement
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
 from colane.model.words import percent
 
 SLACK_STEPS = 2

@@ -20,9 +20,8 @@ from colane.core.reducers.entering import element_of
 from colane.core.reducers.step import Step
 from colane.model import arrays
 from colane.model.arrays import element_id
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobState
-from colane.model.phases import Array, Ordinals
+from colane.model.phases import Array, Hold, HoldKind, Ordinals
 from colane.model.reason import Reason, Why
 
 WAITING_MIN: Final = 32

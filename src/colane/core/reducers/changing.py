@@ -10,8 +10,8 @@ from colane.core.events import LimitsChanged
 from colane.core.lifecycle import noted
 from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
-from colane.model.hold import HoldKind
 from colane.model.job import Job
+from colane.model.phases import HoldKind
 from colane.model.reason import Reason, Why
 
 

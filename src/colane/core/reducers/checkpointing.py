@@ -12,8 +12,9 @@ from colane.core.reducers import starting
 from colane.core.reducers.saved import has_saved, is_complete
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
+from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.job import Job, JobState, Leaving
+from colane.model.job_spec import CheckpointContract
 from colane.model.placement import Placement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why

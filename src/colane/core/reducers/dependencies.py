@@ -10,8 +10,9 @@ from colane.core.eligibility import with_hold
 from colane.core.lifecycle import move
 from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
-from colane.model.hold import Hold, HoldKind, IfNever
 from colane.model.job import Job, JobState
+from colane.model.job_spec import IfNever
+from colane.model.phases import Hold, HoldKind
 from colane.model.reason import Reason, Why
 
 

@@ -7,13 +7,10 @@ from typing import Final
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.reducers.step import Step
 from colane.model import arrays
-from colane.model.constraints import UNCONSTRAINED, Constraints, PromisedGpus
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.model.lane import sharing_domain
-from colane.model.phases import Array
+from colane.model.job_spec import UNCONSTRAINED, Constraints, PromisedGpus, sharing_domain
+from colane.model.phases import Array, Hold, HoldKind, StateChange
 from colane.model.reason import Reason, Why
-from colane.model.story import StateChange
 from colane.perf.shared_family import believed_family
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from colane.core.lifecycle import noted
 from colane.core.reducers.step import Step
-from colane.model.bandwidth import Throttle
 from colane.model.hardware import Node
+from colane.model.phases import Throttle
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 

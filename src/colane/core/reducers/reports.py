@@ -44,9 +44,9 @@ from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.core.usage import TRUTHS_MIN
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Leaving
+from colane.model.phases import LEAVING
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import LEAVING
 
 EXITED: Final = Reason(Why.EXITED)
 

@@ -7,7 +7,7 @@ together then go on together, but no job of another domain joins.
 from __future__ import annotations
 
 from colane.model.job import Job
-from colane.model.lane import ShareBetween, sharing_domain
+from colane.model.job_spec import ShareBetween, sharing_domain
 
 
 def in_sharing_domain(job: Job, between: ShareBetween) -> Job:

@@ -19,13 +19,14 @@ from colane.core.lifecycle import QUEUED, ending_as, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
-from colane.model.constraints import under
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobState, Leaving, Served
-from colane.model.profile import FamilyLengths, Profile, ProfileKey, SetMeasurement
+from colane.model.job_spec import under
+from colane.model.lengths import FamilyLengths
+from colane.model.phases import LEAVING, MOVABLE
+from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
-from colane.model.story import LEAVING, MOVABLE
 from colane.perf.learn import is_news
 from colane.perf.nearby import Stay, Surroundings, learn_from_stay
 from colane.perf.observe import NOTHING, EpochMember, Learnt, Observer, Outdated

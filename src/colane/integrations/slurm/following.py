@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from colane.integrations.slurm.errors import SlurmError
-from colane.model.story import ENDED
+from colane.model.phases import ENDED
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject

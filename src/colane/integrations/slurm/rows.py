@@ -11,7 +11,7 @@ from colane.client.in_force import in_force
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.request import LABEL
 from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
-from colane.model.story import ENDED
+from colane.model.phases import ENDED
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject

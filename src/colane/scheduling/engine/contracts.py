@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 from typing import Final, Protocol, final
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line

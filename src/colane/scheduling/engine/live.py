@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 from typing import Any, TypeVar
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node

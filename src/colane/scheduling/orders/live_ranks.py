@@ -13,7 +13,7 @@ from math import fsum, inf
 from operator import attrgetter
 from typing import Final
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.perf.estimates import LengthEstimates

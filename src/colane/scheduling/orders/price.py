@@ -16,7 +16,7 @@ from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.lane import ShareBetween, sharing_domain
+from colane.model.job_spec import ShareBetween, sharing_domain
 from colane.scheduling.engine.contracts import (
     BoundOrder,
     Classes,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from colane.model.job import Job, JobId
-from colane.model.kinds import JobKind
+from colane.model.job_spec import JobKind
 from colane.server.http.access import Caller, Role
 
 KEY_BYTES: Final = 32

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from colane.api.jobs import PlaceObject, ReasonObject
 from colane.core.core import Core
 from colane.core.events import Event, Outcome
-from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId
+from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
 from colane.server.planning.forecast import start_in_s
 from colane.server.store.ledger import explain

@@ -11,12 +11,8 @@ from colane.api.nodes import HardwareObject
 from colane.api.records import MeasurementObject, ProfileObject
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
-from colane.model.bandwidth import Throttle
-from colane.model.checkpoint import CheckpointContract
-from colane.model.constraints import UNCONSTRAINED, NewLimit, PromisedGpus
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import (
     Attempt,
     Exit,
@@ -35,14 +31,13 @@ from colane.model.job import (
     Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
-from colane.model.kinds import Category
+from colane.model.job_spec import UNCONSTRAINED, Category, CheckpointContract, NewLimit, PromisedGpus
+from colane.model.lengths import FamilyLengths, LengthBin
+from colane.model.phases import LEAVING, NOT_YET, Array, Dependency, DependsOn, Element, Hold, HoldKind, Throttle
 from colane.model.phases import NONE as NO_TOTALS
-from colane.model.phases import NOT_YET, Array, Element
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
-    FamilyLengths,
-    LengthBin,
     MemoryWindow,
     PlacePace,
     Profile,
@@ -55,7 +50,6 @@ from colane.model.profile import (
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
-from colane.model.story import LEAVING
 from colane.server.store.codec import MAPPING, Form, choice, flat, lean, maybe, record, row, several
 from colane.server.store.topology_documents import TOPOLOGY
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from colane.api.nodes import TopologyObject
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.hardware import Link, LinkKind, Topology
 from colane.server.store.codec import choice, record, row, several
 
 TOPOLOGY: Final = record(

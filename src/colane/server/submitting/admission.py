@@ -10,12 +10,11 @@ from typing import Any, Final
 from colane.api.job_request import JobRequest, in_base_units, said_name, said_twice
 from colane.model import file_names
 from colane.model.arrays import array_of, parse_array
-from colane.model.checkpoint import CheckpointContract, parse_contract
-from colane.model.constraints import PromisedGpus
-from colane.model.hold import Hold, HoldKind
+from colane.model.checkpoint import parse_contract
 from colane.model.job import JobSpec
 from colane.model.job_fields import JOB_FIELDS, RULED_NAMES, senseless
-from colane.model.phases import Array
+from colane.model.job_spec import CheckpointContract, PromisedGpus
+from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.perf.shared_family import owned_problem
 from colane.server.http.problems import RefusedError

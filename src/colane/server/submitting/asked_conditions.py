@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from colane.model.arrays import Indexes, parse_indexes
-from colane.model.hold import DependsOn
+from colane.model.phases import DependsOn
 
 CONDITIONS_MAX: Final = 1_000
 """Of one job: each is looked at when the job it names moves."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from colane.api.job_request import ChangeBody
 from colane.core.events import LimitsChanged
 from colane.core.reducers.changing import is_held_whole
-from colane.model.constraints import NewLimit
 from colane.model.job import Job, JobId
+from colane.model.job_spec import NewLimit
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.store.store import LAUNCH_SPECS

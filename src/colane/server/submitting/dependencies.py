@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from colane.model.arrays import each_of, element_id, element_of, has, known
-from colane.model.hold import Dependency, DependsOn, Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight

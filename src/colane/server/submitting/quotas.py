@@ -12,9 +12,9 @@ from typing import Final
 from colane.core.cluster.limits import gpus_counted
 from colane.core.eligibility import hold_reason
 from colane.core.events import GroupsSeen
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
 from colane.model.limits import Bound, Quotas
+from colane.model.phases import Hold, HoldKind
 from colane.model.sentences import sentence_of
 from colane.model.words import count
 from colane.server.http.problems import RefusedError

@@ -8,12 +8,10 @@ from colane.api.jobs import ArrayObject
 from colane.api.nodes import ElementObject, LaunchArrayObject
 from colane.core.eligibility import hold_reason, without
 from colane.model.arrays import RANGES_MAX, both, element_of, has, known, number_of, parse_indexes
-from colane.model.constraints import Constraints
-from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
-from colane.model.phases import Array, Ordinals
+from colane.model.job_spec import Constraints
+from colane.model.phases import Array, HoldKind, Ordinals, StateChange
 from colane.model.reason import Reason, Why
-from colane.model.story import StateChange
 from colane.server.http.problems import RefusedError
 from colane.server.store import documents
 from colane.server.store.codec import UNREADABLE

@@ -40,18 +40,15 @@ from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
-from colane.model.bandwidth import BandwidthSample, Throttle
-from colane.model.checkpoint import CheckpointContract
-from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
-from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
-from colane.model.job_spec import JobSpec
+from colane.model.job_spec import UNCONSTRAINED, CheckpointContract, Constraints, JobSpec
 from colane.model.lane import Turns
+from colane.model.phases import Hold, HoldKind, Throttle
 from colane.model.placement import Placement
 from colane.model.profile import Memory
-from colane.model.progress import Progress
+from colane.model.progress import BandwidthSample, Progress
 from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
 from colane.model.versions import own_version

@@ -8,8 +8,8 @@ from typing import Final
 
 from colane.core.config import CoreConfig
 from colane.core.policy import Policy
-from colane.model.bandwidth import BY_CPU_TIME
 from colane.model.hardware import MPS, Node
+from colane.model.progress import BY_CPU_TIME
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.topology.free import Free

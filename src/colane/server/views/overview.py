@@ -26,9 +26,9 @@ from colane.model.arrays import number_of
 from colane.model.hardware import GpuId, Node
 from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.phases import STEPPING
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
-from colane.model.story import STEPPING
 from colane.server.http.sight import Sight
 from colane.server.views import look
 from colane.server.views.holders import Holders, holders_of

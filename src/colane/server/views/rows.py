@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from colane.api.seeing import RowObject, RowRunObject, RowsAnswer
 from colane.core.core import QueueReasons
-from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState
+from colane.model.phases import STEPPING, HoldKind
 from colane.model.reason import Reason
 from colane.model.sentences import sentence_of
-from colane.model.story import STEPPING
 from colane.server.views.overview import SERVES, reason_of
 from colane.server.views.standing import stalled, steps_total
 

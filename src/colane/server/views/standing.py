@@ -10,10 +10,10 @@ from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
-from colane.model.kinds import JobKind
+from colane.model.job_spec import JobKind
 from colane.model.lane import TurnRule, Turns
+from colane.model.phases import STEPPING
 from colane.model.progress import Progress, Stall, stall
-from colane.model.story import STEPPING
 from colane.model.words import count, percent, plural
 
 Samples = Mapping[JobId, Progress]

@@ -35,13 +35,11 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.core.reducers import idling, suspension
-from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
-from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
-from colane.model.phases import Ordinals
+from colane.model.phases import Hold, Ordinals
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.model.progress import Progress
+from colane.model.progress import BandwidthSample, Progress
 from colane.model.words import count, is_in
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError

@@ -10,7 +10,7 @@ from collections import Counter
 from math import ceil
 
 from colane.core.cluster.bookings import NodeState
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
 from colane.scheduling.mechanisms.fairness.users import Users

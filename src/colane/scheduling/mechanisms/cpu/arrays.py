@@ -15,10 +15,10 @@ from typing import NamedTuple
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobId, JobKind, JobSpec
+from colane.model.phases import LEAVING, MOVABLE
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
-from colane.model.story import LEAVING, MOVABLE
 from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource, UsualSource

@@ -17,9 +17,9 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
-from colane.model.constraints import PromisedGpus
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.job_spec import PromisedGpus
 from colane.model.limits import Quotas
 from colane.model.resources import host_capacity, host_needs, ranks_held
 from colane.model.words import count

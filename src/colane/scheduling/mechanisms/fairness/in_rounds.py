@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import fsum
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
-from colane.model.guarantee import Guarantee
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
+from colane.model.resources import Guarantee
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from colane.lanes.assign import (
 )
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
-from colane.model.lane import ShareBetween, sharing_domain
+from colane.model.job_spec import ShareBetween, sharing_domain
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.perf.rate import RateSource, Situation

@@ -21,7 +21,7 @@ from math import inf
 from typing import Final
 
 from colane.core.cluster.answers import late_answers
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId

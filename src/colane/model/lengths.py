@@ -1,0 +1,69 @@
+"""How long jobs of a family ran: what is kept of those that have ended."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import floor, log2
+from typing import Final, NamedTuple
+
+BINS_PER_OCTAVE: Final = 4
+"""So many bins from one length to its double."""
+
+
+BIN_MAX: Final = 31 * BINS_PER_OCTAVE
+"""Of 68 years and more; what ends within a second is in bin 0. So no record has more than 125 bins."""
+
+
+JOBS_MAX: Final = 1000.0
+"""Once a record has so many jobs, all of them count half: what comes later says more."""
+
+
+class LengthBin(NamedTuple):
+    """Jobs that ran for much the same time.
+
+    Attributes:
+        number: Of the bin: times from 2^(number / 4) seconds up to 2^((number + 1) / 4).
+        jobs: How many; not a whole number once older ones count less.
+    """
+
+    number: int
+    jobs: float
+
+
+class FamilyLengths(NamedTuple):
+    """How long the jobs of one family ran until they succeeded, over all their attempts, pauses left out.
+
+    Attributes:
+        family: Whose.
+        bins: Ascending; those without jobs are left out.
+    """
+
+    family: str
+    bins: tuple[LengthBin, ...] = ()
+
+    @property
+    def jobs(self) -> float:
+        """How many it is made of."""
+        return sum([one.jobs for one in self.bins])
+
+    def with_job(self, service_s: float) -> FamilyLengths:
+        """The same with one more job, that ran for so many seconds."""
+        number, bins = bin_of(service_s), self.bins
+        at = bisect_left(bins, LengthBin(number, 0.0))
+        is_there = at < len(bins) and bins[at].number == number
+        one = LengthBin(number, bins[at].jobs + 1.0 if is_there else 1.0)
+        bins = (*bins[:at], one, *bins[at + is_there :])
+        if self.jobs + 1 > JOBS_MAX:
+            bins = tuple([LengthBin(one.number, 0.5 * one.jobs) for one in bins])
+        return FamilyLengths(self.family, bins)
+
+
+def bin_of(service_s: float) -> int:
+    """Return the bin of a time in seconds."""
+    return min(BIN_MAX, floor(log2(service_s) * BINS_PER_OCTAVE)) if service_s > 1.0 else 0
+
+
+def bounds_s(number: int) -> tuple[float, float]:
+    """Return from which time in seconds up to which a bin reaches."""
+    lower_s, upper_s = (2.0 ** (at / BINS_PER_OCTAVE) for at in (number, number + 1))
+    return lower_s if number else 0.0, upper_s
