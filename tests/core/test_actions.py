@@ -54,7 +54,7 @@ def test_a_restored_state_equals_the_one_it_was_written_from(seed: int) -> None:
         world.step(world.random_event())
     state = world.core.state
     nodes = [(node.node, node.generation) for node in sorted(state.nodes.values(), key=lambda n: n.order)]
-    restored = ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version)
+    restored = ClusterState.restore(nodes, state.jobs.values(), state.knowledge, state.version)
     audit(restored)
     assert restored.jobs == state.jobs
     assert {name: queue.classes.keys() for name, queue in restored.queues.items() if queue.count} == {

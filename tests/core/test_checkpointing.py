@@ -318,7 +318,7 @@ def test_a_restarted_scheduler_goes_on_waiting_for_the_rest_of_the_time() -> Non
     scene.wishes(2)
     state = scene.core.state
     nodes = [(node.node, node.generation) for node in state.nodes.values()]
-    scene.core = Core(scene.policy, ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version))
+    scene.core = Core(scene.policy, ClusterState.restore(nodes, state.jobs.values(), state.knowledge, state.version))
     assert scene.at(129.9).state is JobState.CHECKPOINTING
     assert scene.at(130.0).state is JobState.RUNNING_PROTECTED
 

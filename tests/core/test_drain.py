@@ -89,7 +89,7 @@ class Scene:
         """The scheduler is started anew from its records."""
         state = self.core.state
         nodes = [(node.node, node.generation) for node in state.nodes.values()]
-        self.core = Core(self.policy, ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version))
+        self.core = Core(self.policy, ClusterState.restore(nodes, state.jobs.values(), state.knowledge, state.version))
 
 
 def why(job: Job) -> Why | None:

@@ -112,6 +112,6 @@ def test_a_restored_scheduler_still_knows_of_it() -> None:
     restored = ClusterState.restore(
         [(node.node, node.generation) for node in lane.core.state.nodes.values()],
         lane.core.state.jobs.values(),
-        lane.core.state.beliefs,
+        lane.core.state.knowledge,
     )
     assert restored.gpus[GpuId("n0", 0)].needed_bytes == lane.core.state.gpus[GpuId("n0", 0)].needed_bytes

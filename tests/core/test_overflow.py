@@ -178,7 +178,7 @@ def test_a_job_that_can_take_turns_is_not_stopped() -> None:
     )
     audit(cluster.core.state)
     nodes = [(node.node, node.generation) for node in cluster.core.state.nodes.values()]
-    again = ClusterState.restore(nodes, cluster.core.state.jobs.values(), cluster.core.state.beliefs)
+    again = ClusterState.restore(nodes, cluster.core.state.jobs.values(), cluster.core.state.knowledge)
     assert set(next(iter(again.gpus.values())).bookings) == set(load.bookings)
 
 

@@ -347,7 +347,7 @@ def test_the_wait_of_a_parked_job_survives_a_restart() -> None:
     site.park()
     state = site.core.state
     nodes = [(node.node, node.generation) for node in state.nodes.values()]
-    site.core = Core(ParkForUrgent(), ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version))
+    site.core = Core(ParkForUrgent(), ClusterState.restore(nodes, state.jobs.values(), state.knowledge, state.version))
     assert site.job().is_waiting
     site.end(TWO)
     assert site.job().state in STEPPING

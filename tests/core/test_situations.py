@@ -133,7 +133,7 @@ def test_a_job_that_was_given_fewer_gpus_is_booked_and_judged_with_so_many() -> 
     (situation,) = situations_of(state, shrunk)
     assert situation.gpus == 2
     known = make_profile("a", "V100", 1e6, GIB)
-    state.beliefs.learn_profile(replace(known, key=known.key._replace(gpus=2)))
+    state.knowledge.learn_profile(replace(known, key=known.key._replace(gpus=2)))
     state.refresh_bookings(known.key._replace(gpus=2))
     memory = state.beliefs.terms(shrunk.spec, "V100", 2).memory
     assert memory is not None
@@ -146,7 +146,7 @@ def test_a_job_with_another_number_of_gpus_is_booked_anew_when_the_point_it_rest
     state = cluster(job)
     for gib in (2, 3):
         learnt = make_profile("a", "V100", 1e6, gib * GIB)
-        state.refresh_bookings(state.beliefs.learn_profile(replace(learnt, key=learnt.key._replace(gpus=4))).key)
+        state.refresh_bookings(state.knowledge.learn_profile(replace(learnt, key=learnt.key._replace(gpus=4))).key)
         memory = state.beliefs.terms(job.spec, "V100", 2).memory
         assert memory is not None
         assert sum(memory) > gib * GIB

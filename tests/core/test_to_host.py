@@ -288,7 +288,7 @@ def test_a_restart_of_the_scheduler_changes_nothing(is_resumed: bool) -> None:
     node.do(*[resume()] * is_resumed)
     state = node.core.state
     nodes = [(one.node, one.generation) for one in state.nodes.values()]
-    again = ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version)
+    again = ClusterState.restore(nodes, state.jobs.values(), state.knowledge, state.version)
     audit(again)
     assert again.gpus == state.gpus
     node.core = Core(create("fifo"), again)

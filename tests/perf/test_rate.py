@@ -14,9 +14,10 @@ from colane.model.job import JobSpec
 from colane.model.lane import TurnRule
 from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
+from colane.perf.composing import SOURCES, spread_ratio
 from colane.perf.config import SPREADS, PerfConfig
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.perf.rate import ALONE, Factor, LaneMate, RateSource, Situation, spread_ratio
+from colane.perf.rate import ALONE, Factor, LaneMate, RateSource, Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.perf.views import bus_harm, gpu_harm, harm, harm_beside, speedup, summed_speed
 
@@ -249,7 +250,7 @@ def test_the_weakest_link_is_said_and_spreads_add_as_independent_errors() -> Non
     spreads = [spread_ratio([Factor(1.2, RateSource.MEASURED, n)], SPREADS) for n in (1, 2, 10, 10_000)]
     assert spreads == sorted(spreads, reverse=True)
     assert spreads[-1] == pytest.approx(SPREADS[RateSource.MEASURED], rel=1e-3)
-    assert all(source.sentence and source in SPREADS for source in RateSource)
+    assert all(SOURCES[source] and source in SPREADS for source in RateSource)
 
 
 def test_what_was_said_is_forgotten_when_something_is_learnt() -> None:

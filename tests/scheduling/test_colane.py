@@ -155,7 +155,7 @@ def crowd(
             keys=(gpu_group.key,) * count, sharing=sharing, step_alone_s=(1.0,) * count,
             step_together_s=(slowdown,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
-        core.state.beliefs.learn_set(seen)
+        core.state.knowledge.learn_set(seen)
     for number in range(1, jobs + 1):
         spec = JobSpec(name="j", family="light", batch_size=64, steps_total=1000, preemptible=stops)
         core.step([Submitted(JobId(number), spec)], float(number))
@@ -209,7 +209,7 @@ def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, policy: str 
             step_together_s=(slowed,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         for _ in range(50):
-            core.state.beliefs.learn_set(seen)
+            core.state.knowledge.learn_set(seen)
     for number, steps in left.items():
         spec = JobSpec(name="j", family="light", batch_size=64, steps_total=steps, **needs)  # type: ignore[arg-type]
         core.step([Submitted(JobId(number), spec)], 0.1 * number)

@@ -111,7 +111,7 @@ def test_a_measured_set_overrules_the_threshold() -> None:
         delta_general=0.8,
         at_s=0.5,
     )
-    core.state.beliefs.learn_set(bad)
+    core.state.knowledge.learn_set(bad)
     submit(core, job("a"), job("a"))
     assert sharing_values(core) == [(1,)]
     assert sentence_of(core.why(JobId(2), 2.0)) == (
@@ -132,7 +132,7 @@ def test_by_summed_speeds_a_long_step_does_not_outweigh_a_short_one(
         keys=keys, sharing="mps", step_alone_s=(0.1, 1.0), step_together_s=(0.12, 1.3), steps=(99, 99),
         delta=0.846, delta_general=0.846, at_s=0.5,
     )  # fmt: skip
-    core.state.beliefs.learn_set(pair)
+    core.state.knowledge.learn_set(pair)
     submit(core, job("a"), job("b"))
     assert sharing_values(core) == [co_runners]
 
@@ -165,7 +165,7 @@ def test_co_runners_that_have_grown_are_offered_again_to_a_job_that_did_not_suit
     keys = [ProfileKey(family, 64, 1, "K80") for family in loads]
     for kinds, delta in ((keys[:2], 0.9), (keys, 1.3)):
         times = (0.1,) * len(kinds), (0.1 * len(kinds) / delta,) * len(kinds)
-        core.state.beliefs.learn_set(
+        core.state.knowledge.learn_set(
             SetMeasurement(
                 keys=tuple(kinds),
                 sharing="time-slice",

@@ -115,7 +115,7 @@ def test_a_job_whose_kind_was_seen_to_step_is_not_resized_before_its_first_step(
     submit(made, 10.0, rigid(2), rigid(1))
     submit(made, 20.0, wide())
     assert sizes(made) == {1: 2, 2: 1, 3: 1}
-    made.state.beliefs.learn_profile(seen)
+    made.state.knowledge.learn_profile(seen)
     over(made, 1, 100.0)
     assert sizes(made) == {2: 1, 3: 1}
     made.step([Submitted(JobId(9), rigid(4))], 700.0)

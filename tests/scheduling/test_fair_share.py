@@ -114,7 +114,7 @@ def test_a_run_that_nobody_goes_on_from_charges_users_where_its_policy_goes_by_t
     outcome = core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 101.0)], 101.0)
     assert [used.user for used in outcome.used] == charged
     assert outcome.lengths == ()
-    assert core.state.beliefs.lengths.of_family("f") is not None
+    assert core.state.knowledge.lengths.of_family("f") is not None
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

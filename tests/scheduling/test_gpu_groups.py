@@ -99,7 +99,7 @@ def test_what_was_learnt_counts_at_once_for_all_jobs_it_concerns(seed: int) -> N
     for _ in range(30):
         world.step(world.random_event())
         if random.random() < 0.5:
-            state.beliefs.learn_set(measured(random))
+            state.knowledge.learn_set(measured(random))
         view = ClusterView(state, world.now_s)
         for job in [job for job in state.jobs.values() if job.is_waiting and job.effective.gpus == 1]:
             for gpu_type in view.gpu_types(job.spec.pool, job.spec.gpu_type):

@@ -57,7 +57,7 @@ def together(core: Core, slowdowns: Mapping[str, float]) -> None:
             steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         for _ in range(50):
-            core.state.beliefs.learn_set(seen)
+            core.state.knowledge.learn_set(seen)
 
 
 def bad_pair(others: str) -> int:

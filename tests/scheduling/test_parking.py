@@ -220,7 +220,7 @@ def test_by_value_a_parked_job_comes_back_beside_new_lane_mates_once_that_pays()
         keys=(key, key), sharing="mps", step_alone_s=(1.0, 1.0), step_together_s=(1.2, 1.2),
         steps=(50, 50), delta=1.6, delta_general=1.6, at_s=machine.now_s,
     )  # fmt: skip
-    machine.core.state.beliefs.learn_set(seen)
+    machine.core.state.knowledge.learn_set(seen)
     came = machine.do(Submitted(JobId(3), replace(short, name="t", share=False)))
     back = [decision.action for decision in came.decisions if isinstance(decision.action, Move)]
     assert [(move.job, move.reason.why) for move in back] == [(LONG, Why.SHARES_BEST)]

@@ -172,7 +172,7 @@ def shared(slowdown: float, steps: dict[int, int], gpus: int = 1) -> Core:
             step_together_s=(slowed,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         for _ in range(50):
-            core.state.beliefs.learn_set(seen)
+            core.state.knowledge.learn_set(seen)
     for number, total in steps.items():
         spec = JobSpec(name="j", family="light", batch_size=64, steps_total=total, preemptible=True)
         core.step([Submitted(JobId(number), spec)], float(number))

@@ -30,7 +30,7 @@ def slowed(slowdown: float) -> SetMeasurement:
 def together(policy: str = EAGER, launch_takes_s: float = 1.0, **needs: object) -> Machine:
     """Two jobs that share a device, as that was believed to pay."""
     machine = Machine(policy)
-    machine.core.state.beliefs.learn_set(slowed(1.2))
+    machine.core.state.knowledge.learn_set(slowed(1.2))
     for job, steps in ((LONG, 1000), (SHORT, 500)):
         spec = JobSpec(name="j", family="f", steps_total=steps, gpu_memory_bytes=1 << 20, **needs)  # type: ignore[arg-type]
         machine.do(Submitted(job, spec))
@@ -45,7 +45,7 @@ def together(policy: str = EAGER, launch_takes_s: float = 1.0, **needs: object) 
 def leaving(machine: Machine, slowdown: float) -> list[Park | Stop]:
     """Who leaves once it is seen how slow they are; a job asks meanwhile that wants no co-runners."""
     for _ in range(50):
-        machine.core.state.beliefs.learn_set(slowed(slowdown))
+        machine.core.state.knowledge.learn_set(slowed(slowdown))
     alone = JobSpec(name="j", family="f", steps_total=5000, share=False)
     asked = machine.do(Submitted(JobId(3), alone), after_s=10.0)
     return [decision.action for decision in asked.decisions if isinstance(decision.action, (Park, Stop))]
@@ -93,7 +93,7 @@ def test_a_job_that_may_be_stopped_but_takes_long_to_start_is_parked() -> None:
 def test_a_job_that_may_be_stopped_moves_where_there_is_a_better_place() -> None:
     machine = together(preemptible=True)
     for _ in range(50):
-        machine.core.state.beliefs.learn_set(slowed(3.0))
+        machine.core.state.knowledge.learn_set(slowed(3.0))
     done = machine.do(NodeRegistered(make_node("n1", 1, CPU_DEVICE_TYPE)), after_s=10.0)
     assert [decision.action.reason.why for decision in done.decisions] == [Why.MOVED]
 

@@ -86,7 +86,7 @@ def test_no_job_is_joined_that_would_fall_below_its_own_least(asked: float, shar
     gpu = Gpu(index=0, uuid="g", type="P100", memory_bytes=16 * GIB, sharing="mps")
     core = start(policy, [Node(name="n0", gpus=(gpu,))])
     core.step([ProfileDeclared(make_profile(f, "P100", 1e6, 2 * GIB)) for f in ("new", "here")], 0.0)
-    core.state.beliefs.learn_set(pair)
+    core.state.knowledge.learn_set(pair)
     submit(core, 1, family="here", batch_size=64, utility_min=asked)
     submit(core, 2, family="new", batch_size=64)
     assert (2 in places(core)) is shares

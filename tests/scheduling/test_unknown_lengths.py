@@ -38,6 +38,6 @@ def test_one_that_is_about_to_end_by_its_family_is_not_stopped_for_a_new_one() -
 
 def test_a_job_that_starts_anew_each_time_teaches_what_its_last_attempt_took() -> None:
     life = Life(create("colane"), ONE, [job(0, 300.0, family="f"), untold(0, 40.0, "g")]).run()
-    known = life.core.state.beliefs.lengths
+    known = life.core.state.knowledge.lengths
     assert [(one.number, one.jobs) for one in known.of_family("f").bins] == [(32, 1.0)]  # type: ignore[union-attr]
     assert [(one.number, one.jobs) for one in known.of_family("g").bins] == [(21, 1.0)]  # type: ignore[union-attr]

@@ -43,14 +43,14 @@ async def test_it_is_gone_before_and_after_a_restart_and_learnt_anew(tmp_path: P
         assert [kind.rpartition("|")[2] for kind, _ in store.read_all(LENGTHS)] == ["other"]
         assert [family for family, _ in store.read_all(RUN_TIMES)] == ["other"]
         assert {key.family for key in w.service.driver.core.state.beliefs.profiles} == {"other"}
-        assert w.service.driver.core.state.beliefs.lengths.of_family("mine") is None
+        assert w.service.driver.core.state.knowledge.lengths.of_family("mine") is None
         status, detail = await w.refused("DELETE", "/profiles?family=mine")
         assert (status, "nothing is known of family mine" in str(detail)) == (404, True)
     store.close()
     store = SqliteStore(tmp_path / "colane.db")
     async with world(store) as w:
         assert {key.family for key in w.service.driver.core.state.beliefs.profiles} == {"other"}
-        known = w.service.driver.core.state.beliefs.lengths.of_family("other")
+        known = w.service.driver.core.state.knowledge.lengths.of_family("other")
         assert known is not None
         assert known.jobs == 1
         await w.good("POST", "/node", node(gpus=1))

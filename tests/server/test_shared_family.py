@@ -60,7 +60,7 @@ async def test_the_first_user_is_not_spoilt_by_a_later_one() -> None:
         await ran(w, "ann")
         assert [await ran(w, "mallory", memory=2 * GB) for _ in range(3)] == ["resnet50 (of mallory)"] * 3
         assert await ran(w, "ann") == "resnet50"
-        assert {p.memory_bytes for p in w.service.driver.core.state.beliefs.of_family("resnet50")} == {GB}
+        assert {p.memory_bytes for p in w.service.driver.core.state.knowledge.of_family("resnet50")} == {GB}
 
 
 async def test_a_users_own_family_is_named_by_no_other() -> None:

@@ -11,13 +11,15 @@ from colane.model.job import JobSpec
 from colane.model.lengths import FamilyLengths
 from colane.model.profile import Memory, MemoryWindow, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
+from colane.perf.composing import compose
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
-from colane.perf.estimates import BelievedLoad, Estimates, Kind, Load, Terms, profile_key
+from colane.perf.estimates import BelievedLoad, Kind, Load, Terms, profile_key
+from colane.perf.knowledge import Knowledge
 from colane.perf.learn import is_other, memory_alone, merge_profiles, without_speed
 from colane.perf.lengths import Lengths
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, compose
+from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation
 from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
 from colane.perf.speedup import LinearFit, fit_line
 
@@ -30,7 +32,7 @@ TAUGHT_MAX = 256
 _Asked = tuple[str, int | None, int, str | None, int, float, Situation]
 
 
-class Beliefs(Estimates):
+class Beliefs(Knowledge):
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
     What decisions ask of them, and what their versions mean, is said in `Estimates`.

@@ -1,19 +1,17 @@
-"""What decisions ask about speed and memory, and what observations tell: the contract of `perf.beliefs`.
+"""What decisions ask about speed and memory: the contract of `perf.beliefs`.
 
-A decision is understood by this page. By which formulas the answers are found is an idea of its own: `Beliefs`, and in
-simulations that are told the truth `simulate.beliefs.OracleBeliefs`.
+A decision is understood by this page; what observations tell is in `perf.knowledge`. By which formulas the answers
+are found is an idea of its own: `Beliefs`, and in simulations that are told the truth `simulate.beliefs.OracleBeliefs`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, final
 
-from colane.model.hardware import Gpu
 from colane.model.job import JobSpec
-from colane.model.lengths import FamilyLengths
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
+from colane.model.profile import Memory, Profile, ProfileKey
 from colane.perf.rate import Prediction, Rate, Situation
 
 Kind = tuple[str, int | None]
@@ -107,10 +105,6 @@ class LengthEstimates(ABC):
         """Whether jobs are judged by any that have ended."""
 
     @abstractmethod
-    def of_family(self, family: str) -> FamilyLengths | None:
-        """What is known of a family."""
-
-    @abstractmethod
     def left_s(self, family: str, had_s: float) -> float:
         """What is expected to be left of a job that has had so many seconds of service."""
 
@@ -126,13 +120,11 @@ class Estimates(ABC):
         learns: Whether what is not known yet will be once it was seen.
         terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
         updates: Grows with every profile and every measured set, for what was worked out from rates of jobs together.
-        loads_learnt: Loads that have become others since they were last taken note of.
     """
 
     learns: bool = True
     terms_version: int
     updates: int
-    loads_learnt: dict[BelievedLoad, None]
 
     @property
     @abstractmethod
@@ -151,26 +143,8 @@ class Estimates(ABC):
 
     @property
     @abstractmethod
-    def steps_min(self) -> int:
-        """Steps a job must make next to its co-runners before it counts as measured."""
-
-    @property
-    @abstractmethod
-    def total_factor(self) -> float:
-        """Safety factor on the memory that a job was seen to need."""
-
-    @property
-    @abstractmethod
     def profiles(self) -> Mapping[ProfileKey, Profile]:
         """All profiles."""
-
-    @abstractmethod
-    def of_family(self, family: str) -> list[Profile]:
-        """All profiles of a family."""
-
-    @abstractmethod
-    def profile(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profile | None:
-        """What is known of a job on a GPU type, with so many GPUs, else with as many as it asked for."""
 
     @abstractmethod
     def taught(self, since: int) -> frozenset[Kind] | None:
@@ -182,10 +156,6 @@ class Estimates(ABC):
     @abstractmethod
     def terms(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Terms:
         """Key, memory and load of a job on a GPU type."""
-
-    @abstractmethod
-    def leaning(self, key: ProfileKey) -> Iterable[ProfileKey]:
-        """Numbers of GPUs that jobs of a kind were given though they asked for others: their terms may rest on it."""
 
     @abstractmethod
     def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
@@ -210,72 +180,4 @@ class Estimates(ABC):
         Args:
             keys: Of all jobs that would be together.
             sharing: How they would share: `mps`, `time-slice` or `cpu`; empty is the usual way of the GPU type.
-        """
-
-    # -- what observations tell
-
-    @abstractmethod
-    def see_devices(self, old: Iterable[Gpu], new: Iterable[Gpu]) -> tuple[str, ...]:
-        """A node's GPUs are others than they were: types whose largest memory is another by that."""
-
-    @abstractmethod
-    def learn_profile(self, profile: Profile) -> Profile:
-        """Merge new knowledge; the merged profile is returned and kept."""
-
-    @abstractmethod
-    def learn_set(self, measurement: SetMeasurement) -> None:
-        """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
-
-    @abstractmethod
-    def learn_length(self, family: str, service_s: float) -> FamilyLengths:
-        """A job of it has ended whose length was not told, after so many seconds of service; the record with it."""
-
-    @abstractmethod
-    def note_length(self, family: str, service_s: float) -> None:
-        """The same where no caller keeps the record: it is added up once something is decided by it."""
-
-    @abstractmethod
-    def see_memory(self, key: ProfileKey, seen: Memory, growth_ratio: float) -> Profile | None:
-        """A job of a kind holds so much: the profile, where that is so many times the most that was seen lately."""
-
-    @abstractmethod
-    def count_attempt(self, key: ProfileKey, user: str) -> Profile | None:
-        """A user's attempt has ended of which memory was seen: the profile with one more of them in its window."""
-
-    @abstractmethod
-    def is_window_over(self, key: ProfileKey) -> bool:
-        """Whether what was once needed of memory gives way to what was needed lately."""
-
-    @abstractmethod
-    def give_way(self, key: ProfileKey, held: Iterable[Memory], growth_ratio: float) -> Profile | None:
-        """A window is over: another begins, and what is believed of memory is the most that was seen in this one.
-
-        Args:
-            key: The kind.
-            held: What jobs of it hold now.
-            growth_ratio: Below this, memory has not changed.
-
-        Returns:
-            The profile; None where no less is believed than before.
-        """
-
-    @abstractmethod
-    def forget_speed(self, key: ProfileKey) -> Profile:
-        """Its jobs have changed since they were measured alone: what is left of the profile is returned and kept.
-
-        Raises:
-            KeyError: There is no such profile.
-        """
-
-    @abstractmethod
-    def forget(self, family: str, sharing: Collection[ProfileKey] = ()) -> list[Profile]:
-        """Believe nothing of a family any more.
-
-        Args:
-            family: Whose profiles go.
-            sharing: Kinds of it that share a GPU now: their co-runners rely on what is believed of memory, which stays.
-
-        Returns:
-            Profiles that have changed: of those kinds what stays, and of others that told how they go next to it what
-            is left.
         """

@@ -20,8 +20,9 @@ from typing import Final
 
 from colane.model.lane import TurnRule
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, Value
+from colane.perf.composing import OF_VALUE, weakest
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, LaneMate, Prediction, RateSource, weakest
+from colane.perf.rate import NEUTRAL_FACTOR, Factor, LaneMate, Prediction, RateSource
 from colane.perf.scaling import fitted_step_s
 from colane.perf.topology import ACROSS_MACHINES
 

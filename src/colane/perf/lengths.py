@@ -14,7 +14,7 @@ from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
 from colane.model.lengths import FamilyLengths, bounds_s
-from colane.perf.estimates import LengthEstimates
+from colane.perf.knowledge import LengthKnowledge
 
 OTHERS_JOBS: Final = 4.0
 """What is known of all families together counts as so many jobs of each."""
@@ -36,7 +36,7 @@ NEWS_PART: Final = 0.1
 """Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew."""
 
 
-class Lengths(LengthEstimates):
+class Lengths(LengthKnowledge):
     """How long jobs of each family ran.
 
     What is noted is added up once it is asked for: where nothing asks, an end costs no more than to note it.

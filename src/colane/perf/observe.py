@@ -21,7 +21,7 @@ from colane.model.job import JobId
 from colane.model.job_spec import Category
 from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
-from colane.perf.estimates import Estimates
+from colane.perf.knowledge import Knowledge
 from colane.perf.nearby import StepMark
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
@@ -206,7 +206,7 @@ class Observer:
             epoch.add(job, progress, is_disturbed=is_disturbed)
         return epoch.is_full(epoch.window_steps)
 
-    def window(self, gpu: GpuId, sharing: str, beliefs: Estimates, at_s: float) -> Learnt:
+    def window(self, gpu: GpuId, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
         """What the window that is full taught; another begins."""
         epoch = self._epochs[gpu]
         learnt = _learnt(epoch, sharing, beliefs, at_s)
@@ -218,7 +218,7 @@ class Observer:
         self._since_s[gpu] = at_s
         return gpu not in self._epochs
 
-    def change(self, gpu: GpuId, sharing: str, beliefs: Estimates, at_s: float) -> Learnt:
+    def change(self, gpu: GpuId, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
         """The jobs on a GPU have changed; what the last window before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
@@ -233,7 +233,7 @@ class Observer:
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 
-def _learnt(epoch: _Epoch, sharing: str, beliefs: Estimates, at_s: float) -> Learnt:
+def _learnt(epoch: _Epoch, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
     if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed():
         return NOTHING
     if len(epoch.members) == 1:
@@ -247,7 +247,7 @@ def _learnt(epoch: _Epoch, sharing: str, beliefs: Estimates, at_s: float) -> Lea
     return NOTHING if measurement is None else Learnt(measurements=(measurement,))
 
 
-def _outdated(epoch: _Epoch, beliefs: Estimates) -> Iterator[Outdated]:
+def _outdated(epoch: _Epoch, beliefs: Knowledge) -> Iterator[Outdated]:
     for member in epoch.members:
         alone_s = _alone_s(beliefs.profiles.get(member.key), member.cores)
         ratio = 0.0 if alone_s is None else alone_s / epoch.tracks[member.job].step_s
@@ -264,7 +264,7 @@ def _alone_s(profile: Profile | None, cores: int) -> float | None:
     return min(alike, default=None) if paces else profile.step_s.value
 
 
-def _loads_alone(epoch: _Epoch, beliefs: Estimates, at_s: float) -> Learnt:
+def _loads_alone(epoch: _Epoch, beliefs: Knowledge, at_s: float) -> Learnt:
     """C and M of a job alone whose last window was too short, where its step time is known and they are not."""
     member = epoch.members[0]
     known, track = beliefs.profiles.get(member.key), epoch.tracks.get(member.job)

@@ -6,13 +6,12 @@ Times multiply: time of a step = time in the reference x size x cores x max(bus,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from math import sqrt
 from typing import NamedTuple
 
 from colane.model.lane import TurnRule
-from colane.model.profile import ProfileKey, Value, ValueSource
+from colane.model.profile import ProfileKey, Value
 
 
 class LaneMate(NamedTuple):
@@ -78,36 +77,9 @@ class RateSource(StrEnum):
     DEFAULT = "default"
     NO_PROMISE = "no-promise"
 
-    @property
-    def sentence(self) -> str:
-        """What it means, for people."""
-        return _SENTENCES[self]
 
-
-_SENTENCES: Mapping[RateSource, str] = {
-    RateSource.GIVEN: "follows from the situation itself",
-    RateSource.ORACLE: "told the truth",
-    RateSource.MEASURED: "measured in this very situation",
-    RateSource.DECLARED: "declared by its owner",
-    RateSource.INTERPOLATED: "between situations that were measured",
-    RateSource.FITTED: "fitted to other numbers of GPUs that were measured",
-    RateSource.WORK_BOUND: "a GPU does no more than one second of work in a second",
-    RateSource.THRESHOLD: "the threshold on the sum of C of its GPU type",
-    RateSource.REGRESSION: "fitted to jobs that were measured together",
-    RateSource.NO_EVIDENCE: "nothing tells that time slicing gains anything: as slow as taking turns",
-    RateSource.DEFAULT: "nothing is known: a default",
-    RateSource.NO_PROMISE: "its lane's rule promises it no share: an equal one is taken",
-}
-
-_STRENGTH: Mapping[RateSource, int] = {source: place for place, source in enumerate(RateSource)}
-
-OF_VALUE: Mapping[ValueSource, RateSource] = {
-    ValueSource.MEASURED: RateSource.MEASURED,
-    ValueSource.DECLARED: RateSource.DECLARED,
-    ValueSource.PREDICTED: RateSource.INTERPOLATED,
-    ValueSource.DEFAULT: RateSource.DEFAULT,
-}
-"""What a profile's value counts as."""
+STRENGTH: Mapping[RateSource, int] = {source: place for place, source in enumerate(RateSource)}
+"""Place of a source, the strongest first: the higher, the less it is worth."""
 
 
 class Factor(NamedTuple):
@@ -128,7 +100,7 @@ class Factor(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether anything tells of it: more than a default, or than what is taken where there is no evidence."""
-        return _STRENGTH[self.source] < _STRENGTH[RateSource.NO_EVIDENCE]
+        return STRENGTH[self.source] < STRENGTH[RateSource.NO_EVIDENCE]
 
 
 NEUTRAL_FACTOR = Factor()
@@ -245,54 +217,3 @@ class Rate(NamedTuple):
     def is_promised(self) -> bool:
         """Whether the rule of its lane gives it its turn soon."""
         return self.factors.turns.source is not RateSource.NO_PROMISE
-
-
-def weakest(factors: Iterable[Factor]) -> Factor:
-    """The factor whose source is worth least; of several alike the one with fewest samples."""
-    link = NEUTRAL_FACTOR
-    for factor in factors:
-        strength, weakest_yet = _STRENGTH[factor.source], _STRENGTH[link.source]
-        if strength > weakest_yet or (strength == weakest_yet and factor.samples < link.samples):
-            link = factor
-    return link
-
-
-def spread_ratio(factors: Iterable[Factor], spreads: Mapping[RateSource, float]) -> float:
-    """How far a slowdown may be off, as a part of it: the spreads of its factors, added as independent errors.
-
-    A factor's spread is its own, else that of its source (`PerfConfig.spreads`); what was measured n times is off by
-    the error of its mean and by what the next run differs, so it has sqrt(1 + 1/n) of it.
-
-    Args:
-        factors: What the slowdown is made of.
-        spreads: Standard error of one factor by its source, as a part of it.
-    """
-    square = 0.0
-    for factor in factors:
-        if factor.spread_ratio is not None:
-            square += factor.spread_ratio**2
-            continue
-        part = spreads[factor.source] ** 2
-        square += part * (1 + 1 / max(1, factor.samples)) if factor.source is RateSource.MEASURED else part
-    return sqrt(square)
-
-
-def compose(
-    alone: Value | None,
-    factors: Factors,
-    spreads: Mapping[RateSource, float],
-    jobs: int = 1,
-    together: Prediction | None = None,
-) -> Rate:
-    """The rate that these factors make.
-
-    Args:
-        alone: Time of a step alone in the same place, None while unknown.
-        factors: What makes it differ from the reference.
-        spreads: As for `spread_ratio`.
-        jobs: How many run at once on its GPU.
-        together: Speed-up of those.
-    """
-    step_s = None if alone is None else alone.value * factors.cores.slowdown * factors.co_runner_slowdown
-    link, spread = weakest(factors), spread_ratio(factors, spreads)
-    return Rate(alone, step_s, factors.slowdown, link.source, link.samples, spread, factors, jobs, together)

@@ -14,7 +14,7 @@ from typing import Final
 
 from colane.model.problem import Problem
 from colane.model.profile import Profile, Value, ValueSource
-from colane.perf.estimates import Estimates
+from colane.perf.knowledge import Knowledge
 
 AGREED_RATIO: Final = 1.25
 """Two users' values agree where neither is more than this times the other: of one program on one GPU type, steps and
@@ -36,7 +36,7 @@ def owned_problem(family: str | None, user: str) -> Problem | None:
     return Problem("family", text)
 
 
-def believed_family(named: str, user: str, beliefs: Estimates) -> str:
+def believed_family(named: str, user: str, beliefs: Knowledge) -> str:
     """Return the family whose beliefs count for a user's job of a family."""
     own = _OWN.format(family=named, user=user)
     shown, shown_by_own = beliefs.of_family(named), beliefs.of_family(own)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from colane.core.cluster.state import ClusterState
 from colane.model.job import Job
-from colane.perf.rate import RateSource, Situation, weakest
+from colane.perf.composing import weakest
+from colane.perf.rate import RateSource, Situation
 
 
 class SizedSpeed(NamedTuple):

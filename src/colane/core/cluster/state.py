@@ -24,7 +24,8 @@ from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
 from colane.model.profile import Profile, ProfileKey
-from colane.perf.estimates import BelievedLoad, Estimates, Terms
+from colane.perf.estimates import BelievedLoad, Terms
+from colane.perf.knowledge import Knowledge
 
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
 """What an index answers: its class, and the parameters it is made with."""
@@ -61,14 +62,15 @@ class ClusterState(ClusterContents):
 
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
     are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
-    `arrays` has the live ones and which of their elements are jobs. `limits` keeps account of what users and groups
-    use, where they are bounded. `decided_by` has what was believed of each kind when policies were last asked for its
-    sake. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a
-    host.
+    `knowledge` is its beliefs, with what they are learnt from. `arrays` has the live ones and which of their elements
+    are jobs. `limits` keeps account of what users and groups use, where they are bounded. `decided_by` has what was
+    believed of each kind when policies were last asked for its sake. A job with GPUs that has waited for
+    `cpu_only_passes_s` is left what it books of a host.
     """
 
-    def __init__(self, beliefs: Estimates, version: int = 0) -> None:
+    def __init__(self, beliefs: Knowledge, version: int = 0) -> None:
         super().__init__(beliefs, version)
+        self.knowledge = beliefs
         self.closed: dict[str, None] = {}
         self.changed_pools = Changes()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
@@ -93,7 +95,7 @@ class ClusterState(ClusterContents):
         cls,
         nodes: Iterable[tuple[Node, int]],
         jobs: Iterable[Job],
-        beliefs: Estimates,
+        beliefs: Knowledge,
         version: int = 0,
         used: Iterable[UsedGpus] = (),
     ) -> ClusterState:
@@ -253,7 +255,7 @@ class ClusterState(ClusterContents):
 
     def _see_devices(self, old: Sequence[Gpu], new: Sequence[Gpu]) -> None:
         """Book anew what rests on how much memory GPUs of a type have."""
-        changed = self.beliefs.see_devices(old, new)
+        changed = self.knowledge.see_devices(old, new)
         for key in list(self.keys_in_use) if changed else ():
             if key.gpu_type in changed:
                 self.refresh_bookings(key)
@@ -298,14 +300,14 @@ class ClusterState(ClusterContents):
         if self._booked_by.get(key) != self.beliefs.terms_version:
             self.refresh_bookings(key)
             self._booked_by[key] = self.beliefs.terms_version
-        if self.beliefs.loads_learnt:
+        if self.knowledge.loads_learnt:
             for believed in self._follow_loads():
                 if is_news:
                     self._change_pools_of(believed.key)
 
     def _follow_loads(self) -> Iterable[BelievedLoad]:
         """Of some kinds another load is believed: their bookings tell it by themselves, what is sorted by it moves."""
-        learnt, self.beliefs.loads_learnt = self.beliefs.loads_learnt, {}
+        learnt, self.knowledge.loads_learnt = self.knowledge.loads_learnt, {}
         for open_gpus in self._open.values():
             open_gpus.learn(learnt)
         return learnt
@@ -320,7 +322,7 @@ class ClusterState(ClusterContents):
     def refresh_bookings(self, key: ProfileKey) -> None:
         """Re-book the jobs of a kind, with whatever number of GPUs, by present beliefs."""
         found = set(self.keys_in_use.get(key, ()))
-        for other in self.beliefs.leaning(key):
+        for other in self.knowledge.leaning(key):
             found |= self.keys_in_use.get(other, set())
         for gpu in sorted(found):
             load = self.gpus[gpu]
@@ -341,7 +343,7 @@ class ClusterState(ClusterContents):
 
         They are sorted when first asked for, and kept so from then on.
         """
-        if self.beliefs.loads_learnt:
+        if self.knowledge.loads_learnt:
             self._follow_loads()
         found = self._open.get((kind, jobs))
         if found is None:

@@ -35,7 +35,7 @@ def useful_cores_of(state: ClusterState, job: Job) -> int | None:
     if job.placement is None or not job.placement.slots or job.placement.gpus[0] not in state.gpus:
         return None
     kind = state.gpus[job.placement.gpus[0]].gpu.type
-    return useful_cores(state.beliefs.profile(job.effective, kind, len(job.placement.slots)))
+    return useful_cores(state.knowledge.profile(job.effective, kind, len(job.placement.slots)))
 
 
 def start_cores_of(state: ClusterState, spec: JobSpec, *, is_need: bool = False) -> int | None:
@@ -48,7 +48,7 @@ def start_cores_of(state: ClusterState, spec: JobSpec, *, is_need: bool = False)
     """
     if not is_tuned(spec) or not (spec.cores or is_need):
         return None
-    known = [useful_cores(state.beliefs.profile(spec, kind)) for kind in state.gpu_types.get(spec.pool, [])]
+    known = [useful_cores(state.knowledge.profile(spec, kind)) for kind in state.gpu_types.get(spec.pool, [])]
     cores = max([cores for cores in known if cores is not None], default=0)
     if not cores:
         cores = _by_history(state, spec)

@@ -85,7 +85,7 @@ class Guard:
         if job.state not in STEPPING or not active or None in active.values() or _is_disturbed(state, active):
             self._paces.forget(job.id)
             return
-        steps_min = state.beliefs.steps_min
+        steps_min = state.knowledge.steps_min
         paces, window_s = self._paces, config.guard_after_s
         is_over = paces.add(job.id, co_runners, event.progress, steps_min=steps_min, window_s=window_s)
         seen = co_runners_of(state, paces, job, turns) if is_over or paces.foreseen(job.id) is None else None

@@ -190,7 +190,7 @@ class CoreTuning(SampleWatch):
         window = TryWindow(cores, began_s + config.warm_up_s, self._co_runners(job))
         search = self._searches[job.id] = Search(job.attempt, window)
         kind = self._state.gpus[job.placement.gpus[0]].gpu.type
-        known = tries(self._state.beliefs.profile(job.effective, kind, unit))
+        known = tries(self._state.knowledge.profile(job.effective, kind, unit))
         own = [one for one in known if one.cores == cores]
         if own and len(known) > 1:
             search.tried = own + [one for one in known if one.cores != cores]

@@ -65,7 +65,7 @@ def _constraints(step: Step, spec: JobSpec) -> Constraints:
     cores = None if config.tuning is None else start_cores_of(step.state, spec, is_need=is_need)
     doubted = spec.steps_total is not None and step.state.usage.truths_owed(spec.user) > 0
     domain = sharing_domain(spec, config.share_between)
-    family = believed_family(spec.family, spec.user, step.state.beliefs) if config.families_agree else ""
+    family = believed_family(spec.family, spec.user, step.state.knowledge) if config.families_agree else ""
     if cores is None and not doubted and not domain and family in {"", spec.family}:
         return UNCONSTRAINED
     return Constraints(

@@ -37,7 +37,7 @@ def learn_memory(
     if seen is not None:
         step.learn(replace(seen, users=(job.spec.user,) if job.spec.user else ()))
     held = _memory(progress)
-    lately = None if held is None else step.state.beliefs.see_memory(key, held, growth_ratio)
+    lately = None if held is None else step.state.knowledge.see_memory(key, held, growth_ratio)
     if lately is not None:
         step.note(lately)
     exceeding = _exceeds(step, job, key, progress)
@@ -66,7 +66,7 @@ def attempt_ended(step: Step, job: Job) -> None:
 
     An attempt counts that has shown what it holds; so do jobs of the kind that run still.
     """
-    beliefs, progress = step.state.beliefs, step.state.progress.get(job.id)
+    beliefs, progress = step.state.knowledge, step.state.progress.get(job.id)
     if not job.gpus_held or progress is None or not progress.steps or _memory(progress) is None:
         return
     key = beliefs.terms(job.effective, step.state.gpus[job.gpus_held[0]].gpu.type, job.gpu_count).key
@@ -128,7 +128,7 @@ def _exceeds(step: Step, job: Job, key: ProfileKey, progress: Progress) -> Job |
     if declared is None or peak_bytes <= declared:
         return None
     device_bytes = max([step.state.gpus[gpu].gpu.memory_bytes for gpu in job.gpus_held])
-    need_bytes = min(device_bytes, int(peak_bytes * step.state.beliefs.total_factor))
+    need_bytes = min(device_bytes, int(peak_bytes * step.state.knowledge.total_factor))
     if need_bytes <= declared:
         return None
     exceeding = job.under(job.constraints._replace(gpu_memory_bytes=need_bytes))

@@ -301,9 +301,9 @@ class Step:
             held = job.placement.gpus if job.placement is not None else ()
             service_s = self._run_s(job) * len(held) / gpus if held and held[0] in self.state.gpus else 0.0
         if self.config.is_kept:
-            self._lengths[spec.family] = self.state.beliefs.learn_length(spec.family, service_s)
+            self._lengths[spec.family] = self.state.knowledge.learn_length(spec.family, service_s)
         else:
-            self.state.beliefs.note_length(spec.family, service_s)
+            self.state.knowledge.note_length(spec.family, service_s)
 
     def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
@@ -311,13 +311,13 @@ class Step:
         for gpu in gpus:
             if observer.changes_unseen(gpu, now_s):
                 continue
-            learnt = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
+            learnt = self.observer.change(gpu, self._sharing(gpu), self.state.knowledge, self.now_s)
             if learnt is not NOTHING:
                 self._learn_co_runners(learnt)
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
-        beliefs, contention = self.state.beliefs, self.config.contention
+        beliefs, contention = self.state.knowledge, self.config.contention
         for gpu in job.gpus_held:
             contended = is_contended(self.state, gpu.node, contention, self.now_s)
             members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
@@ -339,11 +339,11 @@ class Step:
             self.learn(profile)
         for outdated in learnt.outdated:
             if outdated.key in self.state.beliefs.profiles:
-                self.relearnt(self.state.beliefs.forget_speed(outdated.key))
+                self.relearnt(self.state.knowledge.forget_speed(outdated.key))
         self.outdated.extend(learnt.outdated)
         for measurement in learnt.measurements:
             self.updates += 1
-            self.state.beliefs.learn_set(measurement)
+            self.state.knowledge.learn_set(measurement)
             self.measurements.append(measurement)
             self.state.changed_pools.update(self.state.queues)
 
@@ -351,7 +351,7 @@ class Step:
         """Learn from a time in which no job came near a job or went."""
         if stay is None:
             return
-        beliefs = self.state.beliefs
+        beliefs = self.state.knowledge
         learnt = learn_from_stay(stay, beliefs.profiles, beliefs.neighbours, beliefs.steps_min, self.now_s)
         if learnt is not None:
             self.learn(learnt)
@@ -366,7 +366,7 @@ class Step:
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book the jobs it concerns; waiting jobs of any pool may be judged by it."""
-        self.relearnt(self.state.beliefs.learn_profile(profile))
+        self.relearnt(self.state.knowledge.learn_profile(profile))
 
     def forget(self, family: str) -> None:
         """Believe nothing of a family any more but the memory of its jobs that share a GPU, and re-book its jobs."""
@@ -378,7 +378,7 @@ class Step:
         self.measurements = [one for one in self.measurements if all(key.family != family for key in one.keys)]
         used = [(key, gpus) for key, gpus in state.keys_in_use.items() if key.family == family]
         sharing = [key for key, gpus in used if any(len(state.gpus[gpu].bookings) > 1 for gpu in gpus)]
-        for profile in state.beliefs.forget(family, sharing):
+        for profile in state.knowledge.forget(family, sharing):
             self._profiles[profile.key] = profile
         self.forgotten[family] = None
         for key in sorted([key for key, _ in used], key=str):

@@ -11,6 +11,7 @@ from colane.core.events import Event, Outcome
 from colane.model.job import Job, JobId
 from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
+from colane.perf.composing import SOURCES
 from colane.server.planning.forecast import start_in_s
 from colane.server.store.ledger import explain
 from colane.server.views.jobs_and_nodes import place_view
@@ -127,7 +128,7 @@ def _started(core: Core, job: Job) -> Started:
     lane_mates, others = ((), ()) if known is None else (known.lane_mates, known.others)
     beside = [PlannedCoRunner(one, one in lane_mates, core.pacing(one).rate.ratio) for one in (*lane_mates, *others)]
     index, rate = None if job.element is None else job.element.index, pacing.rate
-    return Started(index, place_view(job.placement), rate.ratio, rate.source.sentence, tuple(beside))
+    return Started(index, place_view(job.placement), rate.ratio, SOURCES[rate.source], tuple(beside))
 
 
 def _changed(core: Core, outcome: Outcome, own: set[JobId]) -> tuple[Changed, ...]:

@@ -52,6 +52,7 @@ from colane.model.progress import BandwidthSample, Progress
 from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
+from colane.perf.composing import SOURCES
 from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
 from colane.server.store.ledger import explain
@@ -234,7 +235,7 @@ def rate_view(rate: Rate) -> RateObject:
         "steps_per_s": rate.steps_per_s,
         "ratio": rate.ratio,
         "source": rate.source.value,
-        "sentence": rate.source.sentence,
+        "sentence": SOURCES[rate.source],
         "samples": rate.samples,
         "spread_ratio": rate.spread_ratio,
         "factors": {"size": size, "cores": cores, "turns": turns, "bus": bus, "gpu": gpu},

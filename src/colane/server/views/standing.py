@@ -15,6 +15,7 @@ from colane.model.lane import TurnRule, Turns
 from colane.model.phases import STEPPING
 from colane.model.progress import Progress, Stall, stall
 from colane.model.words import count, percent, plural
+from colane.perf.composing import SOURCES
 
 Samples = Mapping[JobId, Progress]
 
@@ -85,7 +86,7 @@ def at_other_sizes(job: Job, speeds: Sequence[SizedSpeed]) -> list[str]:
     if not others:
         return []
     said = ", ".join(f"{speedup:.2f} times as fast with {count(one.gpus, 'GPU')}" for one, speedup in others)
-    by = dict.fromkeys(one.source.sentence for one, _ in others)
+    by = dict.fromkeys(SOURCES[one.source] for one, _ in others)
     return [f"alone it would be {said} ({'; '.join(by)})"]
 
 
