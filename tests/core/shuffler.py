@@ -50,7 +50,7 @@ class Shuffler:
                 node = draft.view.node_at(order)
                 loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.effective)]
                 fits = len(loads) >= job.effective.gpus and draft.has_room(node, job.effective)
-                if fits and not (job.spec.anti_collocation and job.effective.gpus > 1):
+                if fits and job.effective.fits_one_node:
                     if self._random.random() < 0.2:
                         draft.hold(job, loads[: job.effective.gpus])
                     else:
@@ -70,7 +70,7 @@ def _stop(draft: Draft, job: Job) -> None:
 
 def _resize(draft: Draft, job: Job) -> None:
     """To other free GPUs of one node, or from some of its own to more or fewer: any of its sizes."""
-    if not job.effective.preemptible or job.spec.anti_collocation or job.placement is None:
+    if not job.effective.preemptible or job.spec.gpus_per_node or job.placement is None:
         return
     sizes = job.effective.sizes or (job.effective.gpus,)
     spec = job.effective.at(sizes[(job.id + int(draft.now_s)) % len(sizes)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, Launched, NodeLost, NodeRegistered, Submitted
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
+from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 
@@ -54,6 +56,25 @@ def test_ranks_that_must_not_meet_get_a_node_each() -> None:
     placement = core.state.jobs[ONE].placement
     assert placement is not None
     assert len(placement.nodes) == 3
+
+
+@pytest.mark.parametrize(("each", "gpus", "sizes", "expected"), [
+    (2, 4, (4, 4, 1), {"n0": 2, "n1": 2}),
+    (2, 4, (3, 1, 2), {"n0": 2, "n2": 2}),
+    (2, 2, (1, 2), {"n1": 2}),
+    (1, 3, (4, 4, 1), {"n0": 1, "n1": 1, "n2": 1}),
+    (2, 4, (4, 1, 1), None),
+])  # fmt: skip
+def test_it_has_a_whole_group_of_gpus_on_each_node(
+    each: int, gpus: int, sizes: tuple[int, ...], expected: dict[str, int] | None
+) -> None:
+    core = core_with(JobSpec(name="ddp", family="gpt", gpus=gpus, gpus_per_node=each), *sizes)
+    placement = core.state.jobs[ONE].placement
+    assert (placement and Counter(gpu.node for gpu in placement.gpus)) == expected
+    if expected is None:
+        assert sentence_of(core.why(ONE, 2.0)) == (
+            "Resources: needs 4 GPUs, 2 on each node, over any nodes, 2 free; GPUs are held by no other job"
+        )
 
 
 def test_without_leave_to_span_it_waits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -121,6 +122,35 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
     ends = [job.id for outcome in world.outcomes for job in outcome.jobs if job.has_ended]
     assert sorted(ends) == sorted(world.submitted)
     assert all(load.is_free for load in world.core.state.gpus.values())
+
+
+@policies
+@examples(4)
+@given(seed=SEEDS, sized=st.booleans())
+def test_a_job_has_whole_groups_of_gpus_on_each_of_its_nodes(name: str, seed: int, *, sized: bool) -> None:
+    world = World(make(name), seed, sized=sized, saves=sized, groups=True)
+    for _ in range(50):
+        outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
+        assert outcome.rejected is None
+        audit(world.core.state)
+        for job in world.running():
+            each = job.spec.gpus_per_node
+            assert not each or set(Counter(gpu.node for gpu in job.gpus_held).values()) <= {each}
+    world.settle()
+    assert all(load.is_free for load in world.core.state.gpus.values())
+
+
+@policies
+def test_random_worlds_reach_groups_on_several_nodes(name: str) -> None:
+    def reached(seed: int) -> bool:
+        world = World(make(name), seed, groups=True)
+        for _ in range(40):
+            world.step(world.random_event())
+            if any(job.spec.gpus_per_node > 1 and job.gpu_count > job.spec.gpus_per_node for job in world.running()):
+                return True
+        return False
+
+    assert any(map(reached, range(20)))
 
 
 @policies

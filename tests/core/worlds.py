@@ -89,6 +89,8 @@ class World:
     """Whether some jobs turn out to save their state by themselves, and to go on as fewer ranks."""
     serves: bool = False
     """Whether some jobs answer requests, with and without an objective, whatever their owners allow."""
+    groups: bool = False
+    """Whether there are more nodes, and some jobs have a number of GPUs on each of theirs."""
     idles: bool = False
     """Whether the rule for idle jobs parks some, which are seen once they would step again."""
     core: Core = field(init=False)
@@ -109,6 +111,8 @@ class World:
         self.steps: dict[JobId, int] = {}
         one, two = (make_node(f"n{i}", 4 if self.sized else 2, TYPES[i == 1]) for i in range(2))
         self.step(NodeRegistered(replace(one, host_bandwidth_bytes_per_s=50 * GIB)), NodeRegistered(two))
+        if self.groups:
+            self.step(*(NodeRegistered(make_node(f"g{i}", gpus)) for i, gpus in enumerate((2, 3, 4, 1))))
         load = self.random.uniform
         profiles = (make_profile(f, kind, load(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES)
         self.step(*(ProfileDeclared(profile) for profile in profiles))
@@ -145,6 +149,7 @@ class World:
             spec = JobSpec(name=spec.name, family="cpu", gpus=0, cores=cores, pool=spec.pool, abortable=True)
         if self.serves and self.random.random() < 0.4:
             spec = replace(spec, kind=JobKind.INFERENCE, latency_s=self.random.choice((None, 0.05, 0.2, 5.0)))
+        spec = self.in_groups(spec) if self.groups and spec.gpus and self.random.random() < 0.6 else spec
         self._next += 1
         self.submitted[job] = spec
         return Submitted(job, spec)
@@ -179,6 +184,12 @@ class World:
         """Of every other job; those mostly go on from where they were."""
         sizes = self.random.choice(((), (1, 2), (1, 2, 3, 4), (2, 4)))
         return replace(spec, sizes=sizes, gpus=self.random.choice(sizes), preemptible=True) if sizes else spec
+
+    def in_groups(self, spec: JobSpec) -> JobSpec:
+        """One to three on each of its nodes; where it has several sizes, multiples of that."""
+        each, most = self.random.choice((1, 2, 2, 3)), self.random.choice((1, 2, 3))
+        sizes = tuple(each * nodes for nodes in range(1, most + 1)) if spec.sizes and most > 1 else ()
+        return replace(spec, gpus=each * most, sizes=sizes, gpus_per_node=each, host_bandwidth_bytes_per_s=0)
 
     def running(self) -> list[Job]:
         return [job for job in self.core.state.jobs.values() if job.placement is not None]

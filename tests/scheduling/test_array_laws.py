@@ -85,6 +85,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"gpus": 4},
     {"gpus": 6, "multi_node": True},
     {"gpus": 3, "multi_node": True, "anti_collocation": True},
+    {"gpus": 4, "gpus_per_node": 2},
 )
 
 

@@ -114,15 +114,15 @@ def test_job_graphs() -> None:
 
 def test_the_cost_of_several_machines_is_the_distance_between_them() -> None:
     one, split = [(MINSKY, (0, 1))], [(MINSKY, (0,)), (MINSKY, (0,))]
-    assert spread_excess(one, Comm(), apart=False) == 0.0
-    assert spread_excess(split, Comm(), apart=False) == pytest.approx((100 - 1) / 200)
-    assert spread_excess(split, Comm(weight=0), apart=False) == 0.0
-    assert spread_excess(split, Comm(), apart=True) == 0.0
+    assert spread_excess(one, Comm(), on_each=0) == 0.0
+    assert spread_excess(split, Comm(), on_each=0) == pytest.approx((100 - 1) / 200)
+    assert spread_excess(split, Comm(weight=0), on_each=0) == 0.0
+    assert spread_excess(split, Comm(), on_each=1) == 0.0
 
 
 @pytest.mark.parametrize("pattern", CommPattern)
 def test_a_third_machine_costs_more_than_two(pattern: CommPattern) -> None:
     whole = [(MINSKY, (0, 1, 2, 3)), (MINSKY, (0, 1, 2, 3))]
     broken = [(MINSKY, (0, 1, 2, 3)), (MINSKY, (0, 1, 2)), (MINSKY, (3,))]
-    assert spread_excess(whole, Comm(pattern), apart=False) == 0.0
-    assert 0.0 < spread_excess(broken, Comm(pattern), apart=False) <= 1.0
+    assert spread_excess(whole, Comm(pattern), on_each=0) == 0.0
+    assert 0.0 < spread_excess(broken, Comm(pattern), on_each=0) <= 1.0

@@ -169,9 +169,31 @@ class TestHardware:
     def test_ranks_that_must_lie_apart_need_as_many_nodes(self) -> None:
         apart = {"multi_node": True, "anti_collocation": True, "gpu_type": "V100"}
         (problem,) = refusal(run(gpus=2, **apart))
-        assert problem.message == "asks for 2 over several nodes, but pool default has 1 such nodes with a GPU"
+        assert problem.message == (
+            "asks for 2 over several nodes, 1 on each, but pool default has 1 node with 1 such GPU"
+        )
         assert take(run(gpus=2, **{**apart, "gpu_type": None}), Hardware([node("a", 1), node("b", 1)])).spec.gpus == 2
         assert take(run(gpus=1, **apart)).spec.anti_collocation
+
+    @pytest.mark.parametrize(
+        ("need", "field", "message"),
+        [
+            ({"gpus": 4, "gpus_per_node": 2}, "gpus", "asks for 4 over several nodes, 2 on each, but pool default has"),
+            ({"gpus": 3, "gpus_per_node": 2}, "gpus_per_node", "ask for multiples of 2, as gpus 4"),
+            ({"gpus": "2..5", "gpus_per_node": 2}, "gpus_per_node", "ask for multiples of 2, as gpus 2,4"),
+            ({"gpus": 0, "gpus_per_node": 2}, "gpus_per_node", "needs a GPU"),
+            ({"gpus": 2, "gpus_per_node": 2, "multi_node": True, "anti_collocation": True}, "gpus_per_node",
+             "is 1 with anti_collocation"),
+        ],
+    )  # fmt: skip
+    def test_gpus_on_each_node_come_in_whole_groups(self, need: dict[str, Any], field: str, message: str) -> None:
+        problems = refusal(run(**need), Hardware([node("a", 3), node("b", 1)]))
+        assert [problem.field for problem in problems] == [field]
+        assert message in problems[0].message
+
+    def test_gpus_on_each_node_let_it_span_nodes(self) -> None:
+        spec = take(run(gpus="2,4", gpus_per_node=2), Hardware([node("a", 3), node("b", 2)])).spec
+        assert (spec.gpus, spec.sizes, spec.multi_node, spec.anti_collocation) == (4, (2, 4), True, False)
 
     @pytest.mark.parametrize(
         ("gpus", "best", "sizes"),

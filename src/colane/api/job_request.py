@@ -121,6 +121,8 @@ if TYPE_CHECKING:
         labels: dict[str, str]
         gpus: tuple[int, ...]
         gpu_type: str | None
+        anti_collocation: bool
+        gpus_per_node: int
         gpu_memory_bytes: int | None
         cores: int
         qos: str

@@ -112,6 +112,7 @@ class NeedsObject(TypedDict):
     group: str
     multi_node: bool
     anti_collocation: bool
+    gpus_per_node: int
     utility_min: float
     comm_weight: int | None
     comm_pattern: str

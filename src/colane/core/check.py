@@ -463,8 +463,9 @@ def _spread(job: Job, placement: Placement) -> Flaws:
     nodes = placement.nodes
     if len(nodes) > 1 and not job.spec.multi_node:
         return (Flaw("gang-on-many-nodes", f"job {job.id} is spread over nodes", (job.id,)),)
-    if job.spec.anti_collocation and len(nodes) != len(placement.slots):
-        return (Flaw("ranks-on-one-node", f"job {job.id} wants a node for each rank", (job.id,)),)
+    each = job.spec.gpus_per_node
+    if each and any(len(placement.slots_on(node)) != each for node in nodes):
+        return (Flaw("other-ranks-on-a-node", f"job {job.id} wants {count(each, 'rank')} on each node", (job.id,)),)
     if [node for node in nodes for _ in placement.slots_on(node)] != [gpu.node for gpu in placement.gpus]:
         return (Flaw("ranks-out-of-order", f"ranks of job {job.id} on one node do not follow one another", (job.id,)),)
     return ()

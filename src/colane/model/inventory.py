@@ -118,7 +118,7 @@ def _over_nodes(spec: JobSpec, types: Iterable[str], alike: list[tuple[Node, int
             gpus = max(gpus, 1)
             continue
         each = [(capacity(node, kind).gpus, count) for node, count in alike]
-        gpus = max(gpus, sum(count * (min(has, 1) if spec.anti_collocation else has) for has, count in each))
+        gpus = max(gpus, sum(count * (spec.ranks_of(has) if spec.gpus_per_node else has) for has, count in each))
     if spec.gpus <= held:
         return None
     return Shortfall(Lack.GPUS, spec.gpus, gpus) if spec.gpus > gpus else Shortfall(Lack.AT_ONCE, spec.gpus, held)

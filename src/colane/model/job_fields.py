@@ -156,6 +156,7 @@ COMMAND_WORDS_MAX: Final = 10_000
 RETRIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 2**31
 CORES_MAX: Final = 65_536
+GPUS_PER_NODE_MAX: Final = 1_024
 
 NAME: Final = Text(200, 1, NO_CONTROLS)
 NAME_OR_NONE: Final = Text(200, 0, NO_CONTROLS)
@@ -455,14 +456,25 @@ JOB_FIELDS: Final = (
         in_need=True, needs_gpu=True, shown="on several nodes if need be", column="multi_node",
     ),
     JobField(
-        "anti_collocation", Flag(implies=("multi_node",)), "no two of its ranks on one node",
+        "anti_collocation", Flag(implies=("multi_node",)), "no two of its ranks on one node: `gpus_per_node` of 1",
         default=False,
         option=Option(
             "Each of its processes on another machine; implies --multi-node.", ("--anti-collocation",),
             panel=HelpPanel.PLACING,
         ),
-        in_need=True, needs_gpu=True, shown="each rank on another node", column="anti_collocation",
+        needs_gpu=True, column="anti_collocation",
         requires=Requires("multi_node", "needs multi_node: no two ranks may lie on one node"),
+    ),
+    JobField(
+        "gpus_per_node", Whole(0, GPUS_PER_NODE_MAX, "GPU"),
+        "GPUs that it has on each of its nodes, exactly: `gpus` and every size are multiples of it, and it may lie on "
+        "several nodes; 1 is `anti_collocation`, 0 leaves it open",
+        default=0,
+        option=Option(
+            "GPUs on each of its machines, exactly, as of --gpus 16: 8 on each of two; implies --multi-node.",
+            ("--gpus-per-node",), "N", HelpPanel.PLACING,
+        ),
+        in_need=True, needs_gpu=True, shown="{value:GPU} on each node", column="gpus_per_node",
     ),
     JobField(
         "utility_min", Number(least=0, most=1),

@@ -137,7 +137,7 @@ class NeedClass(NamedTuple):
     family: str
     batch_size: int | None
     multi_node: bool
-    anti_collocation: bool
+    gpus_per_node: int
     kind: JobKind
     latency_s: float | None
     sharing_domain: str
@@ -183,8 +183,9 @@ class JobSpec:
         latency_s: Objective for one step of an inference job.
         weight: Its share of a lane's turns under the fair rule, against the weights of the others.
         group: The group its owner works in, where sharing a GPU is allowed within a group only.
-        multi_node: Its ranks may lie on several nodes.
-        anti_collocation: No two of its ranks on one node (paper C, section 3).
+        multi_node: Its ranks may lie on several nodes; true of one with `gpus_per_node`.
+        anti_collocation: No two of its ranks on one node (paper C, section 3): a name for `gpus_per_node` of 1.
+        gpus_per_node: On each of its nodes it has exactly so many GPUs, as with Slurm's option; 0: as they come.
         utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
@@ -231,6 +232,7 @@ class JobSpec:
     group: str
     multi_node: bool
     anti_collocation: bool
+    gpus_per_node: int
     utility_min: float
     comm_weight: int | None
     comm_pattern: CommPattern
@@ -280,6 +282,7 @@ class JobSpec:
         group: str = "",
         multi_node: bool = False,
         anti_collocation: bool = False,
+        gpus_per_node: int = 0,
         utility_min: float = 0.0,
         comm_weight: int | None = None,
         comm_pattern: CommPattern = CommPattern.ALL,
@@ -322,8 +325,9 @@ class JobSpec:
         self.latency_s = latency_s
         self.weight = weight
         self.group = group
-        self.multi_node = multi_node
-        self.anti_collocation = anti_collocation
+        self.gpus_per_node = 1 if anti_collocation else gpus_per_node
+        self.anti_collocation = self.gpus_per_node == 1
+        self.multi_node = multi_node or self.gpus_per_node > 0
         self.utility_min = utility_min
         self.comm_weight = comm_weight
         self.comm_pattern = comm_pattern
@@ -390,6 +394,7 @@ class JobSpec:
             group=self.group,
             multi_node=self.multi_node,
             anti_collocation=self.anti_collocation,
+            gpus_per_node=self.gpus_per_node,
             utility_min=self.utility_min,
             comm_weight=self.comm_weight,
             comm_pattern=self.comm_pattern,
@@ -405,6 +410,17 @@ class JobSpec:
             after=self.after,
             if_never=self.if_never,
         )
+
+    @property
+    def fits_one_node(self) -> bool:
+        """Whether all of its GPUs may be of one node."""
+        return self.gpus_per_node in {0, self.gpus}
+
+    def ranks_of(self, gpus: int) -> int:
+        """How many of its ranks may lie on a node of which it could have so many GPUs: a whole group or none."""
+        if not self.gpus_per_node:
+            return min(gpus, self.gpus)
+        return self.gpus_per_node if gpus >= self.gpus_per_node else 0
 
     def batch_at(self, gpus: int) -> int | None:
         """Samples of a step with so many GPUs; None where nothing was said."""
@@ -434,7 +450,7 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.family,
         spec.batch_size,
         spec.multi_node,
-        spec.anti_collocation,
+        spec.gpus_per_node,
         spec.kind,
         spec.latency_s,
         spec.sharing_domain,

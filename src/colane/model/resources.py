@@ -101,7 +101,7 @@ def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, 
 
 def may_be_instances(spec: JobSpec) -> bool:
     """Whether a job may be given MIG instances: CUDA shows a process one of them, so never two on one node."""
-    return spec.gpus <= 1 or spec.anti_collocation
+    return spec.gpus <= 1 or spec.gpus_per_node == 1
 
 
 def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = False) -> int:
@@ -109,9 +109,9 @@ def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = 
     if is_instance_type(gpu_type) and not may_be_instances(spec):
         return 0
     has = capacity(node, gpu_type, spec.gpu_memory_bytes or 0, usable_only=usable_only)
-    ranks = min(has.gpus, 1 if spec.anti_collocation else spec.gpus)
+    ranks = spec.ranks_of(has.gpus)
     while ranks and not needs(spec, ranks) <= has:
-        ranks -= 1
+        ranks = spec.ranks_of(ranks - 1)
     return ranks
 
 

@@ -284,7 +284,8 @@ def _words(name: str, value: str | float) -> str | float:
 def _asked(facts: Mapping[str, str | int | float]) -> str:
     """How many GPUs of which type, in words."""
     need, kind = facts.get("need", 1), facts.get("gpu_type", "any")
-    return count(need, "GPU" if kind == "any" else f"{kind} GPU")
+    each = f", {facts['on_each']} on each node," if "on_each" in facts else ""
+    return count(need, "GPU" if kind == "any" else f"{kind} GPU") + each
 
 
 JOBS_NAMED_MAX = 4

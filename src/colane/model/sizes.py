@@ -42,6 +42,21 @@ def check_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     return found
 
 
+def groups_problem(sizes: Sequence[int], gpus_per_node: int) -> str | None:
+    """What is wrong with a job of these sizes that is to have so many GPUs on each of its nodes; None: nothing.
+
+    Args:
+        sizes: Numbers of GPUs it can run on, or the only one.
+        gpus_per_node: As its owner asks; 0 for a job that leaves it open.
+    """
+    uneven = [gpus for gpus in sizes if gpus_per_node and gpus % gpus_per_node]
+    if not uneven:
+        return None
+    even = [gpus for gpus in sizes if not gpus % gpus_per_node] or [-(-uneven[0] // gpus_per_node) * gpus_per_node]
+    have = f"{uneven[0]} GPUs cannot lie on nodes with {gpus_per_node} of them each"
+    return f"{have}: ask for multiples of {gpus_per_node}, as gpus {describe_sizes(tuple(even))}"
+
+
 def describe_sizes(sizes: tuple[int, ...]) -> str:
     """Sizes as people write them, a range where they are one."""
     if len(sizes) > 2 and sizes[-1] - sizes[0] < len(sizes) and sizes == tuple(range(sizes[0], sizes[-1] + 1)):

@@ -282,7 +282,8 @@ def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
 def _where(spec: JobSpec) -> str:
     if not spec.multi_node:
         return "on one node, the largest has"
-    return "on as many nodes, its pool has" if spec.anti_collocation else "over several nodes, its pool has"
+    each = f", {spec.gpus_per_node} on each" if spec.gpus_per_node else ""
+    return f"over several nodes{each}, its pool has"
 
 
 def _memory_sentence(spec: JobSpec, shortfall: Shortfall) -> str:

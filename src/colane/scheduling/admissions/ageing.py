@@ -157,7 +157,7 @@ class EmptyNodes:
         """How many ranks of a job each node of its pool could hold; those too small for it are left out."""
         self._look(view)
         key = (
-            spec.pool, gpu_type, spec.gpus, spec.gpus_max, spec.multi_node, spec.anti_collocation, spec.cores,
+            spec.pool, gpu_type, spec.gpus, spec.gpus_max, spec.multi_node, spec.gpus_per_node, spec.cores,
             spec.host_memory_bytes, spec.host_bandwidth_bytes_per_s, spec.gpu_memory_bytes,
         )  # fmt: skip
         found = self._able.get(key)

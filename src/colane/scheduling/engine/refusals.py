@@ -74,13 +74,15 @@ def _used_by_others(draft: Draft, pool: str, kinds: Iterable[str]) -> Iterator[G
 
 
 def _no_gang(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
-    """A job over several nodes: how many GPUs of one type are free, or nodes that have one."""
+    """A job over several nodes: how many GPUs of one type are free, of nodes that have enough for it."""
     have = 0
     for gpu_type in types:
         nodes = [draft.view.node_at(order) for order in draft.free((spec.pool, gpu_type)).nodes_with(1)]
         free = [draft.free_count(node, gpu_type) for node in nodes]
-        have = max(have, len(free) if spec.anti_collocation else sum(free))
+        have = max(have, sum([spec.ranks_of(count) for count in free]) if spec.gpus_per_node else sum(free))
     facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
+    if spec.gpus_per_node:
+        facts["on_each"] = spec.gpus_per_node
     return Reason(Why.NO_FREE_GANG if have < spec.gpus else Why.NO_ROOM_FOR_GANG, facts, holders)
 
 

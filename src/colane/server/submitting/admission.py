@@ -16,6 +16,7 @@ from colane.model.job_fields import JOB_FIELDS, RULED_NAMES, senseless
 from colane.model.job_spec import CheckpointContract, PromisedGpus
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
+from colane.model.sizes import groups_problem
 from colane.perf.shared_family import owned_problem
 from colane.server.http.problems import RefusedError
 from colane.server.store.documents import Body
@@ -203,7 +204,18 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         said = {name: getattr(request, name) for name in request.model_fields_set}
         told = senseless(said, has_gpus=request.gpus != (0,))
         problems += [Problem(said_name(field, given), message) for field, message in told]
+    problems += _group_problems(request)
     return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
+
+
+def _group_problems(request: JobRequest) -> list[Problem]:
+    """What is wrong with how many GPUs it is to have on each of its nodes."""
+    each = request.gpus_per_node
+    if request.anti_collocation and each > 1:
+        text = f"is 1 with anti_collocation, got {each}: give one of the two"
+    else:
+        text = groups_problem(request.gpus, each) or ""
+    return [Problem("gpus_per_node", text)] if text else []
 
 
 def batch_problem(request: JobRequest, spec: JobSpec) -> Problem | None:

@@ -72,7 +72,10 @@ def _on_a_node(spec: JobSpec, shortfall: Shortfall) -> str:
 
 
 def _over_nodes(spec: JobSpec, shortfall: Shortfall) -> str:
-    what = "nodes with a GPU" if spec.anti_collocation else "GPUs"
     beside = " with the memory and the cores its ranks need" if shortfall.lack is Lack.AT_ONCE else ""
     asked = f"asks for {spec.gpus}{' at least' if spec.sizes else ''} over several nodes"
-    return f"{asked}, but pool {spec.pool} has {shortfall.most} such {what}{beside}"
+    each = spec.gpus_per_node
+    if not each:
+        return f"{asked}, but pool {spec.pool} has {shortfall.most} such GPUs{beside}"
+    nodes, with_them = count(int(shortfall.most) // each, "node"), count(each, "such GPU")
+    return f"{asked}, {each} on each, but pool {spec.pool} has {nodes} with {with_them}{beside}"

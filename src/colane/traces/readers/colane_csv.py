@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 from colane.model.field_values import Amount, Flag, Number, OneOf, Values, Whole, bounds, within
 from colane.model.job import JobId, JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless
-from colane.model.sizes import describe_sizes, parse_sizes
+from colane.model.sizes import describe_sizes, groups_problem, parse_sizes
 from colane.traces import cells
 from colane.traces.conditions import parse_conditions, problem
 from colane.traces.errors import TraceError, did_you_mean
@@ -158,6 +158,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
         values = {name: column[row] for name, column in ruled.items()}
         for field, message in senseless(values, has_gpus=table["gpus"][row] > 0):
             sheet.fail(row, message, field.column)
+        uneven = groups_problem(table["sizes"][row] or (table["gpus"][row],), table["gpus_per_node"][row])
+        if uneven is not None:
+            sheet.fail(row, uneven, "gpus_per_node")
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         values = {name: column[row] for name, column in table.items()}

@@ -93,7 +93,7 @@ class BoundInArrays(BoundArray):
         """Over several nodes where no one has room and the job may span them."""
         draft = self._draft
         types = fastest_first(draft, spec, draft.view.gpu_types_for(spec))
-        for kind in types if not spec.anti_collocation else ():
+        for kind in types if spec.fits_one_node else ():
             for node in self._own_first(spec, kind):
                 gpus = on_node(draft, spec, kind, node)
                 if gpus is not None:
@@ -162,7 +162,7 @@ class BoundTakeBack(BoundArray):
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Over several nodes where no one can be made free and the job may span them."""
         kinds = self._draft.view.gpu_types_for(spec)
-        best = None if spec.anti_collocation else self._best_node(spec, kinds)
+        best = self._best_node(spec, kinds) if spec.fits_one_node else None
         if best is not None:
             yield self._candidate(job, (best,))
         elif spec.multi_node:
@@ -190,7 +190,7 @@ class BoundTakeBack(BoundArray):
         nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
         free = {node.order: len(draft.free_gpus(node, kind)) for node in nodes}
         for node in sorted(nodes, key=lambda node: (-free[node.order], node.order)):
-            share = self._largest_share(node, spec, min(1 if spec.anti_collocation else left, free[node.order]), kind)
+            share = self._largest_share(node, spec, min(left, free[node.order]), kind)
             if share is not None:
                 found.append(share)
                 left -= len(share.gpus)
@@ -200,10 +200,12 @@ class BoundTakeBack(BoundArray):
 
     def _largest_share(self, node: NodeState, spec: JobSpec, ranks: int, kind: str) -> Reclaim | None:
         """As many ranks of a job as a node can be made to hold, up to so many."""
-        for count in range(ranks, 0, -1):
+        count = spec.ranks_of(ranks)
+        while count:
             found = self._reclaim(node, spec, count, (kind,))
             if found is not None:
                 return found
+            count = spec.ranks_of(count - 1)
         return None
 
     def _candidate(self, job: Job, shares: tuple[Reclaim, ...]) -> Candidate:

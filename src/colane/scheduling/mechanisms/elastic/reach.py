@@ -117,10 +117,10 @@ def on_fewest_nodes(
 
 def _ranks(draft: Draft, spec: JobSpec, name: str, ranks: int, own: Resources) -> int:
     """How many ranks, so many at most, a node has cores and host memory for besides what the job has there."""
-    ranks = min(1, ranks) if spec.anti_collocation else ranks
+    ranks = spec.ranks_of(ranks)
     free = draft.host_free(draft.view.nodes[name])
     while ranks and not host_needs(spec, ranks) - own <= free:
-        ranks -= 1
+        ranks = spec.ranks_of(ranks - 1)
     return ranks
 
 

@@ -140,7 +140,7 @@ class BoundShrink(BoundSourceDefaults):
         Cores and host memory it must find free already: what the shrinking jobs give up of these is not counted.
         """
         draft, node = self._draft, self._draft.view.nodes[name]
-        is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or spec.anti_collocation
+        is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or not spec.fits_one_node
         if is_barred or not draft.has_room(node, spec):
             return None
         for kind in draft.view.gpu_types_for(spec):

@@ -210,13 +210,15 @@ def _stays(job: Job, kind: str, left: Mapping[Site, int]) -> dict[Site, int] | N
 
 def _fits(job: Job, kind: str, left: Mapping[Site, int]) -> dict[Site, int] | None:
     gpus = job.gpu_count
+    spec = job.effective
     rooms = [(count, site) for site, count in left.items() if site[1] == kind and count >= gpus]
-    if rooms:
+    if rooms and spec.fits_one_node:
         return {min(rooms)[1]: gpus}
-    if not job.spec.multi_node or sum([count for site, count in left.items() if site[1] == kind]) < gpus:
+    most = {site: spec.ranks_of(count) for site, count in left.items() if site[1] == kind}
+    if not job.spec.multi_node or sum(most.values()) < gpus:
         return None
     sites: dict[Site, int] = {}
-    for site in sorted([site for site in left if site[1] == kind], key=lambda site: (-left[site], site)):
-        sites[site] = min(gpus, left[site])
+    for site in sorted(most, key=lambda site: (-left[site], site)):
+        sites[site] = min(gpus, most[site])
         gpus -= sites[site]
     return sites

@@ -179,11 +179,11 @@ class _Tally:
         return NodePart(self._sites[name], tuple(self._loads(self._sites[name], EVERY_JOB)[:ranks]))
 
     def _most(self, site: NodeVictims, takers: Takers) -> int:
-        """As many ranks as a node has GPUs, cores and host memory for; one where no two may share a node."""
+        """As many ranks as a node has GPUs, cores and host memory for, a whole group where it lies in such."""
         room, spec, leaving = self._room, self._spec, self._leaving.get(site.node.node.name, ())
-        ranks = min(1 if spec.anti_collocation else spec.gpus, len(self._loads(site, takers)))
+        ranks = spec.ranks_of(len(self._loads(site, takers)))
         while ranks and not room.has_host(site, self._job, spec, ranks, takers, leaving):
-            ranks -= 1
+            ranks = spec.ranks_of(ranks - 1)
         return ranks
 
     def _loads(self, site: NodeVictims, takers: Takers) -> list[GpuLoad]:

@@ -154,7 +154,7 @@ def utility_over_nodes(draft: Draft, spec: JobSpec, parts: Iterable[tuple[NodeSt
     asked = [(_question(draft, node, spec, loads, len(loads)), _numbers(loads)) for node, loads in parts]
     suffered = max([interference(question, question.shape.sockets_of(gpus))[0] for question, gpus in asked])
     shaped = [(question.shape, gpus) for question, gpus in asked]
-    return job_utility(spread_excess(shaped, comm_of(spec), apart=spec.anti_collocation), suffered)
+    return job_utility(spread_excess(shaped, comm_of(spec), on_each=spec.gpus_per_node), suffered)
 
 
 def _question(draft: Draft, node: NodeState, spec: JobSpec, loads: Sequence[GpuLoad], ranks: int) -> Question:

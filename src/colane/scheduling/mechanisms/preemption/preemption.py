@@ -137,7 +137,7 @@ class BoundPreemption(BoundSourceDefaults):
 
     def _vacancy(self, job: Job, spec: JobSpec) -> Vacancy | None:
         """On one node where that is possible, else on several; no job leaves where enough comes free."""
-        over, may_be_one = self._over_nodes, spec.gpus == 1 or not spec.anti_collocation
+        over, may_be_one = self._over_nodes, spec.fits_one_node
         found = self._on_coming(job, spec) if may_be_one else None
         if found is None and over is not None:
             found = self._if_it_starts(job, spec, over.on_coming(job, spec))

@@ -160,6 +160,6 @@ class ScatteredJobs(JobsOfKind):
 
     def belongs(self, job: Job) -> bool:
         spec, placement = job.effective, job.placement
-        if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
+        if not spec.multi_node or spec.gpus_per_node or not spec.preemptible or job.state is not JobState.RUNNING:
             return False
         return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1

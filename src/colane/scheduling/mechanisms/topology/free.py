@@ -69,7 +69,7 @@ class Free(UsualSource):
     def place_alone(self, view: ClusterView, job: Job) -> Candidate | None:
         spec = job.effective
         types = view.gpu_types_for(spec)
-        if len(types) != 1 or spec.anti_collocation or spec.cores_offered or books_host(spec):
+        if len(types) != 1 or not spec.fits_one_node or spec.cores_offered or books_host(spec):
             return None
         kind, index = types[0], view.free((spec.pool, types[0]))
         is_fullest, arrange = self.nodes is NodesBy.FULLEST, ARRANGE[self.nodes]
@@ -135,7 +135,7 @@ class BoundFree(BoundSourceDefaults):
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         draft, types = self._draft, self._types(job, spec)
-        if not spec.anti_collocation:
+        if spec.fits_one_node:
             for kind in types:
                 used_by_others: list[tuple[GpuLoad, ...]] = []
                 for order in self._nodes_with(spec, kind):
@@ -211,7 +211,7 @@ class NodeShare(NamedTuple):
 def over_nodes(draft: Draft, spec: JobSpec, types: Iterable[str]) -> tuple[GpuLoad, ...] | None:
     """Free GPUs of one type on as few nodes as possible, those with the most free first; None when there are too few.
 
-    Ranks that must not share a node get one node each.
+    Ranks that lie in groups get a node for each of these.
     """
     for gpu_type in types:
         gpus = _of_type(draft, spec, gpu_type)
@@ -228,7 +228,7 @@ def _of_type(draft: Draft, spec: JobSpec, gpu_type: str) -> tuple[GpuLoad, ...] 
 def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | None:
     """Nodes with the most free GPUs of a type first, as few as it takes; None when there are too few.
 
-    Of each as many as it has cores and host memory for; one alone where ranks must not share a node.
+    Of each as many as it has cores and host memory for; a whole group where ranks lie in such.
     """
     found: list[NodeShare] = []
     left, index = spec.gpus, draft.free((spec.pool, gpu_type))
@@ -236,9 +236,9 @@ def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | N
         fitting = tuple(draft.free_gpus(node, gpu_type))
         if not draft.all_fit_alone(fitting, spec):
             fitting = tuple([load for load in fitting if draft.fits_alone(load, spec)])
-        ranks = min(1 if spec.anti_collocation else left, len(fitting))
+        ranks = spec.ranks_of(min(left, len(fitting)))
         while ranks and not draft.has_room(node, spec, ranks):
-            ranks -= 1
+            ranks = spec.ranks_of(ranks - 1)
         if ranks:
             found.append(NodeShare(node, fitting, ranks))
             left -= ranks
@@ -279,7 +279,7 @@ def on_node(
 def first_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
     """Free GPUs of the first node that has room, or of several where the job may span them; None: there are none."""
     types = draft.view.gpu_types_for(spec)
-    if not spec.anti_collocation:
+    if spec.fits_one_node:
         for kind in types:
             for order in draft.free((spec.pool, kind)).nodes_with(spec.gpus):
                 gpus = on_node(draft, spec, kind, draft.view.node_at(order))

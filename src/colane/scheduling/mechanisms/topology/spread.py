@@ -29,7 +29,7 @@ Ask = Callable[[NodeState, int, int], tuple[Question, tuple[Fit, ...]]]
 
 
 def parts_of(draft: Draft, spec: JobSpec, gpu_type: str, ask: Ask) -> list[tuple[Part, Question]] | None:
-    """Parts on nodes with the most free GPUs first; None when there are too few. One rank a node where asked."""
+    """Parts on nodes with the most free GPUs first; None when there are too few. A whole group a node where asked."""
     shares = shares_of(draft, spec, gpu_type)
     if shares is None:
         return None
@@ -40,10 +40,10 @@ def parts_of(draft: Draft, spec: JobSpec, gpu_type: str, ask: Ask) -> list[tuple
     return found
 
 
-def spread_excess(parts: Sequence[tuple[Shape, tuple[int, ...]]], comm: Comm, *, apart: bool) -> float:
+def spread_excess(parts: Sequence[tuple[Shape, tuple[int, ...]]], comm: Comm, *, on_each: int) -> float:
     """Cost beyond the best for so many ranks over the worst, by the job's weight, 0 .. 1, as `perf.topology.excess`.
 
-    The best is the fewest empty machines like the first; where ranks must lie apart, one machine for each.
+    The best is the fewest empty machines like the first, or as many as it takes where each is to have `on_each` ranks.
     """
     if not comm.weight:
         return 0.0
@@ -51,7 +51,7 @@ def spread_excess(parts: Sequence[tuple[Shape, tuple[int, ...]]], comm: Comm, *,
     ranks, shape = sum(counts), parts[0][0]
     inside = sum(cost(on, tuple(sorted(gpus)), comm.pattern) for on, gpus in parts)
     here = inside + ACROSS_MACHINES * _crossings(counts, comm.pattern)
-    room = 1 if apart else shape.gpus
+    room = on_each or shape.gpus
     fewest = [room] * (ranks // room) + ([ranks % room] if ranks % room else [])
     best = sum(bounds(shape, count, comm.pattern).best for count in fewest)
     best += ACROSS_MACHINES * _crossings(fewest, comm.pattern)

@@ -169,7 +169,7 @@ class BestPlaces:
             self.refused.note(place.node, place.fit)
 
     def _places(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[UtilityPlace]:
-        if spec.gpus == 1 or not spec.anti_collocation:
+        if spec.fits_one_node:
             for row, node in self._candidates(spec, gpu_type, least):
                 place = self._on(node, spec, gpu_type, row.fit)
                 if place is not None:
@@ -195,7 +195,7 @@ class BestPlaces:
             harm = interference(question, question.shape.sockets_of(part.gpus))
             suffered, caused = max(suffered, harm[0]), max(caused, harm[1])
         shaped = [(question.shape, part.gpus) for part, question in found]
-        comm = spread_excess(shaped, asked.comm, apart=spec.anti_collocation)
+        comm = spread_excess(shaped, asked.comm, on_each=spec.gpus_per_node)
         left = sum(left_free(question, part.gpus) for part, question in found) / len(found)
         parts = tuple(part for part, _ in found)
         fit = Fit(
