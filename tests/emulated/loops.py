@@ -449,16 +449,10 @@ SHAPES = {
     for one in (
         plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph, evaluates,
         several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel, forks, refuses_statistics,
-        compiled, thread_beside, thread_before, pool_beside,
+        compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy, kernels_before_the_model, asserts,
+        ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics,
     )
 }  # fmt: skip
-
-
-OTHERS = (
-    inductor, with_cupy, kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
-    holds_without_statistics,
-)  # fmt: skip
-"""For tests of their own."""
 
 
 def main(shape: str, steps: str, kernel_ms: str) -> None:
@@ -466,7 +460,7 @@ def main(shape: str, steps: str, kernel_ms: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     each_ns = int(float(kernel_ms) * 1e6)
-    made = (SHAPES | {one.__name__: one for one in OTHERS})[shape](int(steps))
+    made = SHAPES[shape](int(steps))
     torch.cuda.synchronize()
     print("kernels:", made, flush=True)
 
