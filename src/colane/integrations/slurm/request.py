@@ -99,7 +99,7 @@ def layout_of(options: SlurmOptions) -> BatchLayout:
     Raises:
         SlurmError: It asks for what is not done here.
     """
-    nodes, of_all = nodes_of(options), options.place("nodes")
+    nodes = nodes_of(options)
     tasks = read(options, "ntasks-per-node", _count)
     all_tasks = read(options, "ntasks", _count)
     if tasks is None and all_tasks is not None:
@@ -114,15 +114,9 @@ def layout_of(options: SlurmOptions) -> BatchLayout:
         raise SlurmError("--gpus, --gpus-per-node, --gpus-per-task and --gres name different numbers of GPUs")
     gpus = max(numbers, default=0)
     if not gpus:
-        raise SlurmError(f"{of_all} {nodes} needs GPUs on each machine: add --gres=gpu:1")
+        raise SlurmError(f"{options.place('nodes')} {nodes} needs GPUs on each machine: add --gres=gpu:1")
     per_gpu = read(options, "ntasks-per-gpu", _count)
-    tasks = tasks or (per_gpu * gpus if per_gpu else 1)
-    if tasks % gpus:
-        raise SlurmError(
-            f"{of_all} {nodes} with {gpus} GPUs on each needs a task for each GPU, wherever it lies: give "
-            f"--ntasks-per-node={gpus} and start training by 'srun python', not by 'srun torchrun'"
-        )
-    return BatchLayout(nodes, gpus, tasks)
+    return BatchLayout(nodes, gpus, tasks or (per_gpu * gpus if per_gpu else 1))
 
 
 def _divided(number: int, nodes: int, place: str) -> int:
@@ -156,7 +150,7 @@ def tasks_of(options: SlurmOptions, gpus: int) -> int:
     return _tasks_said(options) or (each * max(gpus, 1) if each is not None else 1)
 
 
-def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, Any]:  # noqa: C901, PLR0912 - a line for each option
+def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, Any]:  # noqa: C901 - a line for each option
     """Return a job request without its command.
 
     Args:
@@ -201,9 +195,7 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
     request |= _saving(options)
     request["env"] = _environment(options, request, tasks, each)
     if layout is not None:
-        request["multi_node"] = True
-        if layout.gpus == 1:
-            request["anti_collocation"] = True
+        request |= {"multi_node": True, "gpus_per_node": layout.gpus}
         request["env"] = _over_nodes(request["env"], layout, memory)
     return request
 
@@ -211,7 +203,7 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
 def _over_nodes(env: dict[str, str], layout: BatchLayout, memory_bytes: int) -> dict[str, str]:
     """Return what a job over several machines has in its environment."""
     of_each = {"SLURM_MEM_PER_NODE": memory_bytes // layout.nodes // 2**20, "SLURM_NTASKS_PER_NODE": layout.tasks}
-    own = {steps.KEY: secrets.token_hex(16), steps.PER_GPU: str(layout.tasks // layout.gpus)}
+    own = {steps.KEY: secrets.token_hex(16), steps.PER_NODE: str(layout.tasks)}
     kept = {name: value for name, value in env.items() if name not in steps.MEETING}
     return {**kept, **{name: str(value) for name, value in of_each.items() if name in env}, **own}
 

@@ -31,7 +31,9 @@ from colane.integrations.slurm.errors import SlurmError
 
 KEY: Final = "SLURM_COLANE_KEY"
 """In the environment of a job over several machines: what its processes know each other by."""
+PER_NODE: Final = "SLURM_COLANE_TASKS_PER_NODE"
 PER_GPU: Final = "SLURM_COLANE_TASKS_PER_GPU"
+"""What a job has in place of `PER_NODE` that an older Colane has submitted."""
 LEADER: Final = "SLURM_COLANE_LEADER"
 """In the script's environment: where the leader listens, as `HOST:PORT`."""
 TASKS: Final = "SLURM_COLANE_TASKS"
@@ -221,8 +223,8 @@ class StepLeader:
     def _told(self) -> dict[str, str]:
         """What the script is told of its machines."""
         members = [self._members[node] for node in range(len(self._members))]
-        names, per_gpu = ",".join(member.name for member in members), int(self._base[PER_GPU])
-        tasks = [member.gpus * per_gpu for member in members]
+        names, each = ",".join(member.name for member in members), self._base.get(PER_NODE)
+        tasks = [int(each) if each else member.gpus * int(self._base[PER_GPU]) for member in members]
         told: dict[str, object] = {
             "SLURM_JOB_NUM_NODES": len(members), "SLURM_NNODES": len(members), "SLURM_NTASKS": sum(tasks),
             "SLURM_NPROCS": sum(tasks), "SLURM_TASKS_PER_NODE": tasks_per_node(tasks), "SLURM_JOB_NODELIST": names,
