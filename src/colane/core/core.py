@@ -79,7 +79,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.phases import HoldKind
-from colane.model.plan import ON_CHANGE, Plan
+from colane.model.plan import ON_CHANGE, Plan, Replan
 from colane.model.reason import Reason, Why
 from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
@@ -386,7 +386,14 @@ class Core:
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return plan is not None and any(replan.after_moves for replan in plan.replan.values())
+        return plan is not None and any(self._wants_more(*wish) for wish in plan.replan.items())
+
+    def _wants_more(self, pool: str, replan: Replan) -> bool:
+        """Whether a pool is to be planned again after what a plan has changed there."""
+        if not replan.after_moves:
+            return False
+        happened = self.state.changed_pools.pools.get(pool)
+        return not replan.settled or bool(self._refused) or (happened is not None and happened.any)
 
     def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state

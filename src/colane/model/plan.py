@@ -168,6 +168,7 @@ class Replan(NamedTuple):
         full_up_to: Nor do these, up to this priority: no plan is asked for on their account.
         news_until_s: Until then a plan may look at no more than jobs that come and GPUs that change, while nothing else
             happens (`ClusterView.news`): nothing is forced at that time.
+        settled: Nothing is left to decide after what this plan changes: for that alone it is not planned again.
     """
 
     at_s: float = inf
@@ -176,6 +177,7 @@ class Replan(NamedTuple):
     newcomers_only: bool = False
     full_up_to: float = -inf
     news_until_s: float = -inf
+    settled: bool = False
 
 
 ON_CHANGE: Final = Replan()

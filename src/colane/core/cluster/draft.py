@@ -322,6 +322,7 @@ class Draft(Overlay):
         self.rest: dict[str, Reason] = {}
         self.replan: dict[str, Replan] = {}
         self.serves_cpu_only = False
+        self.settled: dict[str, int] = {}
         self.worked_out: dict[object, Any] = {}
         self._hosts_held: dict[str, HostHeld] = {}
 
@@ -527,6 +528,10 @@ class Draft(Overlay):
         """Until then a plan of the pool may look at jobs that come and GPUs that change alone."""
         self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(news_until_s=until_s)
 
+    def settle(self, pool: str) -> None:
+        """If no more is decided in this plan, the next one finds nothing to do in a pool because of it."""
+        self.settled[pool] = len(self.actions)
+
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""
         self.waits[job] = reason
@@ -543,6 +548,9 @@ class Draft(Overlay):
         """The plan."""
         actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
         waits = self.waits, self.class_waits, self.rest
+        for pool, count in self.settled.items():
+            if count == len(actions):
+                self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(settled=True)
         return Plan(
             self.view.version, actions, *waits, self.replan, holds, serves_cpu_only=self.serves_cpu_only,
         )  # fmt: skip

@@ -47,6 +47,7 @@ class PoolJobs:
         going: Those that are being stopped.
         jobs: All of them.
         stoppable: How many of those that run may be stopped, and go on elsewhere.
+        elastic: How many may have several sizes.
         homes: How many wait parked to come back, by where they may.
         version: Grows with every change of `needs`.
     """
@@ -58,6 +59,7 @@ class PoolJobs:
     going: dict[JobId, Job] = field(default_factory=dict)
     jobs: dict[JobId, Job] = field(default_factory=dict)
     stoppable: int = 0
+    elastic: int = 0
     homes: Counter[str] = field(default_factory=Counter)
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
@@ -141,6 +143,7 @@ class PoolJobs:
         need.jobs += change
         if not need.jobs:
             del self.needs[spec.need]
+        self.elastic += change if spec.sizes else 0
         self.demands[gpus] += change
         if not self.demands[gpus]:
             del self.demands[gpus]

@@ -159,6 +159,9 @@ class Composed:
             service.move(first)
             service.serve()
             service.dissolve()
+            for keeping in self.keeps if draft.settled else ():
+                if not keeping.keeps_nothing(view, pool):
+                    draft.settled.clear()
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
             for pool in view.changed_pools:

@@ -155,6 +155,7 @@ class _Chooser:
         self._has_users = len(self._users.lines(context.pool)) > 1
         self._started: list[Job] = []
         self._given: Counter[str] = Counter()
+        self._given_alone: list[GpuId] = []
         self._most = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
         self._retold: dict[ClassKey, list[Head]] = {}
@@ -185,6 +186,22 @@ class _Chooser:
             self._make(change)
             self._changes.look()
             self._look()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Spare the core the next plan if it would find nothing: jobs have started on free GPUs, and none joins them.
+
+        Who would be found something there is left to the next plan, which knows of these starts.
+        """
+        draft, live = self._draft, self._live
+        if not draft.actions or len(draft.actions) != len(self._given_alone) or draft.held or self._movers:
+            return
+        if self._news is None or self._has_users or self._context.explains or live.elastic or live.homes or live.going:
+            return
+        if len(live.demands) == 1 and 1 in live.demands:  # gangs look at what is left anew
+            self._open = dict.fromkeys(self._given_alone)
+            if self._best() is None:
+                draft.settle(self._pool)
 
     def _keep_what_is_made(self) -> None:
         """GPUs that others are leaving stay for the jobs they leave for."""
@@ -464,6 +481,8 @@ class _Chooser:
     def _make(self, change: _Chosen) -> None:
         job, candidate = change.job, change.candidate
         if job.is_waiting:
+            if not candidate.is_later and candidate.gpus[0].is_empty:
+                self._given_alone.append(candidate.gpus[0].id)
             self._promise(job, candidate)
             return
         gpu = candidate.gpus[0]

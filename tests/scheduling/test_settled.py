@@ -1,0 +1,94 @@
+"""Where a plan says that its starts leave nothing to decide, asking once more decides nothing either."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from benchmarks.decide import Size, cluster, submissions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core.cluster.view import ClusterView
+from colane.core.events import Ended, Launched
+from colane.core.policy import Planner
+from colane.model.job import Exit
+from colane.model.plan import Plan, Replan
+from colane.scheduling.registry import create
+from tests.core.worlds import World
+from tests.examples import examples
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+POLICY = "colane:look_at_all_max=0"
+"""In a pool of any size no more is looked at than what has changed."""
+
+
+class Asks:
+    """Asks for plans, and counts those that settle something; told so or not."""
+
+    def __init__(self, *, again: bool) -> None:
+        self.again = again
+        self.settled = 0
+
+    def __call__(self, planner: Planner, view: ClusterView) -> Plan:
+        plan = planner.plan(view)
+        self.settled += any(replan.settled for replan in plan.replan.values())
+        if not self.again or not plan.replan:
+            return plan
+        replan: dict[str, Replan] = {pool: one._replace(settled=False) for pool, one in plan.replan.items()}
+        return Plan(
+            plan.based_on, plan.actions, plan.waits, plan.class_waits, plan.rest, replan, plan.holds,
+            serves_cpu_only=plan.serves_cpu_only,
+        )  # fmt: skip
+
+
+def of_random_world(seed: int, *, again: bool) -> tuple[list[object], int]:
+    """Its decisions, and how many plans settled something."""
+    world, asks = World(create(POLICY), seed), Asks(again=again)
+    world.core.ask = asks
+    for _ in range(60):
+        world.step(world.random_event())
+    return [decision for outcome in world.outcomes for decision in outcome.decisions], asks.settled
+
+
+def of_queue(seed: int, *, again: bool) -> tuple[list[object], int]:
+    """The same of jobs of known families that come and end, most of them in a queue."""
+    random, asks = Random(seed), Asks(again=again)
+    core = cluster(POLICY, Size(nodes=2, gpus=4, queued=0, families=8))
+    core.ask = asks
+    found: list[object] = []
+    coming = submissions(0, 120, 8)
+    now_s = 1.0
+    while coming or core.state.jobs:
+        now_s += random.expovariate(0.1)
+        running = [job for job in core.state.jobs.values() if job.placement is not None]
+        if coming and random.random() < 0.6:
+            outcome = core.step([coming.pop(0)], now_s)
+        elif running:
+            job = random.choice(running)
+            outcome = core.step([Ended(job.id, job.attempt, "exited", Exit(0, None), now_s - 1.0, now_s)], now_s)
+        else:
+            continue
+        found += outcome.decisions
+        started = [job for job in outcome.jobs if job.placement is not None and job.start_s is None]
+        for job in started:
+            found += core.step([Launched(job.id, job.attempt, 1, now_s)], now_s).decisions
+    return found, asks.settled
+
+
+@examples(20)
+@given(seed=SEEDS)
+def test_asking_once_more_decides_nothing_in_random_worlds(seed: int) -> None:
+    assert of_random_world(seed, again=False)[0] == of_random_world(seed, again=True)[0]
+
+
+@examples(10)
+@given(seed=SEEDS)
+def test_asking_once_more_decides_nothing_in_a_queue(seed: int) -> None:
+    assert of_queue(seed, again=False)[0] == of_queue(seed, again=True)[0]
+
+
+@pytest.mark.parametrize("decide", [of_random_world, of_queue])
+def test_these_worlds_reach_plans_that_settle_something(decide: object) -> None:
+    assert callable(decide)
+    assert sum(decide(seed, again=False)[1] for seed in range(6)) > 0
