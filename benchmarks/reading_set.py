@@ -27,7 +27,7 @@ OFF: Mapping[type, Callable[[Any], bool]] = {
     BesideByUtility: lambda part: part.jobs_per_gpu_max < 2,
     PastUse: lambda part: not part.usage_half_life_s,
 }
-"""When parts that some rows switch off are so."""
+"""When parts that some rows switch off are so; others say it themselves (`is_idle`)."""
 
 SOURCE = Path(next(iter(colane.__path__)))
 
@@ -43,7 +43,7 @@ def parts(value: object, *, off: bool = False) -> set[str]:
     """Modules that the parts of a composition come from: those that do something, or those that are switched off."""
     if isinstance(value, tuple):
         return set[str]().union(*[parts(one, off=off) for one in value])
-    is_off = type(value) in OFF and OFF[type(value)](value)
+    is_off = OFF[type(value)](value) if type(value) in OFF else getattr(value, "is_idle", False)
     own = {type(value).__module__} if is_off is off else set[str]()
     if is_off or not is_dataclass(value):
         return own

@@ -17,7 +17,7 @@ from colane.server.views.mechanisms import mechanisms_view
 from tests.server.harness import node, world
 from tests.simulate.scenes import node as machine
 
-OF_POLICY = ("co-location", "lanes", "topology", "preemption", "elastic sizes")
+OF_POLICY = ("co-location", "lanes", "topology", "preemption", "arrays", "elastic sizes")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,8 @@ OF_POLICY = ("co-location", "lanes", "topology", "preemption", "elastic sizes")
         ("topo-aware-p", {"topology", "preemption", "co-location"}),
         ("f-sched", {"elastic sizes", "preemption"}),
         ("colane", {"co-location", "topology", "preemption", "elastic sizes"}),
+        ("colane:arrays=yes", {"co-location", "topology", "preemption", "arrays", "elastic sizes"}),
+        ("coda", {"arrays"}),
     ],
 )
 def test_a_policys_parts_say_what_is_on(policy: str, on: set[str]) -> None:
@@ -55,6 +57,12 @@ def test_what_machines_and_settings_have_is_said() -> None:
     assert (full["mps"], full["cores"], full["bandwidth"]) == ("on: 3 of 4 GPUs", "on", "on")
     assert mechanisms_view(policy, config, [machine("a", 4)], [])["mps"].startswith("off: no GPU is shared by MPS")
     assert mechanisms_view(policy, config, [], [BY_CPU_TIME])["bandwidth"] == "on: estimated"
+
+
+def test_how_to_have_arrays_is_said_where_a_policy_may_have_them() -> None:
+    told = {name: mechanisms_view(registry.create(name), CoreConfig(), [], [])["arrays"] for name in ("fifo", "colane")}
+    assert "arrays=yes" in told["colane"]
+    assert "arrays=yes" not in told["fifo"]
 
 
 def test_of_a_users_own_policy_nothing_is_claimed() -> None:

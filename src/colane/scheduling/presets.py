@@ -18,6 +18,7 @@ from colane.scheduling.admissions.line import DepthMax, HeadOfLine
 from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
+from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside, GiveBack, ReclaimLent
 from colane.scheduling.mechanisms.deadlines.keeping import Deadlines
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizing
@@ -92,9 +93,9 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByShadowPrice(),
-        (Fastest(), BesideServers(unseen=True), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
-        (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(),
-        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
+        (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
+        (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
+        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing(), GiveBack())),
     ),
 )  # fmt: skip
 

@@ -404,6 +404,9 @@ class BoundSource(Protocol):
     preempts: bool
     """Whether others leave for its candidates: it is asked for the smallest size of a job alone."""
 
+    frees_host: bool
+    """Whether its candidates are free GPUs for which jobs without GPUs leave their node."""
+
     has_grown: bool
     """Whether a start in this plan may have opened the way for a job that found nothing before."""
 
@@ -579,6 +582,14 @@ class Chooser(Protocol):
 
 class CpuPlacing(Protocol):
     """How a composition places jobs without GPUs."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it leaves them to the core."""
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether they give up cores before jobs with GPUs start, which wait for those they are to start with."""
 
     def place(self, draft: Draft, pool: str) -> None:
         """Start those for which there is room, after the pool's other jobs were served."""

@@ -115,7 +115,7 @@ class Composed:
     @property
     def makes_room_for_cores(self) -> bool:
         """Whether jobs with GPUs wait for the cores they are to start with, as jobs without give them up (CODA)."""
-        return not isinstance(self.cpu_jobs, BesidePolicy)
+        return self.cpu_jobs.makes_room
 
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and a job waits."""
@@ -177,7 +177,7 @@ def _may_place_alone(parts: Composed) -> bool:
     sources, sizes = parts.sources, parts.sizes
     if not sources or parts.moving is not None or parts.usage_half_life_s or not isinstance(parts.choose, First):
         return False
-    if not isinstance(sizes, Sizing) or sizes.size is not SizeBy.ASKED or not isinstance(parts.cpu_jobs, BesidePolicy):
+    if not isinstance(sizes, Sizing) or sizes.size is not SizeBy.ASKED or not parts.cpu_jobs.is_idle:
         return False
     for source in sources[1:]:
         if not source.waits_its_turn:
@@ -222,7 +222,7 @@ class _Service:
             and context.queue.aim is None
             and not context.explains
         )
-        self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
+        self._has_full = parts.cpu_jobs.is_idle
         self._lowest = inf
         self._waiting = draft.view.queue(pool).count
         self._newcomers = draft.view.newcomers(pool) if self._settles() else None

@@ -43,6 +43,7 @@ class BoundSourceDefaults:
     single: bool = False
     at_home: bool = False
     preempts: bool = False
+    frees_host: bool = False
     has_grown: bool = False
 
     @property
@@ -129,6 +130,14 @@ class UsualOrder(RichOrder):
 @dataclass(frozen=True, slots=True)
 class BesidePolicy:
     """The policy knows nothing of them: they are placed after it was asked (`core.planners.cpu_only`)."""
+
+    @property
+    def is_idle(self) -> bool:
+        return True
+
+    @property
+    def makes_room(self) -> bool:
+        return False
 
     def place(self, draft: Draft, pool: str) -> None:
         """Nothing to do."""

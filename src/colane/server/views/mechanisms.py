@@ -11,6 +11,7 @@ from colane.core.policy import Policy
 from colane.model.hardware import MPS, Node
 from colane.model.progress import BY_CPU_TIME
 from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.presets import NEVER
@@ -49,10 +50,17 @@ def mechanisms_view(
         "lanes": f"{ON}: beside servers" if is_beside_servers else of_policy("lanes", "opens none"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
         "preemption": of_policy("preemption", "stops no job for another"),
+        "arrays": of_policy("cpu", "places jobs without GPUs wherever cores are free" + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
         "cores": ON if config.tuning is not None else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
+
+
+def _arrays_by(policy: Policy) -> str:
+    """The option that divides it into arrays, where it has one."""
+    has = isinstance(policy, Composed) and isinstance(policy.cpu_jobs, CpuArrayBeside)
+    return "; arrays=yes keeps some for jobs with GPUs" if has else ""
 
 
 def _mps(real: int, by_mps: int) -> str:
@@ -68,11 +76,11 @@ def _bandwidth(config: CoreConfig, by: set[str]) -> str:
 
 
 def _used(part: object) -> Iterator[object]:
-    """Parts of a policy that are of a mechanism and do something. Taking whatever is free is none."""
+    """Parts of a policy that are of a mechanism and do something. Taking what is free is none, nor is an idle part."""
     if isinstance(part, tuple):
         for each in part:
             yield from _used(each)
-    elif is_dataclass(part) and part not in IDLE and not isinstance(part, Free):
+    elif is_dataclass(part) and part not in IDLE and not isinstance(part, Free) and not getattr(part, "is_idle", False):
         yield part
         for field in fields(part):
             yield from _used(getattr(part, field.name))

@@ -89,11 +89,15 @@ class ArrayDemand(NodesMatterNot):
                 left -= len(node.node.gpus)
         return found
 
+    def cores_per_gpu(self, job: Job) -> int:
+        """Cores that a job with GPUs is to have for each of them."""
+        return ceil((job.constraints.cores or job.effective.cores) / job.effective.gpus)
+
     def _count(self, job: Job, change: int) -> None:
         spec = job.effective
         if not spec.gpus:
             return
-        demand, per_gpu = self.of(spec.pool), ceil((job.constraints.cores or spec.cores) / spec.gpus)
+        demand, per_gpu = self.of(spec.pool), self.cores_per_gpu(job)
         demand.jobs_by_cores[per_gpu] += change
         if not demand.jobs_by_cores[per_gpu]:
             del demand.jobs_by_cores[per_gpu]

@@ -149,7 +149,13 @@ class Reclaim(NamedTuple):
 
 
 class BoundTakeBack(BoundArray):
-    """See `ReclaimCores`."""
+    """See `ReclaimCores`.
+
+    Attributes:
+        moves_small: Whether small jobs leave nodes of the 4-GPU sub-array for a large one.
+    """
+
+    moves_small: bool = True
 
     def __init__(self, context: SchedulingContext, aborts_max: int, at_cap: AtCap) -> None:
         super().__init__(context)
@@ -259,7 +265,9 @@ class BoundTakeBack(BoundArray):
         draft = self._draft
         gpus = [load for kind in kinds for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
         gpus = gpus[:ranks]
-        if len(gpus) == ranks or ranks < spec.gpus or spec.gpus < LARGE_GPUS or node.order not in self._large:
+        if not self.moves_small or len(gpus) == ranks or ranks < spec.gpus or spec.gpus < LARGE_GPUS:
+            return gpus, ()
+        if node.order not in self._large:
             return gpus, ()
         movers: list[Job] = []
         for job in self._small_ones(node):

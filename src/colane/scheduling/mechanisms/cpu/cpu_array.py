@@ -40,6 +40,14 @@ class CpuArray:
     at_cap: AtCap = AtCap.ENDS
     user_weights: UserWeights = ALL_ALIKE
 
+    @property
+    def is_idle(self) -> bool:
+        return False
+
+    @property
+    def makes_room(self) -> bool:
+        return True
+
     def place(self, draft: Draft, pool: str) -> None:
         draft.serves_cpu_only = True
         classes = draft.view.queue(pool).cpu_only

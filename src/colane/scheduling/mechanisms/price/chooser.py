@@ -146,6 +146,7 @@ class _Chooser:
         self._changes = GpuChanges(context, settings.jobs_per_gpu_max)
         self._fastest = BoundFastest(context)
         self._back = BoundReturn(context)
+        self._lent = next((source for source in context.bound_sources if source.frees_host), None)
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
@@ -360,6 +361,8 @@ class _Chooser:
         if (job.home or self._any_free) and self._queue.place(job) <= self._gang:
             source = self._back if job.home else self._fastest
             yield from [found for found in source.candidates(job, job.effective) if found.gpus[0].is_empty]
+            if self._lent is not None and job.is_waiting and not job.home:
+                yield from self._lent.candidates(job, job.effective)
 
     def _dearest_first(self, job: Job) -> tuple[int, float, Rank, int, JobId]:
         """Of equal ones that of the user who holds least first, what this plan gives included."""
