@@ -37,7 +37,7 @@ OF_POLICY = ("co-location", "lanes", "topology", "preemption", "arrays", "elasti
 def test_a_policys_parts_say_what_is_on(policy: str, on: set[str]) -> None:
     told = mechanisms_view(registry.create(policy), CoreConfig(), [], [])
     assert {name for name in OF_POLICY if told[name] == "on"} == on
-    served = {"lanes"} if policy in {"colocate", "colane"} else set[str]()
+    served = {"lanes"} if policy in {"colocate", "colane", "colane:arrays=yes"} else set[str]()
     assert {name for name in OF_POLICY if told[name] == "on: beside servers"} == served
     off = set(OF_POLICY) - on - served
     assert all(told[name].startswith(f"off: policy {policy} ") for name in off)
