@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from colane.core.cluster.bookings import NodeState
-from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.useful_cores import is_tuned, useful_cores
 from colane.cpu.start import start_cores
@@ -20,6 +20,7 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Start
 from colane.model.resources import Resources
+from colane.perf.estimates import profile_key
 from colane.scheduling.engine.contracts import Candidate, Order, SchedulingContext
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import DraftingSource, UsualMoving
@@ -105,7 +106,7 @@ class Owed:
         if not spec.cores_offered:
             return 0
         kind = self._draft.load(placement.gpus[0]).gpu.type
-        known = useful_cores(self._draft.beliefs.profile(spec, kind, ranks))
+        known = useful_cores(self._draft.beliefs.profiles.get(profile_key(spec, kind, ranks)))
         return (known or spec.part(spec.cores_offered, ranks)) - has
 
 
