@@ -2,7 +2,8 @@
 """Write the `__init__` of records out, in a copy of the source that is to be compiled.
 
 mypyc calls an `__init__` that stands in the source directly, and one that `dataclasses` makes by way of the interpreter
-(docs/decisions/0007-records.md). A record is a class with `@dataclass(unsafe_hash=True, slots=True)`.
+(docs/decisions/0007-records.md). A record is a class with `@dataclass(unsafe_hash=True, slots=True)`. Its `copied`,
+which gives an equal one, is written out too.
 
 usage: write_records.py FILE...
 """
@@ -49,7 +50,7 @@ def field_of(node: ast.AnnAssign) -> Field:
     told = {keyword.arg or "": ast.unparse(keyword.value) for keyword in value.keywords}
     if not told.keys() <= {"default", "default_factory", "kw_only", "init", "repr", "compare"}:
         raise ValueError(f"line {node.lineno}: {ast.unparse(value)} cannot be written out")
-    rest = ", ".join([f"{word}={told[word]}" for word in ("repr", "compare") if word in told])
+    rest = ", ".join([f"{word}={told[word]}" for word in ("init", "repr", "compare") if word in told])
     made, is_taken = told.get("default_factory", ""), told.get("init") != "False"
     default = "None" if made else told.get("default", "")
     kept = f" = field({rest})" if rest else ""
@@ -75,6 +76,14 @@ def init_of(fields: list[Field], *, works_out: bool) -> str:
     )
 
 
+def copy_of(record: str, fields: list[Field]) -> str:
+    """The line that returns an equal record."""
+    given = [
+        f"self.{one.name}" if not one.is_named else f"{one.name}=self.{one.name}" for one in fields if one.is_taken
+    ]
+    return f"        return {record}({', '.join(given)})"
+
+
 def written_out(text: str) -> str:
     """The same module, with the `__init__` of its records."""
     lines = text.splitlines()
@@ -84,6 +93,9 @@ def written_out(text: str) -> str:
         declared = [one for one in node.body if isinstance(one, ast.AnnAssign)]
         last = declared[-1].end_lineno or declared[-1].lineno
         fields = {one: field_of(one) for one in declared}
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef) and one.name == "copied":
+                lines[one.body[-1].lineno - 1 : one.body[-1].end_lineno] = [copy_of(node.name, list(fields.values()))]
         works_out = any(isinstance(one, ast.FunctionDef) and one.name == "__post_init__" for one in node.body)
         lines[last:last] = ["", init_of(list(fields.values()), works_out=works_out)]
         for one, told in reversed(fields.items()):

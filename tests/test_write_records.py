@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from colane.model.job_spec import JobSpec
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 SCRIPT = ROOT / "scripts" / "write_records.py"
@@ -81,6 +83,28 @@ def test_what_is_worked_out_is_no_argument() -> None:
     exec(WRITE.written_out(f"{HEAD}{WRITE.MARK}\nclass A:\n{body}{after}"), made)  # noqa: S102 - the text above
     assert [made["A"](3).y, made["A"]().y] == [6, 2]
     assert not fields(made["A"])[1].compare
+
+
+def test_what_is_worked_out_and_copied_is_the_same() -> None:
+    given: dict[str, Any] = {
+        "name": "a",
+        "family": "f",
+        "gpus": 4,
+        "sizes": (1, 4),
+        "deadline_s": 5.0,
+        "labels": {"b": "c"},
+    }
+    named = [one.name for one in fields(JobSpec)]
+    text = WRITE.written_out((SOURCE / "colane/model/job_spec.py").read_text())
+    made: dict[str, Any] = {"__name__": JobSpec.__module__}
+    exec(text, made)  # noqa: S102 - source of ours, as the build makes it
+    for record in (JobSpec, made["JobSpec"]):
+        spec = record(**given)
+        assert (spec.share, spec.need.gpus, spec.at(4) is spec) == (False, 4, True)
+        same, smaller = spec.copied(), spec.at(1)
+        assert [getattr(same, name) for name in named] == [getattr(spec, name) for name in named]
+        assert {name for name in named if getattr(smaller, name) != getattr(spec, name)} == {"gpus", "need"}
+        assert smaller.need == spec.need._replace(gpus=1)
 
 
 def test_what_cannot_be_written_out_is_refused() -> None:

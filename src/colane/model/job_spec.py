@@ -7,8 +7,9 @@ the constraints that were learnt of the job, or imposed by the scheduler.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from colane.model.hardware import DEFAULT_POOL, GpuId
@@ -146,7 +147,7 @@ class NeedClass(NamedTuple):
     """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
 
@@ -205,143 +206,57 @@ class JobSpec:
 
     name: str
     family: str
-    user: str
-    pool: str
-    gpus: int
-    sizes: tuple[int, ...]
-    gpu_type: str | None
-    gpu_memory_bytes: int | None
-    cores: int
-    host_memory_bytes: int
-    host_bandwidth_bytes_per_s: int
-    priority: int
-    time_limit_s: float | None
-    deadline_s: float | None
-    retries: int
-    share: bool
-    batch_size: int | None
-    steps_total: int | None
-    steps_limit: int | None
-    measurement_group: str | None
-    measurement_group_size: int
-    preemptible: bool
-    abortable: bool
-    kind: JobKind
-    latency_s: float | None
-    weight: float
-    group: str
-    multi_node: bool
-    anti_collocation: bool
-    gpus_per_node: int
-    utility_min: float
-    comm_weight: int | None
-    comm_pattern: CommPattern
-    sharing_domain: str
-    cores_offered: int
-    cores_beside: int
-    labels: Mapping[str, str]
-    comment: str
-    category: Category
-    core_hints: tuple[CoreHint, ...]
-    checkpoint: CheckpointContract | None
-    batch_per_gpu: bool
-    after: str
-    if_never: IfNever
+    user: str = ""
+    pool: str = DEFAULT_POOL
+    gpus: int = 1
+    sizes: tuple[int, ...] = ()
+    gpu_type: str | None = None
+    gpu_memory_bytes: int | None = None
+    cores: int = 0
+    host_memory_bytes: int = 0
+    host_bandwidth_bytes_per_s: int = 0
+    priority: int = 0
+    time_limit_s: float | None = None
+    deadline_s: float | None = None
+    retries: int = 0
+    share: bool = True
+    batch_size: int | None = None
+    steps_total: int | None = None
+    steps_limit: int | None = None
+    measurement_group: str | None = None
+    measurement_group_size: int = 1
+    preemptible: bool = False
+    abortable: bool = False
+    kind: JobKind = JobKind.TRAINING
+    latency_s: float | None = None
+    weight: float = 1.0
+    group: str = ""
+    multi_node: bool = False
+    anti_collocation: bool = False
+    gpus_per_node: int = 0
+    utility_min: float = 0.0
+    comm_weight: int | None = None
+    comm_pattern: CommPattern = CommPattern.ALL
+    sharing_domain: str = ""
+    cores_offered: int = 0
+    cores_beside: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
+    category: Category = Category.UNKNOWN
+    core_hints: tuple[CoreHint, ...] = ()
+    checkpoint: CheckpointContract | None = None
+    batch_per_gpu: bool = False
+    after: str = ""
+    if_never: IfNever = IfNever.CANCEL
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
 
-    def __init__(  # noqa: PLR0913 - a record
-        self,
-        *,
-        name: str,
-        family: str,
-        user: str = "",
-        pool: str = DEFAULT_POOL,
-        gpus: int = 1,
-        sizes: tuple[int, ...] = (),
-        gpu_type: str | None = None,
-        gpu_memory_bytes: int | None = None,
-        cores: int = 0,
-        host_memory_bytes: int = 0,
-        host_bandwidth_bytes_per_s: int = 0,
-        priority: int = 0,
-        time_limit_s: float | None = None,
-        deadline_s: float | None = None,
-        retries: int = 0,
-        share: bool = True,
-        batch_size: int | None = None,
-        steps_total: int | None = None,
-        steps_limit: int | None = None,
-        measurement_group: str | None = None,
-        measurement_group_size: int = 1,
-        preemptible: bool = False,
-        abortable: bool = False,
-        kind: JobKind = JobKind.TRAINING,
-        latency_s: float | None = None,
-        weight: float = 1.0,
-        group: str = "",
-        multi_node: bool = False,
-        anti_collocation: bool = False,
-        gpus_per_node: int = 0,
-        utility_min: float = 0.0,
-        comm_weight: int | None = None,
-        comm_pattern: CommPattern = CommPattern.ALL,
-        sharing_domain: str = "",
-        cores_offered: int = 0,
-        cores_beside: int = 0,
-        labels: Mapping[str, str] | None = None,
-        comment: str = "",
-        category: Category = Category.UNKNOWN,
-        core_hints: tuple[CoreHint, ...] = (),
-        checkpoint: CheckpointContract | None = None,
-        batch_per_gpu: bool = False,
-        after: str = "",
-        if_never: IfNever = IfNever.CANCEL,
-    ) -> None:
-        self.name = name
-        self.family = family
-        self.user = user
-        self.pool = pool
-        self.gpus = gpus
-        self.sizes = sizes
-        self.gpu_type = gpu_type
-        self.gpu_memory_bytes = gpu_memory_bytes
-        self.cores = cores
-        self.host_memory_bytes = host_memory_bytes
-        self.host_bandwidth_bytes_per_s = host_bandwidth_bytes_per_s
-        self.priority = priority
-        self.time_limit_s = time_limit_s
-        self.deadline_s = deadline_s
-        self.retries = retries
-        self.share = share and deadline_s is None
-        self.batch_size = batch_size
-        self.steps_total = steps_total
-        self.steps_limit = steps_limit
-        self.measurement_group = measurement_group
-        self.measurement_group_size = measurement_group_size
-        self.preemptible = preemptible
-        self.abortable = abortable
-        self.kind = kind
-        self.latency_s = latency_s
-        self.weight = weight
-        self.group = group
-        self.gpus_per_node = 1 if anti_collocation else gpus_per_node
+    def __post_init__(self) -> None:
+        """Settle what follows from the other fields: a job with a deadline shares no GPU."""
+        self.share = self.share and self.deadline_s is None
+        self.gpus_per_node = 1 if self.anti_collocation else self.gpus_per_node
         self.anti_collocation = self.gpus_per_node == 1
-        self.multi_node = multi_node or self.gpus_per_node > 0
-        self.utility_min = utility_min
-        self.comm_weight = comm_weight
-        self.comm_pattern = comm_pattern
-        self.sharing_domain = sharing_domain
-        self.cores_offered = cores_offered
-        self.cores_beside = cores_beside
-        self.labels = {} if labels is None else labels
-        self.comment = comment
-        self.category = category
-        self.core_hints = core_hints
-        self.checkpoint = checkpoint
-        self.batch_per_gpu = batch_per_gpu
-        self.after = after
-        self.if_never = if_never
+        self.multi_node = self.multi_node or self.gpus_per_node > 0
         self.need = need_class(self)
 
     @property
@@ -360,56 +275,16 @@ class JobSpec:
 
     def at(self, gpus: int) -> JobSpec:
         """The same job asking for another of its sizes; what it books goes by `part`, as ever."""
-        return self if gpus == self.gpus else self._asking_for(gpus)
+        if gpus == self.gpus:
+            return self
+        fresh = self.copied()
+        fresh.gpus = gpus
+        fresh.need = need_class(fresh)
+        return fresh
 
-    def _asking_for(self, gpus: int) -> JobSpec:
-        """Written out: plans do so for each elastic job, and `dataclasses.replace` is thrice as dear."""
-        return JobSpec(
-            name=self.name,
-            family=self.family,
-            user=self.user,
-            pool=self.pool,
-            gpus=gpus,
-            sizes=self.sizes,
-            gpu_type=self.gpu_type,
-            gpu_memory_bytes=self.gpu_memory_bytes,
-            cores=self.cores,
-            host_memory_bytes=self.host_memory_bytes,
-            host_bandwidth_bytes_per_s=self.host_bandwidth_bytes_per_s,
-            priority=self.priority,
-            time_limit_s=self.time_limit_s,
-            deadline_s=self.deadline_s,
-            retries=self.retries,
-            share=self.share,
-            batch_size=self.batch_size,
-            steps_total=self.steps_total,
-            steps_limit=self.steps_limit,
-            measurement_group=self.measurement_group,
-            measurement_group_size=self.measurement_group_size,
-            preemptible=self.preemptible,
-            abortable=self.abortable,
-            kind=self.kind,
-            latency_s=self.latency_s,
-            weight=self.weight,
-            group=self.group,
-            multi_node=self.multi_node,
-            anti_collocation=self.anti_collocation,
-            gpus_per_node=self.gpus_per_node,
-            utility_min=self.utility_min,
-            comm_weight=self.comm_weight,
-            comm_pattern=self.comm_pattern,
-            sharing_domain=self.sharing_domain,
-            cores_offered=self.cores_offered,
-            cores_beside=self.cores_beside,
-            labels=self.labels,
-            comment=self.comment,
-            category=self.category,
-            core_hints=self.core_hints,
-            checkpoint=self.checkpoint,
-            batch_per_gpu=self.batch_per_gpu,
-            after=self.after,
-            if_never=self.if_never,
-        )
+    def copied(self) -> JobSpec:
+        """An equal one of its own: plans take one for each elastic job, and `dataclasses.replace` is twice as dear."""
+        return JobSpec(*_TAKEN(self))
 
     @property
     def fits_one_node(self) -> bool:
@@ -433,6 +308,10 @@ class JobSpec:
         """
         whole = self.gpus_max
         return total if ranks == whole else -(-total * ranks // whole)
+
+
+_TAKEN: Final = attrgetter(*[one.name for one in fields(JobSpec) if one.init])
+"""Arguments of an equal spec."""
 
 
 def need_class(spec: JobSpec) -> NeedClass:

@@ -100,6 +100,10 @@ class Element:
     array: JobId
     index: int
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Compiled, a frozen record does not take its fields one by one, as pickle gives them."""
+        return Element, (self.array, self.index)
+
     def __str__(self) -> str:
         """As people name it: `12[3]`."""
         return f"{self.array}[{self.index}]"

@@ -18,7 +18,7 @@ class Slot:
 
 
 @final
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Placement:
     """Slots in rank order and the cores booked with them; a job without GPUs has a node and no slots.
 
@@ -33,27 +33,17 @@ class Placement:
     """
 
     slots: Final[tuple[Slot, ...]]
-    cores: Final[tuple[int, ...]]
-    cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]]
-    port: Final[int]
-    node: Final[str]
+    cores: Final[tuple[int, ...]] = ()
+    cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]] = ()
+    port: Final[int] = 0
+    node: str = ""
     gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
     nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    def __init__(
-        self,
-        slots: tuple[Slot, ...],
-        cores: tuple[int, ...] = (),
-        cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = (),
-        port: int = 0,
-        node: str = "",
-    ) -> None:
-        self.slots = slots
-        self.cores = cores
-        self.cores_elsewhere = cores_elsewhere
-        self.port = port
-        # Worked out once, as every event asks for them.
-        first = slots[0].gpu.node if slots else node
+    def __post_init__(self) -> None:
+        """Work out once what every event asks for."""
+        slots = self.slots
+        first = slots[0].gpu.node if slots else self.node
         spans = len(slots) > 1 and slots[-1].gpu.node != first
         self.gpus = tuple([slot.gpu for slot in slots])
         self.node = first
