@@ -146,6 +146,27 @@ def test_a_time_limit_leaves_its_lead_to_a_job_that_saves_and_no_more_than_half(
     assert scene.ends(5.0, SAVED).state is JobState.TIMED_OUT
 
 
+@pytest.mark.parametrize(
+    ("after_s", "code", "steps_total", "expected"),
+    [
+        (5.0, 0, None, JobState.SUCCEEDED),
+        (5.0, 0, 60, JobState.SUCCEEDED),
+        (5.0, 0, 61, JobState.TIMED_OUT),
+        (5.0, SAVED, None, JobState.TIMED_OUT),
+        (5.0, 1, None, JobState.TIMED_OUT),
+        (31.0, 0, None, JobState.TIMED_OUT),
+    ],
+)
+def test_a_job_told_of_its_limit_that_leaves_with_0_before_it_has_succeeded(
+    after_s: float, code: int, steps_total: int | None, expected: JobState
+) -> None:
+    """As with Slurm's `--signal`: it is told at 179, and its limit is at 209."""
+    scene = Scene(replace(SPEC, time_limit_s=200.0, checkpoint=CONTRACT._replace(lead_s=30.0), steps_total=steps_total))
+    assert scene.at(179.0).ending is JobState.TIMED_OUT
+    assert scene.ends(after_s, code, steps=60).state is expected
+    assert scene.held == 0
+
+
 def test_a_job_that_ends_with_its_agent_is_queued_again_and_nothing_is_counted() -> None:
     scene = Scene(replace(SPEC, retries=0, checkpoint=None))
     back = scene.ends(1.0, 1, outcome="stopped")

@@ -87,7 +87,10 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
             S.STOPPING,
             S.FAILED,
         ): "its node was lost too often, one of its nodes failed it, or it borrowed cores too often",
-        (S.STOPPING, S.SUCCEEDED): "its process is gone; it had made the steps asked for",
+        (
+            S.STOPPING,
+            S.SUCCEEDED,
+        ): "its process is gone; it had made the steps asked for, or left with 0 in time",
         (S.STOPPING, S.OUT_OF_MEMORY): "its processes on all nodes are gone; one had run out of memory",
     }
 )

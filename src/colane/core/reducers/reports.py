@@ -386,8 +386,26 @@ def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
         checkpointing.go_on(step, job, reason)
+    elif ending is JobState.TIMED_OUT and _is_done_within_limit(step, job, end_s):
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s=end_s)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
+
+
+def _is_done_within_limit(step: Step, job: Job, end_s: float) -> bool:
+    """Whether a job told of its limit in advance has left with 0 before it, and no steps are known to lack.
+
+    Slurm calls such a job COMPLETED (`sbatch --signal`). One that leaves by a code of its contract is to go on later.
+    """
+    limit_s, start_s, left = job.effective.time_limit_s, job.start_s, job.run.exit
+    if limit_s is None or start_s is None or left is None or left.code != 0:
+        return False
+    progress = step.state.progress.get(job.id)
+    total = job.effective.steps_total
+    if total is None and progress is not None:
+        total = progress.steps_total
+    lacks = total is not None and (progress is None or progress.steps < total)
+    return not lacks and end_s < start_s + limit_s + job.paused_s(step.now_s)
 
 
 def _same_gpus(old: Node, new: Node) -> set[int]:
