@@ -154,3 +154,30 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_words_of_the_commands_stand_in_the_glossary() -> None:
     page = (DOCS / "reference/glossary.md").read_text().lower()
     assert [word for word in WORDS if f"**{word.lower()}**" not in page] == []
+
+
+FOLDERS = (ROOT, ROOT / "src/colane", ROOT / "src/colane/scheduling")
+"""From where documents name files and folders of ours."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        ROOT / "CONTRIBUTING.md",
+        *(page for folder in ("explanation", "papers", "reference") for page in sorted((DOCS / folder).glob("*.md"))),
+        *sorted((ROOT / "src/colane/scheduling").rglob("README.md")),
+    ],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """A name counts as one of ours if it is Python's, or begins with a folder of the repository or a room."""
+    rooms = {path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir()}
+    named = set(re.findall(r"`(\w+(?:/[\w.-]+)+)/?`", page.read_text()))
+    ours = {name for name in named if name.endswith(".py") or name.partition("/")[0] in rooms} - WRITTEN
+    assert [
+        name for name in sorted(ours) if not any((folder / name).exists() for folder in (*FOLDERS, page.parent))
+    ] == []
+
+
+WRITTEN = {"tests/versions/VERSION.json"}
+"""Files that are written by what a page says to do."""
