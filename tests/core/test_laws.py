@@ -127,6 +127,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
 @policies
 @examples(4)
 @given(seed=SEEDS, sized=st.booleans())
+@example(seed=83291, sized=False)  # a gang has lost a node, and another job might take its place
 def test_a_job_has_whole_groups_of_gpus_on_each_of_its_nodes(name: str, seed: int, *, sized: bool) -> None:
     world = World(make(name), seed, sized=sized, saves=sized, groups=True)
     for _ in range(50):

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.view import ClusterView
 from colane.core.planners.means import least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
@@ -162,7 +163,7 @@ class VictimSurvey:
             past_min_runtime = [
                 job
                 for job in self._all_past_min_runtime()
-                if may_leave(view, job) and (self._over_nodes or not _spans(job))
+                if may_leave(view, job) and (not _spans(job) or (self._over_nodes and _is_all_there(view, job)))
             ]
             self._past_min_runtime, self._ranks = past_min_runtime, [self._queue.rank(job) for job in past_min_runtime]
             self._last = max(self._ranks, default=None)
@@ -282,6 +283,11 @@ class VictimSurvey:
             return None
         taker = self._draft.view.jobs.get(job.preempted_for)
         return taker.id if taker is not None and taker.is_waiting else None
+
+
+def _is_all_there(view: ClusterView, job: Job) -> bool:
+    """Whether all nodes of a job are there: of one that has lost some the rest is being stopped."""
+    return job.placement is None or all(name in view.nodes for name in job.placement.nodes)
 
 
 def _spans(job: Job) -> bool:
