@@ -18,7 +18,6 @@ from colane.perf.config import PerfConfig
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 from colane.perf.factors import known_steps
 from colane.perf.rate import Prediction, RateSource, Slowed
-from colane.perf.scatter import Scatter
 from colane.perf.several import Smaller, of_several
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, threshold_speedup
 
@@ -93,7 +92,6 @@ class SharingBeliefs:
         self.sets: dict[tuple[str, Keys], SetBelief] = {}
         self._config = config
         self._profiles = profiles
-        self._scatter = Scatter(config.spreads[RateSource.MEASURED] ** 2)
         self._counts: dict[tuple[str, str], int] = {}
         self._last = ("", "")
         self._model: Interference | None = None
@@ -121,7 +119,6 @@ class SharingBeliefs:
             del self.sets[asked]
             kind = asked[1][0].gpu_type, asked[0]
             self._counts[kind] -= 1
-        self._scatter.drop(family)
         self._co_runners = {key: traits for key, traits in self._co_runners.items() if key.family != family}
         self._predictions.clear()
         self._model, self._scale = None, None
@@ -141,9 +138,6 @@ class SharingBeliefs:
         else:
             is_same = all(_is_near(alone_s[key], old.alone_s[key]) for key in logs)
             once = SetBelief(logs, measurement.delta, 1, alone_s)
-            if is_same:
-                for key, seen in logs.items():
-                    self._scatter.seen(self._last, key.family, seen - old.logs[key], old.measurements)
             self.sets[asked] = _merged(old, once) if is_same else once
             moved = [abs(self.sets[asked].logs[key] - old.logs[key]) for key in logs]
             self._unfitted += max(moved) >= MOVED_MIN
@@ -172,7 +166,7 @@ class SharingBeliefs:
             by_threshold = self._by_threshold(keys, sharing)
             return by_threshold or self._foreseen(keys, sharing)
         expected = self._expected(keys, sharing)
-        jobs = [self._weighed(key, measured, expected, sharing) for key in keys]
+        jobs = [self._weighed(key, measured, expected) for key in keys]
         times = f"measured {measured.measurements} time(s)"
         return self._prediction(jobs, times, RateSource.MEASURED, measured.measurements)
 
@@ -185,29 +179,15 @@ class SharingBeliefs:
                 return False
         return True
 
-    def _weighed(
-        self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate], sharing: str
-    ) -> Slowed:
-        """As it was measured, drawn towards what is expected as far as it usually may be off.
-
-        Its spread is that of the next measurement, by how far measurements there were off (`perf.scatter`).
-        """
-        variance, count = self._config.spreads[RateSource.MEASURED] ** 2 / measured.measurements, measured.measurements
-        single = self._scatter.of((key.gpu_type, sharing), key.family)
+    def _weighed(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> Slowed:
+        """As it was measured, drawn towards what is expected as far as it may be off."""
+        single = self._config.spreads[RateSource.MEASURED] ** 2
+        variance, count = single / measured.measurements, measured.measurements
         estimate, seen = expected.get(key), measured.logs[key]
         if estimate is None:
             return _slowed(key, seen, single * (1 + 1 / count))
         share = estimate.variance / (estimate.variance + variance)
-        log_slowdown = estimate.log_slowdown + share * (seen - estimate.log_slowdown)
-        rest = (1.0 - share) ** 2 * estimate.variance
-        return _slowed(key, log_slowdown, single * (1 + share**2 / count) + rest)
-
-    def _usual(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> float:
-        """Variance of the log of what is believed of a measured set, by what measurements usually are off."""
-        single = self._config.spreads[RateSource.MEASURED] ** 2
-        variance, estimate = single / measured.measurements, expected.get(key)
-        share = 1.0 if estimate is None else estimate.variance / (estimate.variance + variance)
-        return single + share * variance
+        return _slowed(key, estimate.log_slowdown + share * (seen - estimate.log_slowdown), single + share * variance)
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
         expected = self._expected(keys, sharing)
@@ -273,8 +253,7 @@ class SharingBeliefs:
             for job in () if prediction is None else prediction.jobs:
                 if job.key == me:
                     there = [pair for other, pair in enumerate(pairs) if other != at]
-                    usual = 0.0 if measured is None else self._usual(me, measured, self._expected(asked, sharing))
-                    found.append(Smaller(job.slowdown, usual, there, pairs[at]))
+                    found.append(Smaller(job.slowdown, (job.spread_ratio or 0.0) ** 2, there, pairs[at]))
                     break
         return found
 
