@@ -7,6 +7,7 @@ from colane.cpu.start import CoreHistory, start_cores
 from colane.cpu.tuner import CoreTry, found
 from colane.model.job import Job, JobKind, JobSpec
 from colane.model.profile import Profile
+from colane.perf.estimates import Estimates, profile_key
 
 TRIED_MIN = 2
 """Speed with one number of cores says nothing of others."""
@@ -28,6 +29,11 @@ def useful_cores(profile: Profile | None) -> int | None:
     """Fewest cores with which it is as fast as with any that was tried; None while too few were."""
     known = tries(profile)
     return found(known).cores if len(known) >= TRIED_MIN else None
+
+
+def useful_cores_believed(beliefs: Estimates, spec: JobSpec, gpu_type: str, ranks: int) -> int | None:
+    """The same of a kind of job on so many GPUs of a type."""
+    return useful_cores(beliefs.profiles.get(profile_key(spec, gpu_type, ranks)))
 
 
 def useful_cores_of(state: ClusterState, job: Job) -> int | None:

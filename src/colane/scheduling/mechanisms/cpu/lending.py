@@ -14,13 +14,12 @@ from math import inf
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.useful_cores import is_tuned, useful_cores
+from colane.core.cluster.useful_cores import is_tuned, useful_cores_believed
 from colane.cpu.start import start_cores
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Start
 from colane.model.resources import Resources
-from colane.perf.estimates import profile_key
 from colane.scheduling.engine.contracts import Candidate, Order, SchedulingContext
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import DraftingSource, UsualMoving
@@ -106,7 +105,7 @@ class Owed:
         if not spec.cores_offered:
             return 0
         kind = self._draft.load(placement.gpus[0]).gpu.type
-        known = useful_cores(self._draft.beliefs.profiles.get(profile_key(spec, kind, ranks)))
+        known = useful_cores_believed(self._draft.beliefs, spec, kind, ranks)
         return (known or spec.part(spec.cores_offered, ranks)) - has
 
 
@@ -220,14 +219,14 @@ class GiveBack(UsualMoving):
     """Borrowers of cores that a job with GPUs beside them is to have are stopped; it runs meanwhile with what it has.
 
     Attributes:
-        arrays: Whether any is lent.
-        aborts_max: As `CpuArrayBeside` has it.
-        at_cap: Likewise.
+        arrays: Whether any is lent, else none is stopped.
+        at_cap: What becomes of one that was stopped `aborts_max` times.
+        aborts_max: How often one is stopped at most.
     """
 
     arrays: bool = False
-    aborts_max: int = ABORTS_MAX
     at_cap: AtCap = AtCap.WAITS
+    aborts_max: int = ABORTS_MAX
 
     @property
     def is_idle(self) -> bool:
