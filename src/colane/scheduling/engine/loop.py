@@ -17,7 +17,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import Turns
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Park, Plan, Resize, Start, Stop
+from colane.model.plan import NOTHING, Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import AS_ASKED, FIRST, First, SizeBy, Sizing
 from colane.scheduling.engine.contracts import (
@@ -144,7 +144,7 @@ class Composed:
         if found is None:
             return None
         placement = Placement(tuple([Slot(load.id, 0) for load in found.gpus]))
-        return Plan(view.version, (Start(job.id, placement, found.reason),))
+        return Plan(view.version, (Start(job.id, placement, found.reason),), NOTHING)
 
     def plan_in_draft(self, view: ClusterView) -> Plan:
         """The same, each job with all that the parts look at."""
