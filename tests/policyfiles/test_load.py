@@ -83,7 +83,7 @@ def test_registered_names_are_no_files() -> None:
 
 
 def test_the_page_shows_the_end_of_the_file_that_is_tested() -> None:
-    page = (EXAMPLE.parents[1] / "reference/policies.md").read_text()
+    page = (EXAMPLE.parents[1] / "how-to/own-policy.md").read_text()
     shown = page.partition("```python\n")[2].partition("```")[0]
     assert shown.startswith("@dataclass")
     assert EXAMPLE.read_text().endswith(shown)
