@@ -57,9 +57,8 @@ def test_it_grows_over_nodes_as_they_fall_free(policy: str) -> None:
     assert on_nodes(made, 2) == {"n0": 4, "n1": 4}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_two_share_the_nodes_out(policy: str) -> None:
-    made = core(policy, 4, 4)
+def test_two_share_the_nodes_out() -> None:
+    made = core("f-sched", 4, 4)
     submit(made, 10.0, wide())
     assert sizes(made) == {1: 8}
     submit(made, 1000.0, wide())
@@ -67,18 +66,16 @@ def test_two_share_the_nodes_out(policy: str) -> None:
     assert (len(on_nodes(made, 1)), len(on_nodes(made, 2))) == (1, 1), "each on a node of its own"
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_it_shrinks_for_a_newcomer_on_one_node_and_keeps_the_nodes_it_has_most_of(policy: str) -> None:
-    made = core(policy, 4, 4)
+def test_it_shrinks_for_a_newcomer_on_one_node_and_keeps_the_nodes_it_has_most_of() -> None:
+    made = core("f-sched", 4, 4)
     submit(made, 10.0, rigid(2), wide())
     assert on_nodes(made, 2) == {"n0": 2, "n1": 4}
     submit(made, 1000.0, rigid(2))
     assert (sizes(made), on_nodes(made, 2)) == ({1: 2, 2: 4, 3: 2}, {"n1": 4})
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_newcomer_over_several_nodes_has_room_made_on_all_of_them(policy: str) -> None:
-    made = core(policy, 2, 2)
+def test_a_newcomer_over_several_nodes_has_room_made_on_all_of_them() -> None:
+    made = core("f-sched", 2, 2)
     small = replace(elastic("wide", 1_000_000, (1, 2)), multi_node=False)
     submit(made, 10.0, small, small)
     assert sizes(made) == {1: 2, 2: 2}
@@ -87,9 +84,8 @@ def test_a_newcomer_over_several_nodes_has_room_made_on_all_of_them(policy: str)
     assert (sizes(made), on_nodes(made, 3)) == ({1: 1, 2: 1, 3: 2}, {"n0": 1, "n1": 1})
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_it_takes_no_more_of_a_node_than_its_cores_allow_and_nothing_of_one_that_is_drained(policy: str) -> None:
-    made = core(policy, 4, 4, 4)
+def test_it_takes_no_more_of_a_node_than_its_cores_allow_and_nothing_of_one_that_is_drained() -> None:
+    made = core("f-sched", 4, 4, 4)
     cores = len(made.state.nodes["n1"].node.cores)
     submit(made, 10.0, rigid(4), rigid(4), rigid(4), wide(cores=8 * (cores // 2)))
     made.step([NodeDrained("n2", Drain("ops", "", 50.0))], 50.0)

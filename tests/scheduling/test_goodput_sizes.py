@@ -35,9 +35,8 @@ def tell(found: Core, job: int, noise_scale: float, at_s: float) -> None:
     found.step([Progressed(JobId(job), attempt, Progress(at_s=at_s, noise_scale=noise_scale))], at_s)
 
 
-@pytest.mark.parametrize("policy", ["f-sched:goodput=yes,variance_max=1", "colane:jobs_per_gpu_max=1"])
-def test_gpus_go_to_the_job_whose_large_batches_teach_more(policy: str) -> None:
-    found = made(policy)
+def test_gpus_go_to_the_job_whose_large_batches_teach_more() -> None:
+    found = made("f-sched:goodput=yes,variance_max=1")
     assert sum(sizes(found).values()) == 4
     tell(found, 1, 100_000.0, 100.0)
     tell(found, 2, 1.0, 100.0)

@@ -20,7 +20,7 @@ from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.mechanisms.price.changes import MOVES_MAX, moved_part
+from colane.scheduling.engine.moving_costs import MOVES_MAX, moved_part
 from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_price, shadow_price
 from colane.scheduling.registry import create
 from colane.simulate.world import NeutralWorld

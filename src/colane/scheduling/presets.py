@@ -21,7 +21,7 @@ from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside, GiveBack, ReclaimLent
 from colane.scheduling.mechanisms.deadlines.keeping import Deadlines
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
-from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizing
+from colane.scheduling.mechanisms.elastic.priced import PRICED_SIZES
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
 from colane.scheduling.mechanisms.elastic.shrinking import ByShrinking
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
@@ -93,9 +93,9 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByShadowPrice(),
-        (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), ByShrinking(VALUE_SIZES), GANGS),
-        (WEEK,), sizes=VALUE_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
-        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), Resizing(), GiveBack())),
+        (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), GANGS),
+        (WEEK,), sizes=PRICED_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
+        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), PRICED_SIZES, GiveBack())),
     ),
 )  # fmt: skip
 

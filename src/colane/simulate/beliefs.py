@@ -5,6 +5,7 @@ Nothing in the core knows of either: they are `Beliefs` like any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -89,15 +90,22 @@ def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, s
 
 
 def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Running]:
-    """One job of each kind on each GPU type of its pool, alone on GPUs of one socket, at every size it can run on."""
+    """One job of each kind on each GPU type of its pool, alone, at every size it can run on.
+
+    On GPUs of one socket, but for sizes larger than any node of theirs: these on as few nodes as can be.
+    """
     types = {pool: sorted({g.type for n in cluster.nodes if n.pool == pool for g in n.gpus}) for pool in cluster.pools}
+    most: dict[tuple[str, str], int] = {}
+    for node in cluster.nodes:
+        for kind, count in Counter([gpu.type for gpu in node.gpus]).items():
+            most[node.pool, kind] = max(count, most.get((node.pool, kind), 0))
     found: dict[ProfileKey, Running] = {}
     for job in jobs:
         for kind in types.get(job.spec.pool, ()):
             for gpus in job.spec.sizes or (job.spec.gpus,):
                 key = profile_key(job.spec, kind, gpus)
                 if key not in found:
-                    found[key] = somewhere(job, kind, gpus)
+                    found[key] = somewhere(job, kind, gpus, most[job.spec.pool, kind] if job.spec.multi_node else None)
     return found
 
 

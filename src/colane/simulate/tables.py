@@ -288,9 +288,12 @@ def _speaks_of(table: SpeedTable, job: TraceJob, gpu_types: Sequence[str]) -> bo
     return any(table.alone(place) or table.memory(job, place.gpu_type) for place in places)
 
 
-def somewhere(job: TraceJob, gpu_type: str, gpus: int | None = None) -> Running:
-    """A job alone on GPUs of one socket of no particular node, as many as it asked for if not said."""
+def somewhere(job: TraceJob, gpu_type: str, gpus: int | None = None, most: int | None = None) -> Running:
+    """A job alone on GPUs of one socket of no particular node, as many as it asked for if not said.
+
+    On several nodes if it is told how many GPUs a node has at most, and these are fewer.
+    """
     count = job.spec.gpus if gpus is None else gpus
-    return Running(
-        job, gpu_type, tuple([GpuId("anywhere", n) for n in range(count)]), cores=job.spec.part(job.spec.cores, count)
-    )
+    each = count if most is None else min(count, most)
+    gpus_there = tuple([GpuId(f"anywhere{n // each}", n % each) for n in range(count)])
+    return Running(job, gpu_type, gpus_there, cores=job.spec.part(job.spec.cores, count))

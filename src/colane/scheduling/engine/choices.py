@@ -113,6 +113,9 @@ class Sizing:
     def fewest(self, asked: JobSpec | NeedClass) -> int:
         return asked.sizes[0] if asked.sizes and self.size is SizeBy.LARGEST else asked.gpus
 
+    def room_for(self, _context: SchedulingContext, job: Job) -> int:
+        return self.fewest(job.effective)
+
 
 AS_ASKED: Final = Sizing()
 LARGEST: Final = Sizing(SizeBy.LARGEST)

@@ -105,6 +105,11 @@ def gpu_group(_job: Job) -> float:
     return 1.0
 
 
+def is_free(_job: Job) -> float:
+    """No job waits for the GPUs of another."""
+    return 0.0
+
+
 def is_unknown(_job: Job) -> float | None:
     """Nothing is said of what jobs have left."""
     return None
@@ -202,6 +207,7 @@ class BoundOrder:
         aim: Which job is to run where in the present round, for what moves jobs there; None where there are no rounds.
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
+        gpu_price: What a second on one GPU saves those behind a job, in seconds of the job's own.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
         soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
         drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
@@ -223,6 +229,7 @@ class BoundOrder:
         "exchanges",
         "firsts",
         "gain_min",
+        "gpu_price",
         "is_arrival",
         "left_s",
         "line",
@@ -255,6 +262,7 @@ class BoundOrder:
         aim: object | None = None,
         is_arrival: bool = False,
         weigh: Callable[[Job], float] = gpu_group,
+        gpu_price: Callable[[Job], float] = is_free,
         left_s: Callable[[Job], float | None] = is_unknown,
         soonest_end_s: Callable[[], float] | None = None,
         drains_s: Callable[[], float] | None = None,
@@ -273,6 +281,7 @@ class BoundOrder:
         self.exchanges: Final = exchanges
         self.aim: Final = aim
         self.weigh: Final = weigh
+        self.gpu_price: Final = gpu_price
         self.left_s: Final = left_s
         self.soonest_end_s: Final = soonest_end_s
         self.drains_s: Final = drains_s
@@ -544,6 +553,9 @@ class Sizer(Protocol):
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
         """How many GPUs the smallest of them has."""
+
+    def room_for(self, context: SchedulingContext, job: Job) -> int:
+        """At which size others leave for a job: at no other does any."""
 
 
 class Moving(Protocol):

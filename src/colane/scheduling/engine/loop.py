@@ -340,10 +340,10 @@ class _Service:
                     yield candidate
 
     def _asked(self, job: Job, spec: JobSpec) -> list[BoundSource]:
-        """Sources to ask: preemption serves the smallest size alone, no job leaves for another to be larger."""
+        """Sources to ask: preemption serves one size alone, no job leaves for another to be larger than that."""
         if job.home:
             return self._bound_sources_at_home()
-        if not spec.sizes or spec.gpus == self._context.sizer.fewest(spec):
+        if not spec.sizes or spec.gpus == self._context.sizer.room_for(self._context, job):
             return self._bound_sources
         if not self._now:
             self._now = [bound_source for bound_source in self._bound_sources if not bound_source.preempts]

@@ -58,6 +58,9 @@ LONG_MAX: Final = 3.0
 MAKESPAN_WEIGHT: Final = 2.0
 """How much it counts when all are through where nothing else is aimed at (`ByShadowPrice.makespan_weight`)."""
 
+FIRST_OF_ALL: Final[Rank] = ()
+"""Every job comes after it."""
+
 OWED_MAX: Final = 3.0
 """Work for an owner who has had less than others counts no more than so many times as much as for these."""
 
@@ -131,7 +134,7 @@ class ByShadowPrice(RichOrder):
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
-            weigh=prices.of, firsts=firsts, line=line,
+            weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line,
             weighs_first_most=not is_by_left or not self.makespan_weight,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
@@ -233,6 +236,13 @@ class Prices:
         if price is None:
             price = self._known[job.id] = self._price(job)
         return price
+
+    def of_gpu(self, job: Job) -> float:
+        """Of a second on one GPU, in seconds of a job that may have it: as many as wait for it behind the job."""
+        ranked = self._all_ranked()
+        if self._objective is Objective.JCT:
+            return ranked.behind(self._rank(job)) / self._gpus
+        return ranked.behind(FIRST_OF_ALL) / self._gpus / self.of(job)
 
     def _price(self, job: Job) -> float:
         if self._objective is Objective.FAIR:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
-from colane.model.profile import ValueSource
-from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
-from colane.scheduling.mechanisms.elastic.running import efficiency_at, elastic_jobs, is_resizable, steps_per_s
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 from colane.scheduling.mechanisms.elastic.share_out import Throughput, envelope, share_out
 
 
@@ -37,36 +36,13 @@ class PlannedSizes:
         """Whether steps count by what they teach, where a job tells the noise of its gradient; else all alike."""
         return False
 
-    @property
-    def by_loss(self) -> bool:
-        """Whether the jobs that lose least shrink first, not in order of arrival."""
-        return False
-
-    @property
-    def by_place(self) -> bool:
-        """Whether a speed counts by where it is reached: on one node or over several."""
-        return False
-
     def weight(self, _context: SchedulingContext, _job: Job, _most_steps_per_s: float) -> float:
         """What a step per second of a job counts that makes so many with all GPUs."""
         return 1.0
 
-    def speed(self, context: SchedulingContext, job: Job, gpus: int, *, spans: bool | None = None) -> float:
-        """What a running job's speed counts with so many GPUs, comparable between jobs; `spans` as for `rate`."""
-        return self.rate(context.draft, job, gpus, spans=spans)
-
-    def rate(self, draft: Draft, job: Job, gpus: int, *, spans: bool | None = None) -> float:
-        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency.
-
-        Args:
-            draft: Decisions so far.
-            job: The job.
-            gpus: How many GPUs.
-            spans: Whether these lie on several nodes; None, and a policy that is not `by_place`, leaves that open.
-        """
-        told = spans if self.by_place and job.spec.multi_node and not _is_seen_apart(draft, job, gpus) else None
-        gpu_group = steps_per_s(draft, job, gpus, spans=told)
-        return gpu_group * efficiency_at(job, gpus) if self.by_goodput else gpu_group
+    def rate(self, draft: Draft, job: Job, gpus: int) -> float:
+        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency."""
+        return goodput(draft, job, gpus, counts_noise=self.by_goodput)
 
     def targets(self, context: SchedulingContext) -> Mapping[JobId, int]:
         """GPUs for each job that is planned; a job that gets none is left out."""
@@ -90,22 +66,8 @@ class PlannedSizes:
     def fewest(self, asked: JobSpec | NeedClass) -> int:
         return asked.sizes[0] if asked.sizes else asked.gpus
 
-
-def most_on_a_node(draft: Draft) -> int:
-    """GPUs of the largest node that takes jobs; worked out once in a plan."""
-    found: int | None = draft.worked_out.get(most_on_a_node)
-    if found is None:
-        taking = [node.node for node in draft.view.nodes.values() if node.node.takes_jobs]
-        found = draft.worked_out[most_on_a_node] = max([len(node.gpus) for node in taking], default=0)
-    return found
-
-
-def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:
-    """Whether so many GPUs fit no node, and its kind's step time with them is known: that is of several nodes."""
-    if gpus <= most_on_a_node(draft):
-        return False
-    rate = draft.beliefs.rate(job.effective, Situation(gpu_type_of(draft.view, job) or "", gpus))
-    return rate.alone is not None and rate.alone.source is not ValueSource.PREDICTED
+    def room_for(self, _context: SchedulingContext, job: Job) -> int:
+        return self.fewest(job.effective)
 
 
 class _PoolThroughputs:
@@ -156,10 +118,6 @@ class _PoolThroughputs:
             left -= job.effective.gpus_min
             yield job
 
-    def _rate(self, job: Job, gpus: int) -> float:
-        """Of more GPUs than a node has over several nodes, else on one."""
-        return self._sizes.rate(self._draft, job, gpus, spans=gpus > self._most_on_a_node)
-
     def _throughput(self, job: Job) -> Throughput | None:
         """By sizes; speeds are asked once for all jobs of a kind."""
         spec = job.effective
@@ -167,7 +125,7 @@ class _PoolThroughputs:
         asked = (spec.need, gpu_type_of(self._draft.view, job), noise)
         if asked not in self._known:
             most = self._all if spec.multi_node else self._most_on_a_node
-            points = [(n, self._rate(job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
+            points = [(n, self._sizes.rate(self._draft, job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
             self._known[asked] = envelope(points, most)
         found = self._known[asked]
         if found is None:

@@ -34,13 +34,6 @@ def usable(context: SchedulingContext, reach: str, gpu_type: str) -> int:
     return sum([mask.bit_count() for mask in draft.free((context.pool, gpu_type)).masks[1:]])
 
 
-def most_together(context: SchedulingContext, ranks: Mapping[str, int], gpu_type: str) -> int:
-    """The most GPUs of one node that a job could have now: its own (`ranks`, by node) and free ones."""
-    draft, free = context.draft, context.draft.free((context.pool, gpu_type))
-    own = [count + draft.free_count(draft.view.nodes[name], gpu_type) for name, count in ranks.items()]
-    return max(*own, free.most_free)
-
-
 def kept(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
     """The GPUs that a job keeps which gives some up: of the nodes, then the sockets, with most of its ranks."""
     held = [context.draft.load(gpu) for gpu in job.gpus_held]

@@ -9,7 +9,7 @@ gets those waits until they are free: two decisions, so that no job is promised 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -23,8 +23,8 @@ from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
-from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
-from colane.scheduling.mechanisms.elastic.running import dearer, elastic_jobs, is_resizable, may_move
+from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
@@ -105,7 +105,6 @@ class _SitePlan:
         self._context = context
         self._jobs = jobs
         self._expected = Expected(context.draft, context.pool)
-        self._most_together: dict[JobId, int] = {}
         self._speeds: dict[tuple[JobId, int], float] = {}
         self.now = {job.id: job.gpu_count for job in jobs}
         kinds = {job.id: context.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
@@ -162,8 +161,7 @@ class _SitePlan:
     def _surplus(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
         size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
-        stays = self._settings.sizes.by_loss and not may_move(job, self._context.draft.now_s)
-        return 0 if stays else max(0, self.now[job.id] - size)
+        return max(0, self.now[job.id] - size)
 
     def _steps(self) -> Iterator[tuple[float, float, int, int]]:
         """Larger sizes of jobs that free GPUs allow and that make them faster: gain for a GPU, order, job, size."""
@@ -184,21 +182,12 @@ class _SitePlan:
         rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had
         return rise > 0 and rise >= max(self._settings.rise_steps_per_s_min, self._settings.rise_ratio_min * had)
 
-    def _pays(self, job: Job, gpus: int, loads: tuple[GpuLoad, ...] = ()) -> bool:
-        """Whether what is left of a job that grows takes less time by it, its restart counted; on these, if told."""
+    def _pays(self, job: Job, gpus: int) -> bool:
+        """Whether what is left of a job that grows takes less time by it, its restart counted."""
         if not self._settings.pays_back:
             return True
         now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
-        if loads:
-            spans = len({load.id.node for load in loads}) > 1
-            then = self._settings.sizes.speed(self._context, job, gpus, spans=spans)
-        return then > 0 and self._left_s(job) * (1 - now / then) > self._regained_s(job)
-
-    def _regained_s(self, job: Job) -> float:
-        """What a job that grows must regain; by value that rises with each move, so that no job is moved for ever."""
-        return (launch_s(job) + STOP_S) * (
-            dearer(job, self._context.draft.now_s) if self._settings.sizes.by_loss else 1.0
-        )
+        return then > 0 and self._left_s(job) * (1 - now / then) > launch_s(job) + STOP_S
 
     def _left_s(self, job: Job) -> float:
         """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
@@ -209,23 +198,11 @@ class _SitePlan:
         return left_s * sizes.rate(draft, job, job.effective.gpus) / now if now > 0 else inf
 
     def _speed(self, job: Job, gpus: int) -> float:
-        """Where it would lie: as it is, on the GPUs that it keeps, or on one node if one has enough for it now."""
         asked = (job.id, gpus)
         speed = self._speeds.get(asked)
         if speed is None:
-            spans = self._spans(job, gpus)
-            speed = self._speeds[asked] = self._settings.sizes.speed(self._context, job, gpus, spans=spans)
+            speed = self._speeds[asked] = self._settings.sizes.rate(self._context.draft, job, gpus)
         return speed
-
-    def _spans(self, job: Job, gpus: int) -> bool:
-        if not job.spec.multi_node:
-            return False
-        ranks = Counter([gpu.node for gpu in job.gpus_held])
-        if gpus <= job.gpu_count:
-            return len(ranks) > 1 if gpus == job.gpu_count else max(ranks.values()) < gpus
-        if job.id not in self._most_together:
-            self._most_together[job.id] = most_together(self._context, ranks, self._kind[job.id])
-        return self._most_together[job.id] < gpus
 
     def _gpus(self, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
         """With which it goes on; fewer than planned where cores or host memory lack. None where it stays as it is."""
@@ -234,6 +211,6 @@ class _SitePlan:
         for size in reversed(job.effective.sizes):
             if job.gpu_count < size <= gpus and (size == gpus or self._pays(job, size)):
                 loads = grown(self._context, job, size)
-                if loads is not None and (size < gpus or self._pays(job, size, loads)):
+                if loads is not None:
                     return loads
         return None

@@ -16,10 +16,11 @@ from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
+from colane.scheduling.engine.sized_rates import steps_per_s
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
-from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, may_move, steps_per_s
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,6 @@ class _Giver:
     loss: float
 
 
-def _loss_by_gpu(giver: _Giver) -> float:
-    return giver.loss / len(giver.gives)
-
-
 def _sites(sizes: PlannedSizes, context: SchedulingContext) -> dict[str, _Site]:
     sites: dict[str, _Site] = {}
     for job in elastic_jobs(context):
@@ -84,8 +81,6 @@ def _sites(sizes: PlannedSizes, context: SchedulingContext) -> dict[str, _Site]:
         elif (giver := _giver(sizes, context, job)) is not None:
             for node in dict.fromkeys([load.id.node for load in giver.gives]):
                 sites.setdefault(node, _Site()).shrinkable.append(giver)
-    for site in sites.values() if sizes.by_loss else ():
-        site.shrinkable.sort(key=_loss_by_gpu)
     return sites
 
 
@@ -95,14 +90,11 @@ def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver 
     size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
     if size >= job.gpu_count or not is_resizable(context.draft, job):
         return None
-    if sizes.by_loss and not may_move(job, context.draft.now_s):
-        return None
     keeps = kept(context, job, size)
     stays = {load.id for load in keeps}
     gives = tuple([context.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
-    spans, would_span = [len({gpu.node for gpu in gpus}) > 1 for gpus in (job.gpus_held, stays)]
-    now = sizes.speed(context, job, job.gpu_count, spans=spans)
-    return _Giver(job, keeps, gives, now - sizes.speed(context, job, size, spans=would_span))
+    loss = sizes.rate(context.draft, job, job.gpu_count) - sizes.rate(context.draft, job, size)
+    return _Giver(job, keeps, gives, loss)
 
 
 class BoundShrink(BoundSourceDefaults):
@@ -117,14 +109,14 @@ class BoundShrink(BoundSourceDefaults):
         context.draft.plan_after_moves(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        """On the node where least is lost, or where fewest jobs have to shrink; else over several."""
-        best: tuple[tuple[float, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
+        """On the node where fewest jobs have to shrink; else over several."""
+        best: tuple[tuple[int, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
         for name, site in self._sites.items():
             found = self._on(name, site, spec)
             if found is not None:
-                lost = sum([giver.loss for giver in found[1]]) if self._sizes.by_loss else float(len(found[1]))
-                if best is None or (lost, name) < best[0]:
-                    best = ((lost, name), *found)
+                shrink = len(found[1])
+                if best is None or (shrink, name) < best[0]:
+                    best = ((shrink, name), *found)
         over = self._over_nodes(spec) if best is None and spec.multi_node else None
         if best is not None:
             yield self._candidate(job, spec, best[1], best[2])
@@ -163,7 +155,7 @@ class BoundShrink(BoundSourceDefaults):
         return [*draft.free_gpus(draft.view.nodes[name], kind), *[load for load in coming if load.gpu.type == kind]]
 
     def _over_nodes(self, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
-        """The same over several nodes: one after the other shrinks until there are enough, the least loss first."""
+        """The same over several nodes: one after the other shrinks until there are enough."""
         draft = self._draft
         for kind in draft.view.gpu_types_for(spec):
             found, shrinks = self._everywhere(spec, kind), list[_Giver]()
@@ -193,8 +185,7 @@ class BoundShrink(BoundSourceDefaults):
     def _givers(self, kind: str) -> list[_Giver]:
         """Jobs that may shrink, each once, in the order in which they are asked."""
         givers = {giver.job.id: giver for site in self._sites.values() for giver in site.shrinkable}
-        able = [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
-        return sorted(able, key=_loss_by_gpu) if self._sizes.by_loss else able
+        return [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
 
     def _candidate(self, job: Job, spec: JobSpec, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Candidate:
         def accepted() -> None:

@@ -18,15 +18,12 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
-from colane.scheduling.engine.times import attained_s
+from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.preemption.node_preemption import best_emptied
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.mechanisms.topology.connected import least_utility
-
-MOVE_PART: Final = 0.05
-"""Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""
 
 JOIN_PART: Final = 0.05
 """Part of a job's price that a pair must bring: it is never for nothing. Of more `SharingValues.dilution` asks it."""
@@ -34,28 +31,14 @@ JOIN_PART: Final = 0.05
 LESSENED_MAX: Final = 0.9
 """What coming back is worth is lessened by so much at most for a job that was moved often."""
 
-DAY_S: Final = 86_400.0
-WEEK_S: Final = 7 * DAY_S
-
 LOOKS_MAX: Final = 256
 """Of more GPUs in use every second, third, ... of those that are alike is looked at for a job."""
-
-MOVES_MAX: Final = 5
-"""After so many moves a job stays where it is, but for one more after each week that it has run."""
 
 EVERY_WAY_MAX: Final = 3
 """Of so many jobs on a GPU any may stay when another comes."""
 
 SLACK: Final = 1e-9
 """Part of a price by which two sums of the same terms may differ."""
-
-STOP_S: Final = 10.0
-"""What saving its state and loading it is believed to take a job beside its launch."""
-
-
-def moved_part(moves: int, ran_s: float) -> float:
-    """Part of a job's price that one more move costs after so many: the less the longer it has run."""
-    return MOVE_PART * 2.0**moves / (1.0 + ran_s / DAY_S)
 
 
 def returning_part(job: Job, now_s: float) -> float:
@@ -65,16 +48,6 @@ def returning_part(job: Job, now_s: float) -> float:
     goes on as it was.
     """
     return 1.0 - min(LESSENED_MAX, dearness(job, now_s)) if job.attempt and not job.home else 1.0
-
-
-def dearness(job: Job, now_s: float) -> float:
-    """The same of a job."""
-    return moved_part(job.moves, attained_s(job, now_s))
-
-
-def may_move(job: Job, now_s: float) -> bool:
-    """Whether a job has not been moved too often."""
-    return job.moves < MOVES_MAX + attained_s(job, now_s) // WEEK_S
 
 
 class GpuChange(NamedTuple):

@@ -42,13 +42,12 @@ from colane.scheduling.engine.contracts import (
     entry_of,
 )
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
 from colane.scheduling.engine.returning import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.mechanisms.price.changes import (
-    MOVE_PART,
     GpuChange,
     GpuChanges,
-    may_move,
     returning_part,
 )
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import is_untouched, stopped_s
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.moving_costs import MOVE_PART, STOP_S, dearness, may_move
+from colane.scheduling.engine.sized_rates import left_with_s
 from colane.scheduling.engine.usual import UsualMoving
-from colane.scheduling.mechanisms.price.changes import MOVE_PART, STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
 
@@ -43,18 +43,7 @@ class ByExchange:
         self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
     ) -> Candidate | None:
         over_s = horizon_s(context.queue.left_s(job))
-        return most_valued(_sparing(context, over_s, candidates), partial(_value, context, job, over_s))
-
-
-def _sparing(context: SchedulingContext, over_s: float, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-    """Those for which no elastic job leaves where it is worth it that some shrink."""
-    shrinks = False
-    for candidate in candidates:
-        if any(isinstance(action, Resize) for action in candidate.room):
-            shrinks = shrinks or value_of(candidate, over_s) > 0
-        elif shrinks and any(context.draft.view.job(action.job).effective.sizes for action in candidate.room):
-            continue
-        yield candidate
+        return most_valued(candidates, partial(_value, context, job, over_s))
 
 
 def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candidate) -> float:
@@ -63,15 +52,14 @@ def _value(context: SchedulingContext, job: Job, over_s: float, candidate: Candi
 
 
 def _equals(context: SchedulingContext, job: Job, candidate: Candidate) -> list[Job]:
-    """Who leaves for a job that is neither more urgent nor overdue; none where they keep some of their GPUs.
+    """Who leaves for a job that is neither more urgent nor overdue.
 
     One that has no GPU changes places with none.
     """
     victims = [context.draft.view.job(action.job) for action in candidate.room]
     if job.home or any(victim.spec.priority < job.spec.priority for victim in victims) or context.is_overdue(job):
         return []
-    shrink = any(isinstance(action, Resize) for action in candidate.room)
-    return [] if shrink or any(not victim.gpus_held for victim in victims) else victims
+    return [] if any(not victim.gpus_held for victim in victims) else victims
 
 
 def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victims: list[Job]) -> float:
@@ -79,8 +67,8 @@ def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victi
     if job.gpu_count == 1 and all(victim.gpu_count == 1 for victim in victims):
         return 0.0
     queue, taken = context.queue, {load.id for load in candidate.gpus}
-    mine_s = queue.left_s(job) or 0.0
-    waits_s = max([queue.left_s(victim) or 0.0 for victim in victims])
+    mine_s = left_with_s(context.draft, queue, job, len(candidate.gpus)) or 0.0
+    waits_s = max([left_with_s(context.draft, queue, victim, victim.gpu_count) or 0.0 for victim in victims])
     net_s = waits_s
     for victim in victims:
         part = sum([gpu in taken for gpu in victim.gpus_held]) / victim.gpu_count

@@ -1,0 +1,189 @@
+"""Sizes by price: as many GPUs as make what is left of a job cost least; running jobs grow where that pays a restart.
+
+Each second of a job on k GPUs costs itself a second, and those behind it what k GPUs for a second are worth to them:
+
+    cost of k GPUs = (1 + k x price of a GPU) x time left with k
+
+It starts with the k of least cost; with another only where that costs hardly more, or no more than the wait until so
+many GPUs fall free. A restart costs what it takes, at the same price, and each move of a job more than the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from colane.core.planners.means import stopped_s
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import SchedulingContext
+from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
+from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
+from colane.scheduling.engine.times import gpu_type_of
+from colane.scheduling.engine.usual import UsualMoving
+from colane.scheduling.mechanisms.elastic.reach import grown, reach_of, usable
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
+
+
+@dataclass(frozen=True, slots=True)
+class PricedSizes(UsualMoving):
+    """See the module.
+
+    Attributes:
+        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
+        size_worth_min: A job starts with a number of GPUs that costs up to one over this part of the least.
+    """
+
+    goodput: bool = True
+    size_worth_min: float = 0.9
+
+    def sizes(self, context: SchedulingContext, job: Job) -> Iterator[JobSpec]:
+        """That of least cost; where it finds no place, those which cost hardly more, or no more than waiting for it."""
+        spec = job.effective
+        if not spec.sizes:
+            yield spec
+            return
+        costs = self.costs(context)
+        ranked = costs.ranked(job)
+        least_s, wanted = ranked[0]
+        for cost_s, gpus in ranked:
+            hardly_more = cost_s * self.size_worth_min <= least_s
+            if hardly_more or context.is_overdue(job) or cost_s <= least_s + costs.opens_s(job, wanted):
+                yield spec.at(gpus)
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        return asked.sizes[0] if asked.sizes else asked.gpus
+
+    def room_for(self, context: SchedulingContext, job: Job) -> int:
+        return self.costs(context).ranked(job)[0][1]
+
+    def plan(self, context: SchedulingContext) -> None:
+        """Let running jobs grow into free GPUs, that first to which it is worth most."""
+        able = [job for job in elastic_jobs(context) if is_resizable(context.draft, job)]
+        if not able:
+            return
+        context.draft.plan_while_idle(context.pool)
+        context.draft.plan_after_moves(context.pool)
+        costs = self.costs(context)
+        growths = sorted([growth for one in able for growth in costs.growths(one)], key=_most_first)
+        for _, _, gpus, job in growths:
+            loads = grown(context, job, gpus) if context.draft.is_undecided(job.id) else None
+            if loads is not None and costs.gain_s(job, gpus, spans=len({load.id.node for load in loads}) > 1) > 0:
+                context.draft.resize(job, loads, Reason(Why.GROWN, {"had": job.gpu_count, "gpus": gpus}))
+
+    def costs(self, context: SchedulingContext) -> SizeCosts:
+        """What each size costs each job, worked out once in a plan."""
+        asked = (self, context.pool)
+        found: SizeCosts | None = context.draft.worked_out.get(asked)
+        if found is None:
+            found = context.draft.worked_out[asked] = SizeCosts(self, context)
+        return found
+
+
+PRICED_SIZES: Final = PricedSizes()
+
+Growth = tuple[float, JobId, int, Job]
+"""What it is worth, in seconds, and to how many GPUs a job would grow."""
+
+
+def _most_first(growth: Growth) -> tuple[float, JobId, int]:
+    return -growth[0], growth[1], growth[2]
+
+
+class SizeCosts:
+    """See `PricedSizes.costs`."""
+
+    def __init__(self, sizes: PricedSizes, context: SchedulingContext) -> None:
+        self._context = context
+        self._draft = context.draft
+        self._queue = context.queue
+        self._goodput = sizes.goodput
+        self._on_a_node = most_on_a_node(context.draft)
+        self._rates: dict[tuple[object, ...], float] = {}
+        self._ends: dict[str, list[tuple[float, int]]] = {}
+        self._ranked: dict[JobId, list[tuple[float, int]]] = {}
+
+    def ranked(self, job: Job) -> list[tuple[float, int]]:
+        """Its sizes, each with what it would cost, in seconds; the least first, of equals the smallest."""
+        found = self._ranked.get(job.id)
+        if found is None:
+            spec = job.effective
+            found = sorted([(self.cost_s(job, gpus, spans=self._spans(gpus)), gpus) for gpus in spec.sizes])
+            found = self._ranked[job.id] = [one for one in found if one[0] < inf] or [(0.0, spec.gpus)]
+        return found
+
+    def left_s(self, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """What it would have left with so many GPUs; endless where it cannot run with them."""
+        rate = self._rate(job, gpus, spans)
+        whole_s = self._queue.left_s(job)
+        return (1.0 if whole_s is None else whole_s) * self._rate(job, job.effective.gpus, None) / rate if rate else inf
+
+    def cost_s(self, job: Job, gpus: int, *, spans: bool) -> float:
+        """What that costs it and those behind it."""
+        return (1.0 + gpus * self._queue.gpu_price(job)) * self.left_s(job, gpus, spans=spans)
+
+    def gain_s(self, job: Job, gpus: int, *, spans: bool) -> float:
+        """What is saved if it goes on with so many GPUs, its restart paid."""
+        price = self._queue.gpu_price(job)
+        now_s = self.left_s(job, job.gpu_count, spans=len({gpu.node for gpu in job.gpus_held}) > 1)
+        restart_s = stopped_s(self._draft.view, job) + STOP_S
+        then_s = self.left_s(job, gpus, spans=spans) + restart_s
+        moved_s = dearness(job, self._draft.now_s) * now_s
+        return (1.0 + job.gpu_count * price) * now_s - (1.0 + gpus * price) * then_s - moved_s
+
+    def growths(self, job: Job) -> Iterator[Growth]:
+        """Larger sizes that free GPUs allow and that pay, if it would lie on as few nodes as can be."""
+        if not may_move(job, self._draft.now_s):
+            return
+        most = job.gpu_count + usable(self._context, reach_of(job), self._draft.load(job.gpus_held[0]).gpu.type)
+        for gpus in job.effective.sizes:
+            if job.gpu_count < gpus <= most:
+                gain_s = self.gain_s(job, gpus, spans=self._spans(gpus))
+                if gain_s > 0:
+                    yield gain_s, job.id, gpus, job
+
+    def opens_s(self, job: Job, gpus: int) -> float:
+        """In how many seconds so many GPUs of one type are expected to be free for it, if no other job takes them."""
+        return min([self._opens_of(kind, gpus) for kind in self._draft.view.gpu_types_for(job.effective)], default=inf)
+
+    def _opens_of(self, kind: str, gpus: int) -> float:
+        lacking = gpus - self._free(kind)
+        if lacking <= 0:
+            return 0.0
+        for end_s, gpus_then in self._ends_of(kind):
+            lacking -= gpus_then
+            if lacking <= 0:
+                return end_s
+        return inf
+
+    def _free(self, kind: str) -> int:
+        return sum([mask.bit_count() for mask in self._draft.free((self._context.pool, kind)).masks[1:]])
+
+    def _ends_of(self, kind: str) -> list[tuple[float, int]]:
+        """When jobs on GPUs of a type end, the first first, and how many each has."""
+        found = self._ends.get(kind)
+        if found is None:
+            draft, found = self._draft, list[tuple[float, int]]()
+            for job in draft.view.derived(LiveJobs).pool(self._context.pool).jobs.values():
+                if job.gpus_held and draft.load(job.gpus_held[0]).gpu.type == kind:
+                    left_s = self._queue.left_s(job)
+                    found.append((inf if left_s is None else self.left_s(job, job.gpu_count), job.gpu_count))
+            found.sort()
+            self._ends[kind] = found
+        return found
+
+    def _spans(self, gpus: int) -> bool:
+        return gpus > self._on_a_node
+
+    def _rate(self, job: Job, gpus: int, spans: bool | None) -> float:
+        """Speed with so many GPUs; asked once for all jobs of a kind."""
+        noise = job.noise_scale if self._goodput else None
+        asked = (job.effective.need, gpu_type_of(self._draft.view, job), noise, gpus, spans)
+        found = self._rates.get(asked)
+        if found is None:
+            found = goodput(self._draft, job, gpus, spans=spans, counts_noise=self._goodput)
+            self._rates[asked] = found
+        return found
