@@ -137,3 +137,11 @@ def test_planning_again_changes_nothing() -> None:
     for minute in range(1, 60):
         go_on(made, 1000.0 + 60 * minute)
         assert sizes(made) == before
+
+
+@pytest.mark.parametrize("steps", [None, 100_000])
+@pytest.mark.parametrize("family", ["steep", "never-seen"])
+def test_a_job_alone_starts_with_all_it_asks_for_whatever_is_known_of_it(family: str, steps: int | None) -> None:
+    made = core()
+    submit(made, 1.0, replace(elastic(family), steps_total=steps))
+    assert made.state.jobs[JobId(1)].gpu_count == 4

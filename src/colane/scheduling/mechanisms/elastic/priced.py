@@ -116,10 +116,13 @@ class SizeCosts:
         return found
 
     def left_s(self, job: Job, gpus: int, *, spans: bool | None = None) -> float:
-        """What it would have left with so many GPUs; endless where it cannot run with them."""
+        """What it would have left with so many GPUs; endless where it cannot run with them.
+
+        Of one of unknown length that has not begun, of which nothing is expected, in parts of that at the size it asks
+        for: with nothing left all sizes would cost alike.
+        """
         rate = self._rate(job, gpus, spans)
-        whole_s = self._queue.left_s(job)
-        return (1.0 if whole_s is None else whole_s) * self._rate(job, job.effective.gpus, None) / rate if rate else inf
+        return (self._queue.left_s(job) or 1.0) * self._rate(job, job.effective.gpus, None) / rate if rate else inf
 
     def cost_s(self, job: Job, gpus: int, *, spans: bool) -> float:
         """What that costs it and those behind it."""
