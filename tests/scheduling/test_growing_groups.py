@@ -17,6 +17,13 @@ from colane.model.sentences import sentence_of
 from colane.papers.sharing_scenes import job_of
 from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
+from colane.scheduling.engine.loop import Composed, InTurn
+from colane.scheduling.mechanisms.cpu.lending import ReclaimLent
+from colane.scheduling.mechanisms.preemption.preemption import Preemption
+from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
+from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
+from colane.scheduling.mechanisms.topology.fastest import Fastest
+from colane.scheduling.presets import POLICIES
 from colane.scheduling.registry import create
 from colane.simulate.run import Inputs, simulate
 from colane.traces import clusters
@@ -141,18 +148,28 @@ class Futile:
         """See `Watcher`."""
 
 
-def mean_end_s(policy: str, gain: Gain) -> float:
-    """200 alike jobs of 100 s on one P100 (paper B's `superres_128`), of which nothing is known before."""
+def mean_end_s(policy: str | Composed, gain: Gain, count: int = 200) -> float:
+    """Alike jobs of 100 s on one P100 (paper B's `superres_128`), of which nothing is known before."""
+    parts = create(policy) if isinstance(policy, str) else policy
     world = GainWorld({"superres_128": Memory(63 * 10**6, 1041 * 10**6)}, gain)
-    jobs = tuple(job_of(number, "superres_128", 500, 0.2) for number in range(1, 201))
+    jobs = tuple(job_of(number, "superres_128", 500, 0.2) for number in range(1, count + 1))
     cluster, workload = clusters.load("paper-b"), Workload(name="set", jobs=jobs)
-    rows = simulate(Inputs(cluster=cluster, workload=workload, world=world, policy=create(policy))).ledger.rows
+    rows = simulate(Inputs(cluster=cluster, workload=workload, world=world, policy=parts)).ledger.rows
     return mean(rows.end_s)
 
 
 def test_by_time_slicing_too_alike_jobs_come_to_share_where_they_gain_by_it() -> None:
     gain = Gain(lanes=2, rho=1.5)
     assert mean_end_s("colane", gain) < 0.75 * mean_end_s("fifo", gain)
+
+
+@pytest.mark.parametrize("without", [BesideUnmeasured, Fastest, ReclaimLent, BesideServers, Preemption, InTurn])
+def test_alike_jobs_are_tried_together_whatever_other_parts_the_policy_has(without: type) -> None:
+    parts, gain = POLICIES["colane"], Gain(lanes=2, rho=1.5)
+    sources = tuple(source for source in parts.sources if not isinstance(source, without))
+    moving = None if isinstance(parts.moving, without) else parts.moving
+    shares = mean_end_s(replace(parts, sources=sources, moving=moving), gain, 40) < 0.8 * mean_end_s("fifo", gain, 40)
+    assert shares is (without is not BesideUnmeasured)
 
 
 def test_co_runners_grow_as_long_as_one_more_pays() -> None:

@@ -132,9 +132,10 @@ def prepare(
     inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = (), guards: GuardCounter | None = None
 ) -> Driver:
     """A driver that is ready to run these jobs."""
-    # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
-    protects = inputs.policy.protects if isinstance(inputs.policy, Composed) else True
-    at_once = not (protects and inputs.world.counts_steps and _protection_matters(inputs, jobs))
+    # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once,
+    # unless the policy decides by first steps.
+    matters = _awaits_first_steps(inputs.policy) or (_protects(inputs.policy) and _protection_matters(inputs, jobs))
+    at_once = not (inputs.world.counts_steps and matters)
     config = CoreConfig(
         is_kept=False,
         runs_at_once=at_once,
@@ -156,6 +157,14 @@ def prepare(
 
 CO_RUNNER_SLOWDOWN_MAX = 10.0
 """No first step takes longer than this many times its time alone, whatever runs beside it."""
+
+
+def _awaits_first_steps(policy: Policy) -> bool:
+    return isinstance(policy, Composed) and policy.awaits_first_steps
+
+
+def _protects(policy: Policy) -> bool:
+    return policy.protects if isinstance(policy, Composed) else True
 
 
 def _protection_matters(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:

@@ -452,6 +452,10 @@ class Source(Protocol):
         """How long a job runs at least before it is stopped for another; infinite where none is."""
 
     @property
+    def awaits_first_steps(self) -> bool:
+        """Whether it has candidates beside jobs only from the first step of these on."""
+
+    @property
     def waits_its_turn(self) -> bool:
         """Whether it is never asked before those listed ahead of it (`BoundSource.goes_first`)."""
 

@@ -113,6 +113,11 @@ class Composed:
         return min(runtimes_s, default=inf)
 
     @property
+    def awaits_first_steps(self) -> bool:
+        """Whether more may be decided once a job makes its first step; a source of a user's own may not say."""
+        return any(getattr(source, "awaits_first_steps", True) for source in self.sources)
+
+    @property
     def makes_room_for_cores(self) -> bool:
         """Whether jobs with GPUs wait for the cores they are to start with, as jobs without give them up (CODA)."""
         return self.cpu_jobs.makes_room

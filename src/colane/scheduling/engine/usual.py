@@ -20,6 +20,10 @@ class DraftingSource:
     __slots__ = ()
 
     @property
+    def awaits_first_steps(self) -> bool:
+        return False
+
+    @property
     def waits_its_turn(self) -> bool:
         return False
 

@@ -40,6 +40,10 @@ class BesideUnmeasured(DraftingSource):
         """No job is stopped."""
         return inf
 
+    @property
+    def awaits_first_steps(self) -> bool:
+        return True
+
 
 TRIED: Final = 0.05
 """What sharing counts as worth when it was never measured: little, so that what is known to pay goes before."""
