@@ -89,12 +89,12 @@ def test_what_is_asked_of_elements_that_are_not_there(live: Colane) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0-99%0", "array: %0 lets no element run: give at least %1, or leave it out"),
-        ("5-1", "array: 5-1 goes down: write 1-5"),
-        ("0-1e9", "array: must be indexes as 0-99"),
-        ("-1", "array: must be indexes as 0-99"),
-        ("0-5,3", "array: names indexes twice: 0-5 and 3 overlap"),
-        ("", "array: must be indexes as 0-99"),
+        ("0-99%0", "--array: %0 lets no element run: give at least %1, or leave it out"),
+        ("5-1", "--array: 5-1 goes down: write 1-5"),
+        ("0-1e9", "--array: must be indexes as 0-99"),
+        ("-1", "--array: must be indexes as 0-99"),
+        ("0-5,3", "--array: names indexes twice: 0-5 and 3 overlap"),
+        ("", "--array: must be indexes as 0-99"),
     ],
 )
 def test_what_is_no_array_is_named_with_its_option(live: Colane, text: str, message: str) -> None:

@@ -47,7 +47,7 @@ def test_standard_input_is_handed_on(live: Colane, here: Path, monkeypatch: pyte
     [
         (["-o", "%q"], "output: has '%q'; known are %j (the job's id)"),
         (["-o", "%a"], "output: has %a, which is of arrays: give --array, or leave it out"),
-        (["-a", "0-1", "-o", "all.out"], "output: would be one file for all elements of the array: put %a or %j in"),
+        (["-a", "0-1", "-o", "all.out"], "--output: would be one file for all elements of the array: put %a or %j in"),
         (["-i", "%q"], "input: has '%q'"),
     ],
 )

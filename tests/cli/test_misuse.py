@@ -65,7 +65,7 @@ def lines(text: str) -> list[str]:
         (["ps", "--usr", "x"], "did you mean --user?"),
         (["submit", "--priority", "high", "--", "true"], "'--priority': must be a whole number (see"),
         (["submit", "--weight", "much", "--", "true"], "'--weight': must be a number (see"),
-        (["submit", "--mem", "10", "--", "true"], "host_memory: say 10MB or 10GB; 10 alone would count bytes"),
+        (["submit", "--mem", "10", "--", "true"], "--host-memory: say 10MB or 10GB; 10 alone would count bytes"),
         (["submit", "--host-bandwidth", "20", "--", "true"], "say 20MB/s or 20GB/s; 20 alone would count bytes/s"),
         (["submit", "/tmp"], "/tmp is a directory and no program"),  # noqa: S108 - only named
         (["cancel", "all"], "all jobs are meant by --all"),

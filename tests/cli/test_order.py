@@ -75,7 +75,7 @@ def test_what_has_happened_to_a_job_is_told_in_order(live: Colane) -> None:
 
 def test_a_condition_that_is_none_is_named_with_its_option(live: Colane) -> None:
     said = live("submit", "--after", "ok:99999", "--", "true")
-    assert (said.code, said.err) == (2, "colane: after: there is no job 99999\n")
+    assert (said.code, said.err) == (2, "colane: --after: there is no job 99999\n")
     said = live("wait", "99999")
     assert said.code == 2
     assert live("wait", "1", "--timeout", "soon").code == 2

@@ -36,8 +36,8 @@ class TestAPlan:
         [
             (("--plan", "--wait"), "--plan submits nothing: leave out --wait"),
             (("--plan", "--if-plan", "1-0123456789ab"), "--plan submits nothing: leave out --if-plan"),
-            (("--plan", "--gpus", "4096"), "gpus: asks for 4096"),
-            (("--plan", "--after", "ok:999999"), "after: there is no job 999999"),
+            (("--plan", "--gpus", "4096"), "--gpus: asks for 4096"),
+            (("--plan", "--after", "ok:999999"), "--after: there is no job 999999"),
             (("--if-plan", "soon"), "--if-plan: must be what a plan has ended with, as 812-3fa9c1d2e4f5, got 'soon'"),
         ],
     )

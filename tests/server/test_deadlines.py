@@ -36,7 +36,7 @@ async def test_what_cannot_be_promised_is_refused_with_the_fix(said: dict[str, o
     async with world() as w:
         await w.good("POST", "/node", node(gpus=1))
         status, detail = await w.refused("POST", "/jobs", [SLEEP, {**SLEEP, **said}])
-        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
+        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline")
         assert told in detail[0]["message"]
         assert await w.good("GET", "/jobs") == []
 
@@ -67,7 +67,7 @@ async def test_jobs_of_one_batch_are_promised_one_after_another() -> None:
     async with world() as w:
         await w.good("POST", "/node", node(gpus=1))
         status, detail = await w.refused("POST", "/jobs", [DUE, DUE])
-        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline_s")
+        assert (status, detail[0]["field"]) == (422, "jobs[1].deadline")
         assert "in 13m, with 1 deadline promised before it" in detail[0]["message"]
         await w.good("POST", "/jobs", [DUE, {**DUE, "deadline": "13m"}])
 

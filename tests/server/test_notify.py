@@ -340,5 +340,13 @@ async def test_a_channel_that_is_not_there_for_the_user_is_refused_and_named() -
         status, said = await w.refused("POST", "/jobs", batch)
         assert (status, said[0]["field"]) == (422, "jobs[1].labels.notify")
         assert "did you mean pager?" in said[0]["message"]
-    async with world() as w:  # it tells no word: the label is one like any other
-        await w.submit(labels={"notify": "anything"})
+    async with world() as w:
+        for request in ({"labels": {"notify": "pager"}}, {"labels": {"notify": "none,pager"}}):
+            status, said = await w.refused("POST", "/job", {"command": ["true"], **request})
+            assert (status, said[0]["field"]) == (422, "labels.notify")
+            assert said[0]["message"] == (
+                "there is no channel 'pager', as this scheduler was started without channels: leave it out, or have it "
+                "started with --notify FILE"
+            )
+        await w.submit(labels={"notify": "none"})
+        await w.submit(labels={"notify": ""})

@@ -230,7 +230,7 @@ class TestWriter:
         self.drawn(store, 1, StoreWriter(0, events=0))
         line = Transaction(audit=[AuditEntry(1.0, "job", {})])
         assert store.commit(line, StoreWriter(1, events=0)) == 1
-        with pytest.raises(ConflictError, match="the store has 1 events, not 0"):
+        with pytest.raises(ConflictError, match="the store is at event 1, not 0"):
             store.commit(line, StoreWriter(1, events=0))
         assert store.commit(line, StoreWriter(1)) == 2
         assert store.commit(line, StoreWriter(1, events=2)) == 3

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-from colane.cli.errors import MisuseError
+from colane.cli.errors import FAILED_AT_SERVER, MisuseError, one_line
 from colane.cli.words.help_words import say_plainly
 from colane.cli.words.other_words import meant_option
+from colane.client.errors import Refused
+from colane.client.typed_fields import as_typed, options_of
 
 LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
 """What word processors and web pages make of one or two dashes."""
@@ -34,6 +36,21 @@ class StrictCommand(TyperCommand):
         if said:
             raise MisuseError(f"{said} (see {ctx.command_path} --help)")
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own types
+        """Do what it is for.
+
+        Raises:
+            MisuseError: The scheduler refuses; it names options in place of fields.
+        """
+        try:
+            return super().invoke(ctx)
+        except Refused as refused:
+            if refused.status >= FAILED_AT_SERVER:
+                raise
+            options = options_of(self.params)
+            said = [as_typed(*one, options) if one.field else one.message for one in refused.problems]
+            raise MisuseError("; ".join(map(one_line, said))) from refused
 
 
 def _awaiting(command: Any) -> dict[str, bool]:  # noqa: ANN401 - typer's own type

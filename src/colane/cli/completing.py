@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from colane.client.errors import SchedulerError
+from colane.model.words import count
 
 PATIENCE_S: Final = 2.0
 JOBS_MAX: Final = 200
@@ -35,7 +36,7 @@ def complete_nodes(incomplete: str) -> list[tuple[str, str]]:
 
     with suppress(SchedulerError), Client(timeout_s=PATIENCE_S) as scheduler:
         return [
-            (node["name"], f"{node['state']}, {len(node['gpus'])} devices")
+            (node["name"], f"{node['state']}, {count(len(node['gpus']), 'device')}")
             for node in scheduler.nodes()
             if node["name"].startswith(incomplete)
         ]

@@ -12,6 +12,8 @@ MISUSE: Final = 2
 FAILURE: Final = 1
 INTERRUPTED: Final = 130
 """What a shell reports of a program that died of SIGINT."""
+FAILED_AT_SERVER: Final = 500
+"""HTTP statuses from here on say that the scheduler could not; those of 4xx that it will not."""
 
 
 class MisuseError(TyperException):
@@ -30,7 +32,7 @@ def from_scheduler(error: SchedulerError) -> TyperException:
     """Return what the scheduler's refusal or silence means here: a status of 4xx is the user's own."""
     if isinstance(error, BadUrl):
         return MisuseError(str(error))
-    if not isinstance(error, Refused) or error.status >= 500:
+    if not isinstance(error, Refused) or error.status >= FAILED_AT_SERVER:
         return FailureError(str(error))
     return MisuseError("; ".join(one_line(str(problem)) for problem in error.problems))
 

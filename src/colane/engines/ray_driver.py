@@ -24,6 +24,7 @@ from colane.engines import EngineError
 from colane.engines.ray_keeper import AgentKeeper
 from colane.engines.tidy import cancel_jobs, revoke_tokens
 from colane.model.versions import own_version
+from colane.model.words import count
 
 LOOK_EVERY_S: Final = 1.0
 ANSWER_MAX_S: Final = 15.0
@@ -236,9 +237,9 @@ class RayDriver:
             if time.monotonic() - actor.since_s > START_LONG_S:
                 asked = self.config["gpus_per_node"]
                 gpus = actor.node.gpus if asked is None else asked
-                lacks = f"{gpus} of its {actor.node.gpus} GPUs must be free"
+                lacks = f"{gpus} of its {count(actor.node.gpus, 'GPU')} must be free"
                 if gpus > actor.node.gpus:
-                    lacks = f"it has {actor.node.gpus} GPUs, of --gpus-per-node {gpus}"
+                    lacks = f"it has {count(actor.node.gpus, 'GPU')}, of --gpus-per-node {gpus}"
                 self._say_once(name, f"{name}: Ray has not started its agent yet: {lacks}")
             return
         try:

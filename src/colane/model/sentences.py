@@ -63,7 +63,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: no GPU is free, and it does not take turns with {jobs} on {gpu}, which answer requests: "
             "{because}"
         ),
-        Why.GROUP_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
+        Why.GROUP_INCOMPLETE: "Dependency: {have} of {need:job} of its set under measurement are queued",
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
         Why.GUARANTEED_TO_OTHERS: (
@@ -181,7 +181,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",
         Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",
         Why.CHECKPOINT_TIMED_OUT: "asked by {signal} to save its state, it has not within {lead_s:g} s; {then}",
-        Why.REFORMED_LATE: "its ranks go on as {ranks}, but it has {gpus} GPUs by now: it is restarted",
+        Why.REFORMED_LATE: "its ranks go on as {ranks}, but it has {gpus:GPU} by now: it is restarted",
         Why.REFORMED: "its ranks go on as {gpus}, they were {had}; it was not restarted",
         Why.CHECKPOINT_FAILED: "it could not save its state: {problem}; {then}",
         Why.CHECKPOINT_DIED: "it ended while it saved its state ({cause}), and goes on from what it had saved before",

@@ -10,6 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from colane.model.words import count
 from colane.report import style
 from colane.report.prose import duration
 
@@ -191,7 +192,7 @@ def _legend(fig: Figure, colours: Mapping[str, str], any_failed: bool) -> None:
     labels = [style.shortened(family) for family in own]
     if len(own) < len(colours):
         handles.append(Patch(facecolor=style.OTHER_COLOUR))
-        labels.append(f"{len(colours) - len(own)} other families")
+        labels.append(f"{count(len(colours) - len(own), 'other family')}")
     if any_failed:
         handles.append(Patch(facecolor="#ffffff", edgecolor=FAILED_EDGE, hatch="////"))
         labels.append("did not succeed")

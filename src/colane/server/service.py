@@ -67,7 +67,7 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import changed_limits, submission
-from colane.server.submitting.admission import admit_all, begin_hold
+from colane.server.submitting.admission import admit_all, begin_hold, named_as_given
 from colane.server.submitting.deadlines import with_promises
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
@@ -470,15 +470,19 @@ class Service:
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, with_promises(self.driver.core, turn, waiting))
 
-        return prepare
+        def prepare_in_their_words(turn: Turn) -> list[JobId]:
+            try:
+                return prepare(turn)
+            except RefusedError as refused:
+                raise named_as_given(refused, requests) from refused
+
+        return prepare_in_their_words
 
     def _owned(self, requests: list[JobRequest], caller: Caller) -> list[JobRequest]:
         return [ownership.owned(request, caller) for request in requests]
 
     def _demand_channels(self, requests: list[JobRequest]) -> None:
         """Refuse jobs that name channels for word of them that are not there for their users."""
-        if self.config.notify is None:
-            return
         found = [unknown_channel(self.config.notify, one.user, one.labels) for one in requests]
         problems = [Problem(f"jobs[{at}].labels.notify", said) for at, said in enumerate(found) if said]
         if problems:

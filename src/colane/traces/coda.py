@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 from colane.traces.generate import Floats, LogNormal
 from colane.traces.workload import TraceJob, Workload, collector_held
 
@@ -100,7 +101,7 @@ def coda(params: Coda | None = None, *, seed: int) -> Workload:
         raise ValueError(f"both CPU and GPU jobs are needed, got {cpu_jobs} CPU jobs of {params.jobs}")
     with collector_held():
         jobs = _jobs(np.random.default_rng(seed), params, cpu_jobs)
-    return Workload(name=f"coda-{seed}", jobs=jobs, source=f"coda, {len(jobs)} jobs, seed {seed}")
+    return Workload(name=f"coda-{seed}", jobs=jobs, source=f"coda, {count(len(jobs), 'job')}, seed {seed}")
 
 
 def _jobs(rng: np.random.Generator, params: Coda, cpu_jobs: int) -> tuple[TraceJob, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.workload import TraceJob, Workload, collector_held
 
@@ -264,7 +265,7 @@ def _workload(
     rows = zip(submit_s.tolist(), models, lengths, strict=True)
     with collector_held():
         jobs = tuple(_job(number, *row, steps) for number, row in enumerate(rows, 1))
-    return Workload(name=f"{name}-{seed}", jobs=jobs, source=f"{name}, {len(jobs)} jobs, seed {seed}")
+    return Workload(name=f"{name}-{seed}", jobs=jobs, source=f"{name}, {count(len(jobs), 'job')}, seed {seed}")
 
 
 def _job(number: int, submit_s: float, model: JobModel, duration_s: float | None, steps: int | None) -> TraceJob:

@@ -12,7 +12,7 @@ from colane.cli import output
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
-from colane.model.words import is_in
+from colane.model.words import count, is_in
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, WhyAnswer
@@ -94,7 +94,7 @@ def _show_others(others: Mapping[int, JobObject | None], asked: JobObject, left_
     for number, other in others.items():
         output.say(f"  {_describe(number, other, names.get(number, ''))}")
     if left_out:
-        output.say(f"  and {left_out} more jobs")
+        output.say(f"  and {count(left_out, 'more job')}")
 
 
 def _sentences(name: str, state: str, reason: WhyAnswer) -> Iterator[str]:

@@ -109,7 +109,7 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     yield from _said_of_nodes(loaded)
     yield from map(_said_of_costs, _costs(request, loaded))
     saving = sum(job.spec.preemptible for job in workload.jobs)
-    yield f"{saving:,} of {len(workload.jobs):,} jobs save their state and may be stopped for others."
+    yield f"{saving:,} of {count(f'{len(workload.jobs):,}', 'job')} save their state and may be stopped for others."
     types = sorted({gpu.type for node in loaded.cluster.nodes for gpu in node.gpus})
     for gap in gaps_of(loaded.world, loaded.workload.jobs, types):
         yield f"Not known: {gap}."

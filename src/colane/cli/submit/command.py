@@ -7,6 +7,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -101,7 +102,7 @@ def submit(
     options = job_options.asked(given)
     if notify is not None:
         options = _told_by(notify, options)
-    file = _jobs_asked_for(words or [], options)
+    file = replace(_jobs_asked_for(words or [], options), overridden=frozenset(options))
     if plan:
         if wait or if_plan is not None:
             raise MisuseError(f"--plan submits nothing: leave out {'--wait' if wait else '--if-plan'}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
+from colane.cli.submit.job_options import OPTION_OF
 from colane.cli.submit.jobfile import JobFile
 from colane.client.errors import Refused
+from colane.client.typed_fields import as_typed
 from colane.model.job_spec import IfNever
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def complaint(file: JobFile, field: str, message: str) -> str:
 
 
 def place(file: JobFile, field: str, message: str) -> str:
-    """Return a complaint about a field with where that stands: in which line of the file, or as it is."""
+    """Return a complaint about a field with where that stands: in which line of the file, or in which option."""
     if not field:
         return message
-    if file.path == Path():
-        return f"{field}: {message}"
+    if file.is_typed(field):
+        return as_typed(field, message, OPTION_OF)
     place, bare = file.where(field)
     return f"{place}: {bare}: {message}"
 

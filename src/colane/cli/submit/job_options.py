@@ -35,6 +35,16 @@ if TYPE_CHECKING:
 OPTIONS: Final = tuple(field for field in JOB_FIELDS if field.option is not None)
 
 
+def _long_name(field: JobField) -> str:
+    return "" if field.option is None else field.option.names[0]
+
+
+OPTION_OF: Final = {name: _long_name(field) for field in OPTIONS for name in (field.name, field.said)} | {
+    "labels.notify": "--notify"
+}
+"""The option that stands for each field of a request, by both of its names."""
+
+
 def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each field, behind its first parameter; it takes them as further keywords."""
     own = [one for one in signature(command, eval_str=True).parameters.values() if one.kind is not one.VAR_KEYWORD]
@@ -68,10 +78,6 @@ def _said(field: JobField, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: AN
                 field.said,
                 value.value if isinstance(value, Enum) else str(value) if isinstance(value, Path) else value,
             )
-
-
-def _long_name(field: JobField) -> str:
-    return "" if field.option is None else field.option.names[0]
 
 
 def _parameter(field: JobField) -> Parameter:

@@ -35,6 +35,11 @@ Object = dict[str, Any]
 _JOB_FIELD = re.compile(r"(?:jobs\[(?P<job>\d+)\]\.?)?(?P<path>.*)")
 
 
+def _top(name: str) -> str:
+    """The field of a job that a path begins with: `env` of `jobs[3].env.X`."""
+    return re.split(r"[.\[]", re.sub(r"^jobs\[\d+\]\.", "", name), maxsplit=1)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class JobFile:
     """Jobs as they stand in a file.
@@ -44,19 +49,25 @@ class JobFile:
         jobs: The job objects in order.
         lines: For each job, the line of each of its fields; empty where they are not known.
         is_batch: Whether it holds a list, even of one.
+        overridden: Fields that options say in its place.
     """
 
     path: Path
     jobs: list[Object]
     lines: list[dict[str, int]] = field(default_factory=list)
     is_batch: bool = False
+    overridden: frozenset[str] = frozenset()
+
+    def is_typed(self, name: str) -> bool:
+        """Whether what the scheduler says of a field is said of an option."""
+        return self.path == Path() or _top(name) in self.overridden
 
     def where(self, name: str) -> tuple[str, str]:
         """Return place (`file:line`) and bare field of a field the scheduler names (`jobs[3].env.X`)."""
         match = _JOB_FIELD.fullmatch(name)
         job, path = (int(match["job"] or 0), match["path"]) if match else (0, name)
         lines = self.lines[job] if job < len(self.lines) else {}
-        top = re.split(r"[.\[]", path, maxsplit=1)[0]
+        top = _top(path)
         line = lines.get(path, lines.get(top, lines.get("")))
         number = f", job {job + 1}" if len(self.jobs) > 1 and line is None else ""
         return (f"{self.path}:{line}" if line else f"{self.path}{number}"), path

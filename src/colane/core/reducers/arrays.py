@@ -120,7 +120,7 @@ def _have_started(step: Step, live: LiveElements) -> bool:
 def _hold_back(step: Step, owner: Job, live: LiveElements, number: int) -> None:
     """Too many may start, as some were released: the youngest of them wait for the others."""
     most = 0 if owner.array is None else owner.array.throttle or 0
-    full = Hold(HoldKind.ARRAY, f"at most {most} elements of array {owner.id} run at once")
+    full = Hold(HoldKind.ARRAY, f"no more than {most} of the elements of array {owner.id} run at once")
     for job_id in sorted(live.open, reverse=True)[:number]:
         job = step.state.jobs[job_id]
         step.put(job.with_holds(with_hold(job, full)))

@@ -6,7 +6,6 @@ import sys
 from typing import NoReturn
 
 from colane.client.client import Client
-from colane.client.errors import Refused
 from colane.integrations.slurm.errors import SlurmError
 
 
@@ -23,11 +22,6 @@ def note(verb: str, text: str) -> None:
 def print_lines(*lines: str) -> None:
     """Write to standard output."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def refusal(refused: Refused) -> SlurmError:
-    """Return what the scheduler refuses as a verb says it."""
-    return SlurmError("; ".join(" ".join(str(problem).split()) for problem in refused.problems))
 
 
 def misuse(text: str) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from colane.client.client import Client
 from colane.client.errors import Refused
 from colane.client.past_begin import past_begin
+from colane.client.typed_fields import as_typed
 from colane.integrations.slurm import contact
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import SCRIPT_BYTES_MAX, BatchFiles, command
@@ -18,6 +19,7 @@ from colane.integrations.slurm.options import SaidValue, SlurmOptions, merged, p
 from colane.integrations.slurm.request import build
 from colane.integrations.slurm.rows import moment
 from colane.integrations.slurm.scripts import BatchScript, read_script
+from colane.model.job_fields import JOB_FIELDS
 
 if TYPE_CHECKING:
     from colane.api.plans import PlanAnswer
@@ -120,12 +122,27 @@ def _taken(request: dict[str, Any], take: Callable[[dict[str, Any]], T], verb: s
     except Refused as refused:
         is_of_cores = {problem.field for problem in refused.problems} == {"cores"}
         if not is_of_cores or request["gpus"] or not request.get("cores"):
-            raise contact.refusal(refused) from refused
+            raise _refusal(refused) from refused
     contact.note(verb, "no machine has cores to book for jobs without a GPU: it shares them")
     try:
         return take({**request, "cores": 0})
     except Refused as refused:
-        raise contact.refusal(refused) from refused
+        raise _refusal(refused) from refused
+
+
+OPTION_OF: Final = {
+    name: next(option for option in field.slurm if option.startswith("--"))
+    for field in JOB_FIELDS
+    if field.slurm
+    for name in (field.name, field.said)
+}
+"""The option that stands for each field of a request."""
+
+
+def _refusal(refused: Refused) -> SlurmError:
+    """Return what the scheduler refuses as a verb says it, with options in place of fields."""
+    said = [as_typed(*one, OPTION_OF) if one.field else one.message for one in refused.problems]
+    return SlurmError("; ".join(" ".join(one.split()) for one in said))
 
 
 def check_partition(scheduler: Client, options: SlurmOptions) -> None:

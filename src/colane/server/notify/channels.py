@@ -15,6 +15,7 @@ from colane.server.http.problems import near_matches
 LABEL: Final = "notify"
 """A job's label that names channels, or is `none`."""
 NO_CHANNEL: Final = "none"
+NO_CHANNELS: Final = "this scheduler was started without channels: leave it out, or have it started with --notify FILE"
 
 
 class NotifyError(Exception):
@@ -176,8 +177,17 @@ def _channel(path: Path, row: object, place: int) -> NotifyChannel:
     )  # fmt: skip
 
 
-def unknown_channel(config: NotifyConfig, user: str, labels: Mapping[str, str]) -> str:
-    """Say which channel a user's job names in vain, and which there are for it; empty where it names none in vain."""
+def unknown_channel(config: NotifyConfig | None, user: str, labels: Mapping[str, str]) -> str:
+    """Say which channel a user's job names in vain, and which there are for it; empty where it names none in vain.
+
+    Args:
+        config: The channels; None where the scheduler was started without any.
+        user: Whose job it is.
+        labels: Its labels.
+    """
+    if config is None:
+        named = [name for name in wanted_by(labels) if name != NO_CHANNEL]
+        return f"there is no channel {named[0]!r}, as {NO_CHANNELS}" if named else ""
     known = sorted({NO_CHANNEL, *(one.name for one in config.channels if one.user in {"", user})})
     unknown = [name for name in wanted_by(labels) if name not in known]
     if not unknown:

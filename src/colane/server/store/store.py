@@ -318,7 +318,7 @@ def judge_writer(writer: StoreWriter, newest_epoch: int, events: int, version: i
             "one ends: two that write would give GPUs and job ids twice"
         )
     if writer.events not in {None, events}:
-        raise ConflictError(f"the store has {events} events, not {writer.events}: it is read anew")
+        raise ConflictError(f"the store is at event {events}, not {writer.events}: it is read anew")
     if writer.version not in {None, version}:
         raise ConflictError(
             f"the store is at version {version}, not {writer.version}, as a commit taken for lost was made: it is read "

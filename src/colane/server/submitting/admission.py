@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from colane.model import file_names
 from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import parse_contract
 from colane.model.job import JobSpec
-from colane.model.job_fields import JOB_FIELDS, RULED_NAMES, senseless
+from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
 from colane.model.job_spec import CheckpointContract, PromisedGpus
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
@@ -111,6 +112,25 @@ def admit_all(
     if problems:
         raise RefusedError(422, problems)
     return admitted
+
+
+_OF_JOB: Final = re.compile(r"jobs\[(?P<place>\d+)\]\.(?P<field>\w+)")
+
+
+def named_as_given(refused: RefusedError, requests: Sequence[JobRequest]) -> RefusedError:
+    """Return a refusal that names fields as the requests have them: `deadline` where they have no `deadline_s`."""
+    renamed = [_as_given(problem, requests) for problem in refused.problems]
+    return refused if renamed == [*refused.problems] else RefusedError(refused.status, renamed)
+
+
+def _as_given(problem: Problem, requests: Sequence[JobRequest]) -> Problem:
+    found = _OF_JOB.match(problem.field)
+    field = None if found is None else BY_NAME.get(found["field"])
+    if found is None or field is None:
+        return problem
+    place = int(found["place"])
+    name = said_name(field, requests[place].model_fields_set)
+    return Problem(f"jobs[{place}].{name}{problem.field[found.end() :]}", problem.message)
 
 
 PROBLEMS_MAX: Final = 20

@@ -66,9 +66,10 @@ class Hardware:
 def _on_a_node(spec: JobSpec, shortfall: Shortfall) -> str:
     if shortfall.lack is Lack.AT_ONCE:
         return f"no single node of pool {spec.pool} has all that is asked for at once"
-    what = f"{spec.gpu_type} GPUs" if spec.gpu_type else "GPUs of one type"
+    most = count(shortfall.most, f"{spec.gpu_type} GPU" if spec.gpu_type else "GPU")
+    of_one = "" if spec.gpu_type else " of one type"
     least = " at least" if spec.sizes else ""
-    return f"asks for {spec.gpus}{least}, but no node of pool {spec.pool} has more than {shortfall.most} {what}"
+    return f"asks for {spec.gpus}{least}, but no node of pool {spec.pool} has more than {most}{of_one}"
 
 
 def _over_nodes(spec: JobSpec, shortfall: Shortfall) -> str:
@@ -76,6 +77,6 @@ def _over_nodes(spec: JobSpec, shortfall: Shortfall) -> str:
     asked = f"asks for {spec.gpus}{' at least' if spec.sizes else ''} over several nodes"
     each = spec.gpus_per_node
     if not each:
-        return f"{asked}, but pool {spec.pool} has {shortfall.most} such GPUs{beside}"
+        return f"{asked}, but pool {spec.pool} has {count(shortfall.most, 'such GPU')}{beside}"
     nodes, with_them = count(int(shortfall.most) // each, "node"), count(each, "such GPU")
     return f"{asked}, {each} on each, but pool {spec.pool} has {nodes} with {with_them}{beside}"

@@ -10,6 +10,7 @@ from colane.core.config import CoreConfig
 from colane.core.policy import Policy
 from colane.model.hardware import MPS, Node
 from colane.model.progress import BY_CPU_TIME
+from colane.model.words import count
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
@@ -66,7 +67,9 @@ def _arrays_by(policy: Policy) -> str:
 def _mps(real: int, by_mps: int) -> str:
     if not real:
         return "off: no GPU"
-    return f"{ON}: {by_mps} of {real} GPUs" if by_mps else "off: no GPU is shared by MPS; 'colane nodes' says why"
+    if not by_mps:
+        return "off: no GPU is shared by MPS; 'colane nodes' says why"
+    return f"{ON}: {by_mps} of {count(real, 'GPU')}"
 
 
 def _bandwidth(config: CoreConfig, by: set[str]) -> str:

@@ -29,6 +29,7 @@ from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.phases import STEPPING
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
+from colane.model.words import count
 from colane.server.http.sight import Sight
 from colane.server.views import look
 from colane.server.views.holders import Holders, holders_of
@@ -341,7 +342,7 @@ def _look(
     if driver.policy_problem:
         yield look.look_item(look.BROKEN, "policy", driver.policy_problem)
     if lost := len(service.store.unreadable()):
-        yield look.look_item(look.LOOK, "records", f"{lost} records cannot be read: colane check names them")
+        yield look.look_item(look.LOOK, "records", f"{count(lost, 'record')} cannot be read: colane check says which")
     yield from _look_at_nodes(service, now_s)
     by_job = {one["job"]: one for one in idle}
     overviews = service.overviews

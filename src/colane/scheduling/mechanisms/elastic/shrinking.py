@@ -76,7 +76,7 @@ def _sites(sizes: PlannedSizes, context: SchedulingContext) -> dict[str, _Site]:
     sites: dict[str, _Site] = {}
     for job in elastic_jobs(context):
         if job.placement is not None and job.resizes_to is not None:
-            for gpu in sorted(set(job.placement.gpus) - set(job.resizes_to.gpus)):
+            for gpu in sorted(set(job.gpus_held) - set(job.resizes_to.gpus)):
                 sites.setdefault(gpu.node, _Site()).coming.append(gpu)
         elif (giver := _giver(sizes, context, job)) is not None:
             for node in dict.fromkeys([load.id.node for load in giver.gives]):

@@ -110,7 +110,7 @@ class _Pool:
 
     def _vacate(self, job: Job, place: Sequence[GpuLoad], each: Guarantee) -> None:
         draft = self._draft
-        because = f"group {each.group} has fewer than the {each.gpus} GPUs it is guaranteed"
+        because = f"group {each.group} has fewer GPUs than the {each.gpus} it is guaranteed"
         there = {other: draft.view.job(other) for load in place for other in load.jobs}
         for other in there.values():
             if not other.is_leaving and draft.is_undecided(other.id):
