@@ -31,7 +31,7 @@ def test_the_next_cores_go_to_the_user_whose_jobs_hold_the_fewest() -> None:
 @pytest.mark.parametrize("weights", [{}, {"a": 2.0}, {"a": 0.5, "c": 3.0}])
 @pytest.mark.parametrize("seed", range(6))
 def test_cores_are_shared_by_progressive_filling(seed: int, weights: dict[str, float]) -> None:
-    """One resource, so who holds the fewest cores for his weight has the next job, until none of anybody's fits."""
+    """One resource: the user with the fewest cores, by weight, has the next job, of equals the first to come."""
     random = Random(seed)
     needs = {user: random.randint(1, 6) for user in "abc"}
     said = "/".join(f"{user}={weight}" for user, weight in weights.items())
@@ -42,9 +42,11 @@ def test_cores_are_shared_by_progressive_filling(seed: int, weights: dict[str, f
     starts = first_starts(found)
     held = Counter(users[number - 1] for number in starts if starts[JobId(number)] < 100)
     expected: Counter[str] = Counter()
+    coming = {user: [place for place, one in enumerate(users) if one == user] for user in needs}
     open_ = set(needs)
     while open_:
-        user = min(open_, key=lambda one: (expected[one] * needs[one] / weights.get(one, 1.0), one))
+        parts = {one: expected[one] * needs[one] / weights.get(one, 1.0) for one in open_}
+        user = min(open_, key=lambda one: (parts[one], coming[one][expected[one]]))
         if sum(expected[one] * needs[one] for one in needs) + needs[user] <= 28:
             expected[user] += 1
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob
 from tests.simulate.scenes import node, random_cluster, random_jobs, workload
 
+POLICIES = (*registry.NAMES, "colane:arrays=yes")
 SEEDS = range(4)
 LATER_S = 777.0
 """No multiple of a round, a quantum or a lease; whole, as all times here, so that no sum is rounded otherwise."""
@@ -23,15 +25,25 @@ RENAMED = {"ann": "zoe", "bob": "max", "carol": "dan"}
 
 
 def jobs_of(seed: int) -> tuple[TraceJob, ...]:
-    """Long enough for rounds and leases to matter, of three users."""
+    """Long enough for rounds and leases to matter, of three users: gangs, jobs of several sizes, and without GPUs."""
     random = Random(seed)
     return tuple(
         replace(
             job, submit_s=13.0 * job.submit_s, duration_s=97.0 * (job.duration_s or 0.0),
-            spec=replace(job.spec, user=random.choice(sorted(RENAMED))),
+            spec=replace(job.spec, user=random.choice(sorted(RENAMED)), **of_a_kind(random, job.spec.gpus)),
         )
-        for job in random_jobs(seed, with_steps=True)
+        for job in random_jobs(seed, most_gpus=4, with_steps=True)
     )  # fmt: skip
+
+
+def of_a_kind(random: Random, gpus: int) -> dict[str, Any]:
+    """Most are as they were drawn."""
+    draw = random.random()
+    if draw < 0.15:
+        return {"gpus": 0, "cores": random.choice((1, 3)), "abortable": random.random() < 0.5, "steps_total": None}
+    if draw < 0.3:
+        return {"multi_node": True}
+    return {"sizes": tuple(range(1, gpus + 1))} if gpus > 1 and draw < 0.5 else {}
 
 
 def outcome(policy: str, cluster: Cluster, jobs: Iterable[TraceJob]) -> dict[int, tuple[float, float, float, int]]:
@@ -44,7 +56,7 @@ def outcome(policy: str, cluster: Cluster, jobs: Iterable[TraceJob]) -> dict[int
     return dict(zip(rows.id, columns, strict=True))
 
 
-@pytest.mark.parametrize("policy", registry.NAMES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_clock_may_begin_anywhere(policy: str) -> None:
     for seed in SEEDS:
         jobs = jobs_of(seed)
@@ -53,7 +65,7 @@ def test_the_clock_may_begin_anywhere(policy: str) -> None:
         assert then == outcome(policy, random_cluster(seed), jobs), seed
 
 
-@pytest.mark.parametrize("policy", registry.NAMES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_users_may_have_any_name(policy: str) -> None:
     for seed in SEEDS:
         jobs = jobs_of(seed)
@@ -61,11 +73,12 @@ def test_users_may_have_any_name(policy: str) -> None:
         assert outcome(policy, random_cluster(seed), renamed) == outcome(policy, random_cluster(seed), jobs), seed
 
 
-@pytest.mark.parametrize("policy", registry.NAMES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_gpus_that_no_job_may_use_change_nothing(policy: str) -> None:
     """Of another type in the same pool, while every job names its own, and of the same type in another pool."""
     for seed in SEEDS:
-        jobs = [replace(job, spec=replace(job.spec, gpu_type="v100")) for job in jobs_of(seed)]
+        drawn = [job for job in jobs_of(seed) if job.spec.gpus]
+        jobs = [replace(job, spec=replace(job.spec, gpu_type="v100")) for job in drawn]
         cluster = random_cluster(seed)
         alone = outcome(policy, cluster, jobs)
         for more in (node("other-type", 4, gpu_type="k80"), node("other-pool", 4, pool="other")):

@@ -237,6 +237,23 @@ class LiveJobs(OfNodes):
         self.look(view)
         return self._gpus.get(pool, NO_GPUS)
 
+    def types_in_use(self, view: ClusterView, pool: str) -> list[str]:
+        """GPU types of a pool that any of these jobs may use, in order of name: no decision depends on others."""
+        types = view.gpu_types(pool)
+        if len(types) < 2:
+            return types
+        named: set[str] = set()
+        for need in self.pool(pool).needs.values():
+            if need.spec.gpu_type is None:
+                return types
+            named.add(need.spec.gpu_type)
+        return [kind for kind in types if kind in named]
+
+    def usable_gpus(self, view: ClusterView, pool: str) -> int:
+        """How many GPUs of these types work, on nodes that take jobs."""
+        gpus = self.gpus(view, pool)
+        return sum([gpus[kind] for kind in self.types_in_use(view, pool)])
+
     def kept(self, view: ClusterView, pool: str) -> Kept:
         """What was worked out for a pool before and holds still."""
         self.look(view)

@@ -64,7 +64,7 @@ class Openings:
         queue, view = self._queue, self._draft.view
         within_s = queue.left_s(job) if queue.awaits else None
         lacking = view.queue(self._pool).count
-        if within_s is None or lacking > sum(view.derived(LiveJobs).gpus(view, self._pool).values()):
+        if within_s is None or lacking > view.derived(LiveJobs).usable_gpus(view, self._pool):
             return False
         wanted = self._wanted(spec, there, within_s)
         for node in self._nodes():

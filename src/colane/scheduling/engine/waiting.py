@@ -35,7 +35,7 @@ def all_work(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callabl
             jobs = live.pool(pool).jobs
             every = max(1, ceil(len(jobs) / SAMPLE_MAX))
             work_s = sum([left_s(job) * job.gpu_count for job in islice(jobs.values(), 0, None, every)], 0.0)
-            known.append(every * work_s / (SHARED_MAX * max(1, sum(live.gpus(draft.view, pool).values()))))
+            known.append(every * work_s / (SHARED_MAX * max(1, live.usable_gpus(draft.view, pool))))
         return known[0]
 
     return drains_s

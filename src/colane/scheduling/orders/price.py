@@ -264,7 +264,8 @@ class Prices:
         """Jobs that run or wait, in order."""
         if self._ranked is None:
             self._ranked = self._ranking()
-            self._gpus = max(1, self._usable(self._draft.view.derived(LiveJobs)))
+            live = self._draft.view.derived(LiveJobs)
+            self._gpus = max(1, live.usable_gpus(self._draft.view, self._pool))
             self._work_s = max(1.0, self._ranked.work_s / self._gpus)
         return self._ranked
 
@@ -275,12 +276,6 @@ class Prices:
             had = [self._rank(job)[-1] for job in jobs.values() if _counts(job)]
             self._usual = sum(had) / max(1, len(had))
         return self._usual
-
-    def _usable(self, live: LiveJobs) -> int:
-        """GPUs of the types that any of these jobs may use."""
-        gpus = live.gpus(self._draft.view, self._pool)
-        asked = {need.spec.gpu_type for need in live.pool(self._pool).needs.values() if need.spec.gpus}
-        return sum([count for kind, count in gpus.items() if None in asked or kind in asked])
 
 
 def _counts(job: Job) -> bool:
@@ -301,7 +296,7 @@ def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Call
     def end_s() -> float:
         if not known:
             jobs = [job for job in draft.view.jobs.values() if job.spec.pool == pool and job.spec.gpus]
-            gpus = sum(draft.view.derived(LiveJobs).gpus(draft.view, pool).values())
+            gpus = draft.view.derived(LiveJobs).usable_gpus(draft.view, pool)
             work_s = sum([left_s(job) * job.gpu_count for job in jobs]) / (SHARED_MAX * max(1, gpus))
             known.append(max([work_s, *[left_s(job) for job in jobs]]))
         return known[0]

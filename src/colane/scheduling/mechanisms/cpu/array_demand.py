@@ -7,13 +7,14 @@ decides as before; a pool without any is not divided.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from math import ceil
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
-from colane.scheduling.mechanisms.fairness.users import Users
+from colane.scheduling.engine.live import LiveJobs
 
 LARGE_GPUS = 4
 """A job with as many GPUs belongs to the 4-GPU sub-array (section V)."""
@@ -63,30 +64,33 @@ class ArrayDemand(NodesMatterNot):
             found = self._pools[pool] = PoolDemand()
         return found
 
-    def reserved_cores(self, node: NodeState) -> int:
-        """Cores of a node that jobs with GPUs would use if all its GPUs were in use: what they may take back."""
-        per_gpu = self.of(node.node.pool).cores_per_gpu
-        return min(len(node.node.cores), per_gpu * len(node.node.gpus))
-
     def kept_cores(self, view: ClusterView, node: NodeState) -> int:
-        """Cores of a node that only borrowers get besides: of those, the part that the pool's GPUs are asked for."""
-        demand, gpus = self.of(node.node.pool), view.derived(Users).capacities(view, node.node.pool)[0]
+        """Cores of a node that only borrowers get besides.
+
+        Of those that jobs with GPUs would use if all GPUs that they may have were in use, as large a part as they ask
+        for of these GPUs.
+        """
+        pool = node.node.pool
+        demand, live = self.of(pool), view.derived(LiveJobs)
+        gpus = live.usable_gpus(view, pool)
         asked = min(gpus, demand.small_gpus + demand.large_gpus)
-        return ceil(self.reserved_cores(node) * asked / gpus) if gpus else 0
+        reserved = demand.cores_per_gpu * _gpus_of(node, live.types_in_use(view, pool))
+        return ceil(min(len(node.node.cores), reserved) * asked / gpus) if gpus else 0
 
     def large_nodes(self, view: ClusterView, pool: str) -> set[int]:
         """Nodes of the 4-GPU sub-array, by order: the last ones, as large a part of GPUs as large jobs ask for."""
-        nodes = [node for node in view.nodes.values() if node.node.pool == pool]
-        demand, total = self.of(pool), sum([len(node.node.gpus) for node in nodes])
+        types = view.derived(LiveJobs).types_in_use(view, pool)
+        nodes = [(node, _gpus_of(node, types)) for node in view.nodes.values() if node.node.pool == pool]
+        demand, total = self.of(pool), sum([gpus for _, gpus in nodes])
         asked = demand.small_gpus + demand.large_gpus
         left = total * demand.large_gpus / asked if asked else 0.0
         found: set[int] = set()
-        for node in reversed(nodes):
+        for node, gpus in reversed(nodes):
             if left <= 0:
                 break
-            if len(node.node.gpus) >= LARGE_GPUS:
+            if gpus >= LARGE_GPUS:
                 found.add(node.order)
-                left -= len(node.node.gpus)
+                left -= gpus
         return found
 
     def cores_per_gpu(self, job: Job) -> int:
@@ -105,3 +109,8 @@ class ArrayDemand(NodesMatterNot):
             demand.large_gpus += change * spec.gpus
         else:
             demand.small_gpus += change * spec.gpus
+
+
+def _gpus_of(node: NodeState, types: Collection[str]) -> int:
+    """GPUs of a node that are of these types."""
+    return len([gpu for gpu in node.node.gpus if gpu.type in types])

@@ -93,12 +93,12 @@ class ArrayPlacer(CpuOnlyPlacer):
             self._draft.hold_host(held.job, held.node)
 
     def _serve_users(self) -> None:
-        """Serve a job of the user with least, again and again; classes without room are left."""
+        """Serve a job of the user with least, of equals the first to come; classes without room are left."""
         lines = {user: UserLine(lines) for user, lines in self._waiting.lines(self._pool).items()}
-        turns = [(self._held(user), user) for user in lines]
+        turns = [(self._held(user), line.first, user) for user, line in lines.items()]
         heapify(turns)
         while turns:
-            user = turns[0][1]
+            user = turns[0][2]
             line = lines[user]
             job = self._draft.view.job(line.first)
             self._serve(job)
@@ -107,7 +107,7 @@ class ArrayPlacer(CpuOnlyPlacer):
             else:
                 line.step()
             if line:
-                heapreplace(turns, (self._held(user), user))
+                heapreplace(turns, (self._held(user), line.first, user))
             else:
                 heappop(turns)
 

@@ -78,9 +78,9 @@ class _PoolThroughputs:
         self._context = context
         self._draft = context.draft
         self._known: dict[tuple[object, ...], Throughput | None] = {}
-        kinds = self._draft.view.gpu_types(context.pool)
-        counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, context.pool)
-        self._all = sum([counts[kind] for kind in kinds])
+        live = self._draft.view.derived(LiveJobs)
+        self._kinds = live.types_in_use(self._draft.view, context.pool)
+        self._all = live.usable_gpus(self._draft.view, context.pool)
         self._most_on_a_node = most_on_a_node(self._draft)
 
     def asks(self) -> tuple[dict[JobId, Throughput], int, list[float]]:
@@ -104,8 +104,7 @@ class _PoolThroughputs:
 
     def _free(self) -> int:
         """GPUs of the pool that are free."""
-        draft, pool = self._draft, self._context.pool
-        masks = [draft.free((pool, kind)).masks[1:] for kind in draft.view.gpu_types(pool)]
+        masks = [self._draft.free((self._context.pool, kind)).masks[1:] for kind in self._kinds]
         return sum([mask.bit_count() for of_kind in masks for mask in of_kind])
 
     def _waiting(self) -> Iterator[Job]:

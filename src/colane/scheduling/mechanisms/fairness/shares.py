@@ -73,19 +73,6 @@ def fair_level(demands: Counter[int], capacity: float) -> float:
     return float(max(demands, default=0))
 
 
-def types_in_use(view: ClusterView, pool: str) -> list[str]:
-    """GPU types of a pool that some live job may use, in order of name: others change nothing of what is fair."""
-    types = view.gpu_types(pool)
-    if len(types) < 2:
-        return types
-    named: set[str] = set()
-    for need in view.derived(LiveJobs).pool(pool).needs.values():
-        if need.spec.gpu_type is None:
-            return types
-        named.add(need.spec.gpu_type)
-    return [kind for kind in types if kind in named]
-
-
 class AttainedService(NamedTuple):
     """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
 
@@ -102,7 +89,7 @@ class FairShares:
 
     def __init__(self, view: ClusterView, pool: str, times: RunTimes) -> None:
         standing = view.derived(LiveJobs)
-        self.types = types_in_use(view, pool)
+        self.types = standing.types_in_use(view, pool)
         kept = standing.kept_over(view, pool, tuple(self.types))
         self._view = view
         self._times = times

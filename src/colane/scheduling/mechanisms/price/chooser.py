@@ -101,8 +101,8 @@ class ByPrice:
         if self.moves:
             draft.plan_while_idle(context.pool)
         news = draft.view.news(context.pool)
-        gpus = draft.view.derived(LiveJobs).gpus(draft.view, context.pool)
-        if news is not None or sum(gpus.values()) > self.look_at_all_max:
+        gpus = draft.view.derived(LiveJobs).usable_gpus(draft.view, context.pool)
+        if news is not None or gpus > self.look_at_all_max:
             draft.plan_for_news(context.pool, draft.now_s + LOOK_EVERY_S if news is None else news.until_s)
         _Chooser(self, context, take, news).run()
 

@@ -63,8 +63,8 @@ class SharingValues:
         self._still: set[GpuGroup] = set()
         self._left: dict[Kind, tuple[tuple[int, int], list[GpuGroup]]] = {}
         self.gpu_groups = draft.view.derived(GpuGroupIndex)
-        gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
-        self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
+        gpus = draft.view.derived(LiveJobs).usable_gpus(draft.view, pool)
+        self._waiting = in_doublings(draft.view.queue(pool).count / max(1, gpus))
         self.gpu_groups.wait(pool, self._waiting)
         self.look()
 
