@@ -18,6 +18,7 @@ from colane.perf.config import PerfConfig
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 from colane.perf.factors import known_steps
 from colane.perf.rate import Prediction, RateSource, Slowed
+from colane.perf.scatter import Scatter
 from colane.perf.several import Smaller, of_several
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, threshold_speedup
 
@@ -92,6 +93,7 @@ class SharingBeliefs:
         self.sets: dict[tuple[str, Keys], SetBelief] = {}
         self._config = config
         self._profiles = profiles
+        self._scatter = Scatter(config.spreads[RateSource.MEASURED] ** 2)
         self._counts: dict[tuple[str, str], int] = {}
         self._last = ("", "")
         self._model: Interference | None = None
@@ -101,11 +103,17 @@ class SharingBeliefs:
         self._unfitted = 0
         self._co_runners: dict[ProfileKey, CoRunnerTraits] = {}
         self._predictions: dict[tuple[str, Keys], Prediction | None] = {}
+        self._expectations: dict[tuple[str, Keys], dict[ProfileKey, Estimate]] = {}
+
+    def _forget_answers(self) -> None:
+        """What was worked out from what was known before."""
+        self._predictions.clear()
+        self._expectations.clear()
 
     def forget(self, key: ProfileKey) -> None:
         """A profile has changed."""
         self._co_runners.pop(key, None)
-        self._predictions.clear()
+        self._forget_answers()
 
     def forget_sets(self, key: ProfileKey) -> None:
         """What its sets taught holds no more: the model is fitted without them."""
@@ -119,8 +127,9 @@ class SharingBeliefs:
             del self.sets[asked]
             kind = asked[1][0].gpu_type, asked[0]
             self._counts[kind] -= 1
+        self._scatter.drop(family)
         self._co_runners = {key: traits for key, traits in self._co_runners.items() if key.family != family}
-        self._predictions.clear()
+        self._forget_answers()
         self._model, self._scale = None, None
         self._fitted, self._judged, self._unfitted = 0, 0, len(self.sets)
 
@@ -138,10 +147,13 @@ class SharingBeliefs:
         else:
             is_same = all(_is_near(alone_s[key], old.alone_s[key]) for key in logs)
             once = SetBelief(logs, measurement.delta, 1, alone_s)
+            if is_same:
+                for key, seen in logs.items():
+                    self._scatter.seen(self._last, key.family, seen - old.logs[key], old.measurements)
             self.sets[asked] = _merged(old, once) if is_same else once
             moved = [abs(self.sets[asked].logs[key] - old.logs[key]) for key in logs]
             self._unfitted += max(moved) >= MOVED_MIN
-        self._predictions.clear()
+        self._forget_answers()
         return True
 
     @property
@@ -166,7 +178,7 @@ class SharingBeliefs:
             by_threshold = self._by_threshold(keys, sharing)
             return by_threshold or self._foreseen(keys, sharing)
         expected = self._expected(keys, sharing)
-        jobs = [self._weighed(key, measured, expected) for key in keys]
+        jobs = [self._weighed(key, measured, expected, sharing) for key in keys]
         times = f"measured {measured.measurements} time(s)"
         return self._prediction(jobs, times, RateSource.MEASURED, measured.measurements)
 
@@ -179,15 +191,29 @@ class SharingBeliefs:
                 return False
         return True
 
-    def _weighed(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> Slowed:
-        """As it was measured, drawn towards what is expected as far as it may be off."""
-        single = self._config.spreads[RateSource.MEASURED] ** 2
-        variance, count = single / measured.measurements, measured.measurements
+    def _weighed(
+        self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate], sharing: str
+    ) -> Slowed:
+        """As it was measured, drawn towards what is expected as far as it usually may be off.
+
+        Its spread is that of the next measurement, by how far measurements there were off (`perf.scatter`).
+        """
+        variance, count = self._config.spreads[RateSource.MEASURED] ** 2 / measured.measurements, measured.measurements
+        single = self._scatter.of((key.gpu_type, sharing), key.family)
         estimate, seen = expected.get(key), measured.logs[key]
         if estimate is None:
             return _slowed(key, seen, single * (1 + 1 / count))
         share = estimate.variance / (estimate.variance + variance)
-        return _slowed(key, estimate.log_slowdown + share * (seen - estimate.log_slowdown), single + share * variance)
+        log_slowdown = estimate.log_slowdown + share * (seen - estimate.log_slowdown)
+        rest = (1.0 - share) ** 2 * estimate.variance
+        return _slowed(key, log_slowdown, single * (1 + share**2 / count) + rest)
+
+    def _usual(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> float:
+        """Variance of the log of what is believed of a measured set, by what measurements usually are off."""
+        single = self._config.spreads[RateSource.MEASURED] ** 2
+        variance, estimate = single / measured.measurements, expected.get(key)
+        share = 1.0 if estimate is None else estimate.variance / (estimate.variance + variance)
+        return single + share * variance
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
         expected = self._expected(keys, sharing)
@@ -224,13 +250,20 @@ class SharingBeliefs:
 
     def _expected(self, keys: Keys, sharing: str) -> dict[ProfileKey, Estimate]:
         """By kind, of all pairs in a set; empty when too little is known."""
+        # Sets without one of the jobs are asked for theirs: unless kept, a set of n would be worked out n! times.
+        asked = sharing, keys
+        if asked not in self._expectations:
+            self._expectations[asked] = self._expect(keys, sharing)
+        return self._expectations[asked]
+
+    def _expect(self, keys: Keys, sharing: str) -> dict[ProfileKey, Estimate]:
         self._fit()
         demands = [demand(self._profiles.get(key)) for key in keys]
         if self._model is None:
             known = [one for one in demands if one is not None]
             bound = Estimate(log(max(1.0, sum(known))), self._config.spreads[RateSource.WORK_BOUND] ** 2, 0.0)
             return dict.fromkeys(keys, bound) if len(known) == len(keys) else {}
-        found = {key: self._beside(self._model, key, without(keys, at), sharing) for at, key in enumerate(keys)}
+        found = {key: self._beside(self._model, key, without(keys, at), sharing) for key, at in _places(keys).items()}
         is_told = None not in demands or min([one.evidence for one in found.values()]) >= EVIDENCE_MIN
         return found if is_told else {}
 
@@ -246,15 +279,15 @@ class SharingBeliefs:
     def _smaller(self, me: ProfileKey, others: Keys, sharing: str, pairs: Sequence[Estimate]) -> list[Smaller]:
         """How a job goes in the measured sets of one of the others less."""
         found: list[Smaller] = []
-        for at in {other: at for at, other in enumerate(others)}.values():
+        for at in _places(others).values():
             asked = tuple(sorted([me, *without(others, at)], key=sort_key))
             measured = self.sets.get((sharing, asked))
-            prediction = self.predict(asked, sharing) if measured is not None and self._holds(measured) else None
-            for job in () if prediction is None else prediction.jobs:
-                if job.key == me:
-                    there = [pair for other, pair in enumerate(pairs) if other != at]
-                    found.append(Smaller(job.slowdown, (job.spread_ratio or 0.0) ** 2, there, pairs[at]))
-                    break
+            if measured is None or not self._holds(measured) or (prediction := self.predict(asked, sharing)) is None:
+                continue
+            variance = self._usual(me, measured, self._expected(asked, sharing))
+            slowdown = next(job.slowdown for job in prediction.jobs if job.key == me)
+            there = [pair for other, pair in enumerate(pairs) if other != at]
+            found.append(Smaller(slowdown, variance, there, pairs[at]))
         return found
 
     def _width(self, model: Interference, keys: Keys, sharing: str) -> float:
@@ -320,6 +353,11 @@ def without_gain(keys: Keys) -> Prediction:
 def without(keys: Keys, place: int) -> Keys:
     """All but one."""
     return keys[:place] + keys[place + 1 :]
+
+
+def _places(keys: Keys) -> dict[ProfileKey, int]:
+    """Where each kind is, the last of alike ones."""
+    return {key: at for at, key in enumerate(keys)}
 
 
 def _widened(estimate: Estimate, width: float) -> Estimate:
