@@ -18,6 +18,7 @@ from colane.api.jobs import JobObject
 from colane.cli.app import run
 from colane.client.client import Client
 from colane.client.locate import TOKEN_FILE, read_token
+from tests.warm import WarmUp
 
 START_MAX_S = 180.0
 """On a busy machine what takes seconds takes a minute; this is for what never comes."""
@@ -54,7 +55,7 @@ def environment(**variables: str) -> dict[str, str]:
 class Up:
     """A running `colane up`."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | WarmUp
     state: Path
     greeting: str
     url: str
@@ -89,6 +90,7 @@ class Up:
         """Send a signal and wait; return exit code and what else it said."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=START_MAX_S)
+        assert self.process.returncode is not None
         return self.process.returncode, said
 
 
@@ -119,12 +121,16 @@ def until_gone(path: Path) -> None:
     until(lambda: not marked(path), f"no process of {path} is left", ENDING_MAX_S)
 
 
-def start_up(state: Path, *options: str, **variables: str) -> Up:
-    """Start `colane up` and wait until it says that it is ready."""
-    words = [*COLANE, "up", "--port", "0", "--state", str(state), *options]
-    process = subprocess.Popen(
-        words, env=environment(**variables), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+def start_up(state: Path, *options: str, is_warm: bool = True, **variables: str) -> Up:
+    """Start `colane up` and wait until it says that it is ready; a warm one is forked from a process that has it."""
+    words, env = ["up", "--port", "0", "--state", str(state), *options], environment(**variables)
+    process: subprocess.Popen[str] | WarmUp
+    if is_warm:
+        process = WarmUp(words, env)
+    else:
+        process = subprocess.Popen(
+            [*COLANE, *words], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
@@ -143,8 +149,8 @@ def make_up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     made: list[Up] = []
     state = tmp_path / "state"
 
-    def make(*options: str, **variables: str) -> Up:
-        made.append(start_up(state, *options, **variables))
+    def make(*options: str, is_warm: bool = True, **variables: str) -> Up:
+        made.append(start_up(state, *options, is_warm=is_warm, **variables))
         return made[-1]
 
     yield make

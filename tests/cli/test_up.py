@@ -34,7 +34,7 @@ def submit(up: Up, command: list[str]) -> int:
 
 
 def test_it_says_where_and_what(make_up: MakeUp) -> None:
-    up = make_up("--devices", "cpu:1:2GB", "--policy", "fifo", "--name", "me")
+    up = make_up("--devices", "cpu:1:2GB", "--policy", "fifo", "--name", "me", is_warm=False)
     assert f"colane scheduler at {up.url}, policy fifo, state in {up.state}" in up.greeting
     assert "device me/0: cpu, 2 GB, cores 0" in up.greeting
     assert f"export COLANE_STATE={up.state}" in up.greeting
@@ -253,7 +253,7 @@ def test_a_port_in_use(make_up: MakeUp, tmp_path: Path) -> None:
 
 
 def test_a_token_is_demanded(make_up: MakeUp) -> None:
-    up = make_up("--devices", "cpu:1", COLANE_TOKEN="secret")
+    up = make_up("--devices", "cpu:1", is_warm=False, COLANE_TOKEN="secret")
     without = run_colane(["ps"], COLANE_URL=up.url)
     assert without.code == 2
     assert "COLANE_TOKEN" in without.err

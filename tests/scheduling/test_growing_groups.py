@@ -29,7 +29,6 @@ from colane.simulate.run import Inputs, simulate
 from colane.traces import clusters
 from colane.traces.workload import Workload
 from tests.core.worlds import GIB, make_node, make_profile
-from tests.examples import IS_COMPILED
 from tests.golden.workloads import sharing
 
 from .test_colane import crowd, on_the_gpu
@@ -183,14 +182,14 @@ def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:
     assert mean_end_s("colane", loss) < 1.005 * mean_end_s("fifo", loss)
 
 
-def test_hardly_any_job_is_stopped_for_one_that_then_declines_the_place() -> None:
-    """Over two draws, in which 32 are stopped; compiled over one, with 19: a tenth of fewer is less than one."""
+def test_no_job_is_stopped_for_one_that_then_declines_the_place() -> None:
+    """Over one draw, in which nine are stopped."""
     seen: list[Futile] = []
 
     def watch(core: Core) -> list[Futile]:
         seen.append(Futile(core))
-        return seen[-1:]
+        return seen
 
-    for draw in range(1 if IS_COMPILED else 2):
-        simulate(sharing(create("colane"), 100 * draw), watchers=watch)
-    assert sum([one.count for one in seen]) <= sum([one.stops for one in seen]) / 10
+    simulate(sharing(create("colane"), 0), watchers=watch)
+    assert seen[0].stops >= 5
+    assert seen[0].count == 0

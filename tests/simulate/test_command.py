@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -365,7 +366,7 @@ def test_ctrl_c_writes_what_there_is_and_marks_it_partial(tmp_path: Path) -> Non
     words += ["--out", str(tmp_path / "out"), "--decisions", str(decisions)]
     with subprocess.Popen([sys.executable, "-m", "colane.cli", *words], stderr=subprocess.PIPE) as process:
         while not (decisions.exists() and decisions.stat().st_size) and process.poll() is None:
-            os.sched_yield()
+            select.select([], [], [], 0.01)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=100)
     assert process.returncode == 130
