@@ -16,8 +16,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.estimates import profile_key
 from colane.perf.rate import Situation
-from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, GpuGroupIndex, Site
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.registry import create
 from tests.core.worlds import FAMILIES, TYPES, World
@@ -118,7 +117,7 @@ def test_what_was_learnt_counts_at_once_for_all_jobs_it_concerns(seed: int) -> N
 
 @examples(15)
 @given(seed=SEEDS)
-def test_the_best_co_runners_are_the_best_of_all(seed: int) -> None:
+def test_the_nearest_co_runners_are_the_best_of_all(seed: int) -> None:
     world, seen = World(create("colane:quantum_s=1,move_s=0"), seed), 0
     state = world.core.state
     for _ in range(30):
@@ -134,15 +133,15 @@ def test_the_best_co_runners_are_the_best_of_all(seed: int) -> None:
                     rises = [
                         values.rise_at(number, group) for group in groups if may_join(draft, values, job, number, group)
                     ]
-                    best = values.best(job, job.effective, number, gpu_type)
+                    best = values.nearest(job, job.effective, number, gpu_type)
                     assert (-inf if best is None else best.rise) == max(rises, default=-inf)
                     seen += best is not None
     event(f"there were co-runners {min(seen, 3)} times or more")
 
 
 def may_join(draft: Draft, values: SharingValues, job: Job, number: int, group: GpuGroup) -> bool:
-    """Whether a job gains by joining the only job on one of these GPUs, and there is room."""
-    if len(group.members) != 1 or values.rise_at(number, group) <= values.dilution(group.site, group.members, number):
+    """Whether a job could join the only job on one of these GPUs, and there is room."""
+    if len(group.members) != 1 or values.rise_at(number, group) == -inf:
         return False
     loads = [draft.load(gpu) for gpu in group.joinable]
     rooms = [draft.has_room_beside(draft.view.nodes[load.id.node], job.effective) for load in loads]

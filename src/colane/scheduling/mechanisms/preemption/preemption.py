@@ -25,9 +25,8 @@ from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.engine.walks import by_priority
-from colane.scheduling.mechanisms.preemption.multi_node_preemption import MultiNodePreemption, NodePart, Pieces, Vacancy
-from colane.scheduling.mechanisms.preemption.node_preemption import EVERY_JOB, NodePreemption
-from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims, Unit, VictimSurvey, add_to, take_from
+from colane.scheduling.mechanisms.preemption.vacancies import Vacancies, Vacancy
+from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims, Pieces, VictimSurvey, add_to, take_from
 
 
 class PreemptsFor(StrEnum):
@@ -97,8 +96,7 @@ class BoundPreemption(BoundSourceDefaults):
         self._waits = Waits(context.draft, context.pool, context.queue)
         self._openings = Openings(context.draft, context.pool, context.queue)
         self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes)
-        self._rooms = NodePreemption(context, postpones=source.postpones)
-        self._over_nodes = MultiNodePreemption(context, self._survey, self._rooms) if source.over_nodes else None
+        self._vacancies = Vacancies(context, self._survey, over_nodes=source.over_nodes, postpones=source.postpones)
         context.draft.plan_after_moves(context.pool)
 
     @property
@@ -107,9 +105,10 @@ class BoundPreemption(BoundSourceDefaults):
         return Outlook.NONE if self._survey.is_empty else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        vacancy = self._vacancy(job, spec) if job.home or spec.gpus >= self._gpus_min else None
-        if vacancy is not None:
-            yield from self._candidate(job, spec, vacancy)
+        if job.home or spec.gpus >= self._gpus_min:
+            vacancy = self._vacancies.find(job, spec, self._rank)
+            if vacancy is not None:
+                yield from self._candidate(job, spec, vacancy)
 
     def may_help(self, classes: Classes) -> Classes:
         """None while nothing comes free and no job may be stopped."""
@@ -134,79 +133,6 @@ class BoundPreemption(BoundSourceDefaults):
         """Its place in the order; one that is overdue goes first of its priority."""
         rank = self._context.queue.rank(job)
         return (rank[0], *[-inf for _ in rank[1:]]) if self._is_overdue(job) else rank
-
-    def _vacancy(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """On one node where that is possible, else on several; no job leaves where enough comes free."""
-        over, may_be_one = self._over_nodes, spec.fits_one_node
-        found = self._on_coming(job, spec) if may_be_one else None
-        if found is None and over is not None:
-            found = self._if_it_starts(job, spec, over.on_coming(job, spec))
-        if found is None and may_be_one:
-            found = self._by_leaving(job, spec)
-        if found is None and over is not None:
-            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._rank(job)))
-        return found
-
-    def _if_it_starts(self, job: Job, spec: JobSpec, found: Vacancy | None) -> Vacancy | None:
-        """Over several nodes there is one place to be had: that or none."""
-        if found is None or not self._rooms.starts_on(job, spec, [(part.site.node, part.gpus) for part in found.parts]):
-            return None
-        return found
-
-    def _on_coming(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """Where GPUs come free: where some were made free for this very job, then for none, then for jobs behind.
-
-        Jobs before it have had their turn and hold theirs.
-        """
-        without_leaving = self._rooms.without_leaving
-        sites = [site for site in self._survey.open_nodes if without_leaving(site) >= spec.gpus]
-        mine = [site for site in sites if job.id in site.cores]
-        for candidates, takers in ((mine, EVERY_JOB), (sites, {None, job.id}), (sites, EVERY_JOB)):
-            for site in candidates:
-                gpus = self._rooms.gpus(site, job, spec, takers, ())
-                if gpus is not None:
-                    return Vacancy((NodePart(site, gpus),))
-        return None
-
-    def _by_leaving(self, job: Job, spec: JobSpec) -> Vacancy | None:
-        """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied.
-
-        Of jobs of one rank those are least valuable that lose least: unsaved work, memory to move, their launch.
-        """
-        survey, rank = self._survey, self._rank(job)
-        best: tuple[Rank, int, int, Vacancy] | None = None
-        for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
-            if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
-                break
-            if best is not None and worst == best[0] and best[1] == -1:
-                break
-            if site.gpus + self._rooms.without_leaving(site) < spec.gpus:
-                continue
-            vacancy = self._least(site, job, spec, [u for u in survey.units(site) if survey.displaces(rank, u.worth)])
-            if vacancy is None:
-                continue
-            cost = min(unit.worth for unit in vacancy.units), -sum(unit.emptied for unit in vacancy.units), order
-            if best is None or cost > best[:3]:
-                best = (*cost, vacancy)
-        return None if best is None else best[3]
-
-    def _least(self, site: NodeVictims, job: Job, spec: JobSpec, units: list[Unit]) -> Vacancy | None:
-        """Let the least valuable leave until there is room, then spare those that need not."""
-        chosen: list[Unit] = []
-        gpus_max = self._rooms.without_leaving(site)
-        for unit in units:
-            chosen.append(unit)
-            gpus_max += len(unit.gpus)
-            if gpus_max >= spec.gpus and self._rooms.gpus(site, job, spec, EVERY_JOB, chosen) is not None:
-                break
-        else:
-            return None
-        for unit in reversed(chosen[:-1]):
-            rest = [other for other in chosen if other is not unit]
-            if self._rooms.gpus(site, job, spec, EVERY_JOB, rest) is not None:
-                chosen = rest
-        gpus = self._rooms.gpus(site, job, spec, EVERY_JOB, chosen)
-        return None if gpus is None else Vacancy((NodePart(site, gpus),), tuple(chosen))
 
     # -- deciding
 

@@ -65,6 +65,10 @@ class NodeVictims:
     host_bandwidth: dict[JobId | None, int] = field(default_factory=dict)
 
 
+Pieces = list[tuple[NodeVictims, Unit]]
+"""Jobs that leave together: what each of their nodes gains by it."""
+
+
 class VictimSurvey:
     """Found out when first needed.
 
@@ -96,10 +100,6 @@ class VictimSurvey:
     def is_empty(self) -> bool:
         """Whether nothing comes free and no job may be stopped."""
         return not self._live.going and not self._live.has_past_min_runtime(self._draft.now_s, self._queue.quantum_s)
-
-    def has_any_for(self, rank: Rank) -> bool:
-        """Whether anything comes free, or any job might be stopped for one of this rank or one after it."""
-        return bool(self.open_nodes) or self.may_displace(rank)
 
     def may_displace(self, rank: Rank) -> bool:
         """Whether any job might be stopped for one of this rank or one after it."""
@@ -223,7 +223,7 @@ class VictimSurvey:
             site.units = sorted(units, key=_least_first)
         return [unit for unit in site.units if all(map(self._draft.is_undecided, unit.jobs))]
 
-    def everywhere(self, unit: Unit) -> list[tuple[NodeVictims, Unit]]:
+    def everywhere(self, unit: Unit) -> Pieces:
         """What each of their nodes gains if these leave."""
         placement = self._draft.view.jobs[unit.jobs[0]].placement
         sites = [self.site(name) for name in placement.nodes] if placement else []

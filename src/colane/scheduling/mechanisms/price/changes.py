@@ -19,11 +19,11 @@ from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
-from colane.scheduling.mechanisms.preemption.node_preemption import best_emptied
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.mechanisms.topology.connected import least_utility
+from colane.scheduling.mechanisms.topology.utility_placer import best_emptied
 
 JOIN_PART: Final = 0.05
 """Part of a job's price that a pair must bring: it is never for nothing. Of more `SharingValues.dilution` asks it."""

@@ -32,7 +32,14 @@ from colane.model.words import bytes_in_words
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import Candidate, Classes, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
-from colane.scheduling.mechanisms.sharing.sharing_places import answer_bound_s, is_late, is_seen, may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import (
+    answer_bound_s,
+    is_known_alone,
+    is_late,
+    is_seen,
+    may_join,
+    may_share,
+)
 
 LEARNT: Final = 0.05
 """What such a start counts as worth: little, so that any place that is known to pay goes before."""
@@ -251,9 +258,7 @@ def _was_there(job: Job) -> str:
 
 def _is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     """Whether memory and speed alone of a job of one GPU are known."""
-    if draft.beliefs.terms(spec, gpu_type).memory is None:
-        return False
-    return not draft.beliefs.learns or draft.beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
+    return draft.beliefs.terms(spec, gpu_type).memory is not None and is_known_alone(draft, spec, gpu_type)
 
 
 class ServersElse(BoundSourceDefaults):

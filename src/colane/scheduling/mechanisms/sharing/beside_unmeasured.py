@@ -18,7 +18,7 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
-from colane.scheduling.mechanisms.sharing.gpu_group_index import Hopes
+from colane.scheduling.mechanisms.sharing.groups import Hopes
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
 
@@ -93,21 +93,15 @@ class BoundUnmeasured(BoundSourceDefaults):
         kinds = self._draft.view.gpu_types_for(spec)
         numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
         known = [(kind, number) for kind, number in numbers if number is not None]
-        found = [self._values.best(job, spec, number, kind) for kind, number in known]
-        best = max([joining for joining in found if joining is not None], key=_rise_of, default=None)
-        if best is not None:
-            return _no_gain(best, 0.0)
-        few = self._too_few(job, spec, known)
-        if few is not None:
-            return few
+        found = [self._values.nearest(job, spec, number, kind) for kind, number in known]
+        best = max([one for one in found if one is not None], key=_rise_of, default=None)
+        if best is not None and best.rise <= best.least:
+            facts: dict[str, str | int | float] = {
+                "gpu": str(best.load.id), "gain": best.rise, "least": best.least
+            }  # fmt: skip
+            return Reason(Why.NO_GAIN, facts, best.load.jobs)
         lacking = no_place(self._draft, spec)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
-
-    def _too_few(self, job: Job, spec: JobSpec, known: Iterable[tuple[str, int]]) -> Reason | None:
-        """That too few wait for two that cannot be stopped to end earlier by sharing (`SharingValues.dilution`)."""
-        found = [self._values.diluted(job, spec, number, kind) for kind, number in known]
-        told = max([one for one in found if one is not None], key=_rise_told, default=None)
-        return None if told is None else _no_gain(*told)
 
     def _may_try(self, line: Line, kinds: Iterable[str]) -> bool:
         """Whether there is sharing to be tried for the first of a class, on one of these types."""
@@ -134,11 +128,3 @@ class BoundUnmeasured(BoundSourceDefaults):
 
 def _rise_of(joining: Joining) -> float:
     return joining.rise
-
-
-def _rise_told(told: tuple[Joining, float]) -> float:
-    return told[0].rise
-
-
-def _no_gain(joining: Joining, least: float) -> Reason:
-    return Reason(Why.NO_GAIN, {"gpu": str(joining.load.id), "gain": joining.rise, "least": least}, joining.load.jobs)

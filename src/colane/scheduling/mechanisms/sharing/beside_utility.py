@@ -12,17 +12,17 @@ from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
-from colane.perf.topology import comm_of, shape_of_node
+from colane.perf.topology import comm_of
 from colane.perf.utility import NEUTRAL, Weights, job_utility
-from colane.perf.views import gpu_harm, harm_beside
+from colane.perf.views import gpu_harm
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.usual import UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
 from colane.scheduling.mechanisms.sharing.beside_servers import ServersElse
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
 from colane.scheduling.mechanisms.topology.connected import least_utility
-from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
-from colane.scheduling.mechanisms.topology.sites import residents
+from colane.scheduling.mechanisms.topology.node_fit import Fit, judge
+from colane.scheduling.mechanisms.topology.sites import question, site_of
 
 LOOKED_AT_MAX = 64
 """GPUs looked at for one job, lightest first."""
@@ -136,17 +136,10 @@ def _sharing_values(draft: Draft, spec: JobSpec, jobs_per_gpu_max: int, weights:
 
 def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weights) -> Fit:
     """Utility on that GPU, neighbours on its socket included."""
-    node = draft.view.nodes[load.id.node]
-    shape, beliefs = shape_of_node(node.node), draft.beliefs
-    key = draft.beliefs.terms(spec, load.gpu.type).key
-    others = (one for one in residents(draft, node) if load.id.number not in one.gpus)
-    near = tuple(
-        Neighbour(shape.sockets_of(one.gpus), harm_beside(beliefs, key, one.key), harm_beside(beliefs, one.key, key))
-        for one in others
-    )
+    beliefs, gpu = draft.beliefs, load.id.number
+    site, key = site_of(draft, draft.view.nodes[load.id.node], (gpu,)), beliefs.terms(spec, load.gpu.type).key
     shared = gpu_harm(rate, beliefs.neighbours.worst) or 0.0
-    gpu = load.id.number
-    return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
+    return judge(question(beliefs, site, key, 1, comm_of(spec), weights, shared=shared), (gpu,))
 
 
 def _harms(draft: Draft, co_runners: SharedPlace, weights: Weights) -> bool:

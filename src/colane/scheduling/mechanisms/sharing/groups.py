@@ -1,21 +1,29 @@
-"""Groups of GPUs that are equal in all that decides what sharing them is worth, and the jobs on them by number.
+"""GPUs in use, by all that decides what sharing them is worth; kept from one plan to the next.
 
-Of jobs that are alike as co-runners one need be looked at, and so of GPUs on which such jobs are.
+Of jobs that are alike as co-runners one need be looked at, and so of GPUs on which such jobs are; of none that a job of
+several GPUs has: no job may join it there, and it leaves for no other. What is decided in a plan is followed by what
+its draft has touched, and read anew from the cluster in the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from heapq import merge
 from typing import Any, Final, NamedTuple, final
 
 from colane.core.cluster.contents import Kind
+from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad, Weight, weight_of
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
-from colane.model.job import JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.profile import Memory, ProfileKey
-from colane.perf.estimates import BelievedLoad
+from colane.perf.estimates import BelievedLoad, Estimates
 from colane.perf.estimates import Kind as KindOfJob
+from colane.scheduling.engine.contracts import Classes, ClassKey
 
 COMPANIONS_MAX: Final = 1 << 16
 """Kinds of jobs that are told apart; then all begins anew."""
@@ -176,3 +184,384 @@ def sharing_domain_of(load: GpuLoad) -> str | None:
     """The domain whose jobs may join."""
     sharing_domain = load.bookings[0].sharing_domain
     return sharing_domain if load.is_foreseeable and load.admits(sharing_domain) else None
+
+
+GPU_GROUPS_MAX: Final = 1 << 14
+"""Groups that are remembered at once though no GPU is in them."""
+
+USUAL_MAX: Final = 256
+"""Of more groups every second, third, ... is looked at to tell what is usual."""
+
+_Key = tuple[Kind, str, Members, int, str | None]
+
+_Entry = tuple[Weight, tuple[str, ...], GpuGroup]
+"""A group by its weight, then by the jobs in it."""
+
+
+class Hopes:
+    """Waiting classes of a pool for which there may be co-runners: what is worked out of all is kept.
+
+    With 1,000 families an arrival takes 0.2 ms by this in place of 3.5 (`benchmarks/decide.py --families 1000`).
+
+    Attributes:
+        stamp: What was worked out holds as long as this stays the same, see `SharingValues.stamp`.
+        found: Classes that are looked at one by one.
+        tries: Others for which there are co-runners of which nothing is known, to be tried where those make steps.
+        changed: Classes whose first job may be another by now.
+    """
+
+    __slots__ = ("changed", "found", "stamp", "tries")
+
+    def __init__(self) -> None:
+        self.stamp: tuple[float, ...] = ()
+        self.found: dict[ClassKey, Line] = {}
+        self.tries: dict[ClassKey, Line] = {}
+        self.changed: dict[ClassKey, None] = {}
+
+    def due(self, classes: Classes, stamp: tuple[float, ...]) -> list[ClassKey]:
+        """Classes to be looked at now: those that have changed, or all."""
+        if stamp != self.stamp:
+            self.stamp = stamp
+            self.found.clear()
+            self.tries.clear()
+            self.changed.clear()
+            return list(classes)
+        due = list(self.changed)
+        self.changed.clear()
+        for key in due:
+            self.found.pop(key, None)
+            self.tries.pop(key, None)
+        return [key for key in due if key in classes]
+
+
+class GpuGroupIndex:
+    """See the module.
+
+    Attributes:
+        updates: So many were learnt when its values were worked out.
+        changes: Grows with everything that may change an answer, but for time and what a plan decides.
+        co_runners: The jobs on them.
+        totals: Sums of speeds of co-runners, as in `SharingValues`, each with the stamp it holds for.
+        known_sets: Whether anything is known of a set of co-runners (`SharingValues.is_known`), with stamps likewise.
+        hopes: Waiting classes for which there are co-runners, by pool.
+        stepping: Jobs on GPUs that make steps.
+        tries: Whether there is sharing to be tried for a job, and for which version of the groups that holds.
+        unjudged: Groups of several jobs that are new, or of which something was learnt (`SharingValues.burdened`).
+        burdened: Those that a job burdens.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.co_runners = CoRunnerIndex()
+        self.totals: dict[tuple[Site, Members], tuple[int, float]] = {}
+        self.hopes: dict[str, Hopes] = {}
+        self.stepping: set[JobId] = set()
+        self.known_sets: dict[tuple[Site, Members], tuple[int, bool]] = {}
+        self.tries: dict[tuple[int, Kind], tuple[int, bool]] = {}
+        self.unjudged: dict[GpuGroup, None] = {}
+        self.burdened: dict[GpuGroup, None] = {}
+        self._groups: dict[_Key, GpuGroup] = {}
+        self._present: dict[Kind, dict[GpuGroup, None]] = {}
+        self._lightest: dict[Kind, list[_Entry]] = {}
+        self._versions: dict[Kind, int] = {}
+        self._firsts: dict[tuple[Kind, int, int], tuple[int, list[GpuGroup]]] = {}
+        self._waiting: dict[str, float] = {}
+        self._usual: dict[Kind, tuple[int, float]] = {}
+        self._sharing_values: dict[tuple[Kind, Members], int] = {}
+        self._at: dict[GpuId, GpuGroup] = {}
+        self._known: dict[GpuId, GpuLoad] = {}
+        self._ids: dict[int, tuple[GpuId, ...]] = {}
+        self._nodes: set[int] = set()
+        self._changed: dict[GpuId, None] = {}
+        self.updates = -1
+        self._plan = 0
+        self._followed = 0
+
+    # -- told by the state
+
+    def touched(self, node: int) -> None:
+        self._nodes.add(node)
+
+    def removed(self, node: int) -> None:
+        self._nodes.discard(node)
+        self.changes += 1
+        for gpu in self._ids.pop(node, ()):
+            self._drop(gpu)
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """A job that comes to a GPU or goes touches its node."""
+        if new is not None and new.placement is not None and new.first_step_s is not None:
+            self.stepping.add(new.id)
+        elif old is not None:
+            self.stepping.discard(old.id)
+        for job in (old, new) if self.hopes else ():
+            if job is not None and job.is_waiting and job.spec.pool in self.hopes:
+                self.hopes[job.spec.pool].changed[job.spec.priority, job.need] = None
+        if old is None or new is None or new.placement is None:
+            return
+        self.changes += 1
+        if old.is_leaving != new.is_leaving or old.effective is not new.effective:
+            self._changed.update(dict.fromkeys(new.gpus_held))
+
+    # -- asked by policies
+
+    def look(self, draft: Draft) -> None:
+        """Follow what has changed in the cluster, and what has been decided since."""
+        if draft.worked_out.get(GpuGroupIndex) != self._plan or not self._plan:
+            self._begin(draft)
+        touched = draft.touched
+        while self._followed < len(touched):
+            gpu = touched[self._followed]
+            self._followed += 1
+            self._follow(draft, gpu, draft.load(gpu))
+
+    def _follow(self, draft: Draft, gpu: GpuId, load: GpuLoad) -> None:
+        """Something was decided about a GPU; one that a job of several has now is left out here."""
+        gpu_group = self._group(draft.view, load) if load.bookings and gpu not in draft.held else None
+        if gpu_group is None and gpu not in self._at:
+            return
+        self._changed[gpu] = None
+        self._take_out(gpu)
+        if gpu_group is not None:
+            insort(gpu_group.fresh, gpu)
+            self._enter(gpu, gpu_group)
+
+    def wait(self, pool: str, jobs: float) -> None:
+        """So many jobs wait for each GPU of a pool; what sharing is worth to them follows from it."""
+        if self._waiting.get(pool, 0.0) != jobs:
+            self._waiting[pool] = jobs
+            self._renew([kind for kind in self._present if kind[0] == pool])
+
+    def _renew(self, kinds: Iterable[Kind]) -> None:
+        """Groups stay what they are, but no answer about all of a kind holds any more."""
+        self.changes += 1
+        for kind in kinds:
+            self._versions[kind] = self._versions.get(kind, 0) + 1
+
+    def usual(self, kind: Kind, total: Callable[[Site, Members], float]) -> float:
+        """Mean of the sums of speeds on GPUs of a kind that are shared and may be joined; 0 where none is."""
+        known = self._usual.get(kind)
+        if known is None or known[0] != self.changes:
+            entries = self._lightest.get(kind, ())
+            looked_at = [entry[2] for entry in entries[:: len(entries) // USUAL_MAX + 1]]
+            shared = [gpu_group for gpu_group in looked_at if len(gpu_group.members) > 1]
+            sums = [gpu_group.gpu_count * total(gpu_group.site, gpu_group.members) for gpu_group in shared]
+            known = self.changes, sum(sums) / max(1, sum([gpu_group.gpu_count for gpu_group in shared]))
+            self._usual[kind] = known
+        return known[1]
+
+    def present(self, kind: Kind) -> dict[GpuGroup, None]:
+        """Groups of a kind with any GPUs."""
+        return self._present.get(kind, {})
+
+    def is_there(self, kind: Kind, members: Members) -> bool:
+        """Whether there is a GPU with just these jobs."""
+        return bool(self._sharing_values.get((kind, tuple(sorted(members)))))
+
+    def version(self, kind: Kind) -> int:
+        """Changes with the groups of a kind that may be joined."""
+        return self._versions.get(kind, 0)
+
+    def lightest(self, kind: Kind, jobs_max: int, count: int) -> list[GpuGroup]:
+        """The lightest groups of a kind that may be joined and have at most so many members."""
+        asked, version = (kind, jobs_max, count), self.version(kind)
+        known = self._firsts.get(asked)
+        if known is None or known[0] != version:
+            found: list[GpuGroup] = []
+            for _, _, gpu_group in self._lightest.get(kind, ()):
+                if len(gpu_group.members) <= jobs_max:
+                    found.append(gpu_group)
+                    if len(found) == count:
+                        break
+            known = self._firsts[asked] = version, found
+        return known[1]
+
+    def of(self, gpu: GpuId) -> GpuGroup | None:
+        """The group of a GPU, None where it is in none."""
+        return self._at.get(gpu)
+
+    # -- following
+
+    def _begin(self, draft: Draft) -> None:
+        """A plan begins: what the last one decided has been carried out by now, or not."""
+        self._plan += 1
+        self._followed = 0
+        draft.worked_out[GpuGroupIndex] = self._plan
+        view = draft.view
+        if self.updates != view.beliefs.updates:
+            self._learn(view.beliefs)
+        if len(self.co_runners.specs) > COMPANIONS_MAX:
+            self._empty(view)
+        for order in sorted(self._nodes):
+            self._read_node(view, order)
+        self._nodes.clear()
+        changed, self._changed = self._changed, {}
+        for gpu in changed:
+            self._read(view, view.gpu(gpu))
+        self._tidy()
+
+    def _learn(self, beliefs: Estimates) -> None:
+        """Something was learnt: no value holds any more of the jobs it concerns, nor of any co-runner of theirs."""
+        taught, self.updates = beliefs.taught(self.updates), beliefs.updates
+        if taught is None:
+            self._forget()
+            return
+        numbers = self.co_runners.learn(taught)
+        for gpu_group in self._groups.values():
+            self._unlearn(gpu_group, numbers)
+        self._renew(self._present)
+
+    def _unlearn(self, gpu_group: GpuGroup, numbers: AbstractSet[int]) -> None:
+        if numbers.isdisjoint(gpu_group.members):
+            for number in numbers:
+                gpu_group.rises.pop(number, None)
+                gpu_group.worked_out.pop(number, None)
+        else:
+            gpu_group.rises.clear()
+            gpu_group.worked_out.clear()
+            self._doubt(gpu_group)
+            self._weigh(gpu_group)
+
+    def _weigh(self, gpu_group: GpuGroup) -> None:
+        """File a group by what its members are believed to weigh now."""
+        weight = weight_of(gpu_group.carried)
+        if weight == gpu_group.weight:
+            return
+        is_there = gpu_group in self._present.get(gpu_group.kind, {})
+        if is_there:
+            self._list(gpu_group, is_new=False)
+        gpu_group.weight = weight
+        if is_there:
+            self._list(gpu_group, is_new=True)
+
+    def _doubt(self, gpu_group: GpuGroup) -> None:
+        """What the members of a group do to each other is to be worked out anew."""
+        if len(gpu_group.members) > 1 and gpu_group.gpus:
+            self.unjudged[gpu_group] = None
+
+    def _forget(self) -> None:
+        """No value holds any more."""
+        self.changes += 1
+        self.co_runners.asked.clear()
+        for known in (self.totals, self.known_sets, self.tries, self.hopes):
+            known.clear()
+        for gpu_group in self._groups.values():
+            gpu_group.rises.clear()
+            gpu_group.worked_out.clear()
+            self._doubt(gpu_group)
+            self._weigh(gpu_group)
+
+    def _empty(self, view: ClusterView) -> None:
+        """Begin anew: jobs that came and went have used up their numbers."""
+        self._forget()
+        for known in (
+            self._groups,
+            self._present,
+            self._lightest,
+            self._firsts,
+            self._sharing_values,
+            self._at,
+            self._known,
+            self._ids,
+            self._changed,
+            self.unjudged,
+            self.burdened,
+        ):
+            known.clear()
+        self.co_runners = CoRunnerIndex()
+        self._nodes.update([node.order for node in view.nodes.values()])
+
+    def _tidy(self) -> None:
+        if len(self._groups) > GPU_GROUPS_MAX + len(self._at):
+            self._groups = {key: gpu_group for key, gpu_group in self._groups.items() if gpu_group.gpus}
+
+    def _read_node(self, view: ClusterView, order: int) -> None:
+        self.changes += 1
+        ids = tuple(view.node_at(order).ids.values())
+        if self._ids.get(order) != ids:
+            for gpu in set(self._ids.get(order, ())).difference(ids):
+                self._drop(gpu)
+            self._ids[order] = ids
+        for gpu in ids:
+            load = view.gpu(gpu)
+            if load is not self._known.get(gpu):
+                if self._changed:
+                    self._changed.pop(gpu, None)
+                self._read(view, load)
+
+    def _drop(self, gpu: GpuId) -> None:
+        self._take_out(gpu)
+        self._known.pop(gpu, None)
+        self._changed.pop(gpu, None)
+
+    def _read(self, view: ClusterView, load: GpuLoad) -> None:
+        gpu = load.id
+        self._take_out(gpu)
+        self._known[gpu] = load
+        gpu_group = self._group(view, load) if load.bookings else None
+        if gpu_group is not None:
+            insort(gpu_group.gpus, gpu)
+            self._enter(gpu, gpu_group)
+
+    def _enter(self, gpu: GpuId, gpu_group: GpuGroup) -> None:
+        self._at[gpu] = gpu_group
+        self._count(gpu_group, 1)
+        self._doubt(gpu_group)
+        present = self._present.setdefault(gpu_group.kind, {})
+        if gpu_group not in present:
+            present[gpu_group] = None
+            self._list(gpu_group, is_new=True)
+
+    def _count(self, gpu_group: GpuGroup, change: int) -> None:
+        asked = gpu_group.kind, tuple(sorted(gpu_group.members))
+        count = self._sharing_values.pop(asked, 0) + change
+        if count:
+            self._sharing_values[asked] = count
+
+    def _list(self, gpu_group: GpuGroup, *, is_new: bool) -> None:
+        """Keep the list of groups that may be joined."""
+        if gpu_group.sharing_domain is None:
+            return
+        lightest, entry = self._lightest.setdefault(gpu_group.kind, []), (gpu_group.weight, gpu_group.order, gpu_group)
+        self._versions[gpu_group.kind] = self._versions.get(gpu_group.kind, 0) + 1
+        if is_new:
+            insort(lightest, entry, key=_place_of)
+        else:
+            place = bisect_left(lightest, entry[:2], key=_place_of)
+            while lightest[place][2] is not gpu_group:
+                place += 1
+            del lightest[place]
+
+    def _take_out(self, gpu: GpuId) -> None:
+        gpu_group = self._at.pop(gpu, None)
+        if gpu_group is None:
+            return
+        self._count(gpu_group, -1)
+        for gpus in (gpu_group.gpus, gpu_group.fresh):
+            place = bisect_left(gpus, gpu)
+            if place < len(gpus) and gpus[place] == gpu:
+                del gpus[place]
+        if not gpu_group.gpus and not gpu_group.fresh:
+            self.unjudged.pop(gpu_group, None)
+            self.burdened.pop(gpu_group, None)
+            del self._present[gpu_group.kind][gpu_group]
+            self._list(gpu_group, is_new=False)
+
+    def _group(self, view: ClusterView, load: GpuLoad) -> GpuGroup | None:
+        """Of a GPU in use that remains as it is; None where a job is leaving or is to come back, or it is broken."""
+        if load.returning or not load.is_usable or load.is_part_of_several:
+            return None
+        jobs = view.jobs
+        if any(jobs[booking.job].is_leaving for booking in load.bookings):
+            return None
+        members = tuple([self.co_runners.number(booking, jobs[booking.job].effective) for booking in load.bookings])
+        kind = view.nodes[load.id.node].node.pool, load.gpu.type
+        key = kind, load.gpu.sharing, members, load.left_bytes, sharing_domain_of(load)
+        gpu_group = self._groups.get(key)
+        if gpu_group is None:
+            gpu_group = self._groups[key] = GpuGroup(kind, members, load)
+        return gpu_group
+
+
+def _place_of(entry: _Entry) -> tuple[Weight, tuple[str, ...]]:
+    return entry[:2]

@@ -14,8 +14,7 @@ from colane.perf.rate import Rate, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members, Site, others
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, GpuGroupIndex, Members, Site, others
 from colane.scheduling.mechanisms.sharing.sharing_places import SEEN, is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16
@@ -39,9 +38,10 @@ TRIES_MAX: Final = 64
 
 
 class Joining(NamedTuple):
-    """A GPU to come to, and by how much the sum of speeds rises."""
+    """A GPU to come to, by how much the sum of speeds would rise, and by how much it must at least."""
 
     rise: float
+    least: float
     load: GpuLoad
 
 
@@ -269,37 +269,20 @@ class SharingValues:
     def _groups(self, kind: Kind) -> list[GpuGroup]:
         return self.gpu_groups.lightest(kind, self._jobs_max, GROUPS_MAX)
 
-    def best(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
-        """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
+    def nearest(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
+        """The co-runners with which the sum of speeds would rise most, of equal ones the lightest: to explain a wait.
+
+        Of those alone of which something is known, and on GPUs that have room for the job.
+        """
         best: Joining | None = None
-        for rise, _, gpu_group in self._ranked(number, (self._pool, gpu_type)):
-            if best is not None and rise < best.rise:
-                break
-            load = self._with_room(gpu_group, spec, number, job)
-            if load is not None and (best is None or load.sort_key < best.load.sort_key):
-                best = Joining(rise, load)
-        return best
-
-    def diluted(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> tuple[Joining, float] | None:
-        """Jobs it could join as the second if they gained more by it, and the least that is asked of them."""
-        best: tuple[Joining, float] | None = None
         for gpu_group in self._groups((self._pool, gpu_type)):
-            rise = self.rise_at(number, gpu_group) if len(gpu_group.members) == 1 else -inf
-            least = self.dilution(gpu_group.site, gpu_group.members, number) if rise > 0 else -inf
-            load = self._with_room(gpu_group, spec, number, job) if 0 < rise <= least else None
-            if load is not None and (best is None or rise > best[0].rise):
-                best = Joining(rise, load), least
-        return best
-
-    def _ranked(self, number: int, kind: Kind) -> list[tuple[float, int, GpuGroup]]:
-        """Groups that may be joined, the best first."""
-        found: list[tuple[float, int, GpuGroup]] = []
-        for gpu_group in self._groups(kind):
             rise = self.rise_at(number, gpu_group)
-            if rise > self.dilution(gpu_group.site, gpu_group.members, number):
-                found.append((rise, -len(found), gpu_group))
-        found.sort(key=_rise_of, reverse=True)
-        return found
+            if rise > (-inf if best is None else best.rise):
+                least = self.dilution(gpu_group.site, gpu_group.members, number)
+                load = self._with_room(gpu_group, spec, number, job) if least < inf else None
+                if load is not None:
+                    best = Joining(rise, max(0.0, least), load)
+        return best
 
     def _with_room(self, gpu_group: GpuGroup, spec: JobSpec, number: int, newcomer: Job) -> GpuLoad | None:
         draft = self._draft
@@ -326,7 +309,3 @@ class SharingValues:
 def in_doublings(number: float) -> float:
     """The next larger power of two, so that what follows from it holds for a while; 0 below a 16th."""
     return 0.0 if number < 1 / 16 else 2.0 ** ceil(log2(number))
-
-
-def _rise_of(entry: tuple[float, int, GpuGroup]) -> float:
-    return entry[0]

@@ -8,7 +8,18 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from colane.perf.topology import Comm, Shape, best_order, distinct_sets, excess
+from colane.model.job import CommPattern
+from colane.perf.topology import (
+    ACROSS_MACHINES,
+    WEIGHT_MAX,
+    Comm,
+    Shape,
+    best_order,
+    bounds,
+    cost,
+    distinct_sets,
+    excess,
+)
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 
 
@@ -148,3 +159,42 @@ def exact(question: Question) -> tuple[Fit, ...]:
     Later ones are better for the job.
     """
     return front(question, distinct_sets(question.shape, question.free, question.ranks))
+
+
+# -- a job over several nodes
+
+
+def harm_over_nodes(parts: Iterable[tuple[Question, tuple[int, ...]]]) -> tuple[float, float]:
+    """What it would suffer and cause on these GPUs where that is most, as `interference` on one node."""
+    harm = [interference(on, on.shape.sockets_of(gpus)) for on, gpus in parts]
+    return max([suffered for suffered, _ in harm]), max([caused for _, caused in harm])
+
+
+def spread_excess(parts: Sequence[tuple[Shape, tuple[int, ...]]], comm: Comm, *, on_each: int) -> float:
+    """Cost beyond the best for so many ranks over the worst, by the job's weight, 0 .. 1, as `perf.topology.excess`.
+
+    The best is the fewest empty machines like the first, or as many as it takes where each is to have `on_each` ranks.
+    """
+    if not comm.weight:
+        return 0.0
+    counts = [len(gpus) for _, gpus in parts]
+    ranks, shape = sum(counts), parts[0][0]
+    inside = sum(cost(on, tuple(sorted(gpus)), comm.pattern) for on, gpus in parts)
+    here = inside + ACROSS_MACHINES * _crossings(counts, comm.pattern)
+    room = on_each or shape.gpus
+    fewest = [room] * (ranks // room) + ([ranks % room] if ranks % room else [])
+    best = sum(bounds(shape, count, comm.pattern).best for count in fewest)
+    best += ACROSS_MACHINES * _crossings(fewest, comm.pattern)
+    worst = max(here, ranks * ACROSS_MACHINES, ACROSS_MACHINES * _crossings([1] * ranks, comm.pattern))
+    return max(0.0, here - best) / worst * comm.weight / WEIGHT_MAX
+
+
+def _crossings(counts: Sequence[int], pattern: CommPattern) -> int:
+    """Edges of the job graph between machines."""
+    if len(counts) == 1:
+        return 0
+    if pattern is CommPattern.ALL:
+        ranks = sum(counts)
+        return (ranks * ranks - sum(count * count for count in counts)) // 2
+    closes = pattern is CommPattern.RING and sum(counts) > 2
+    return len(counts) - 1 + closes

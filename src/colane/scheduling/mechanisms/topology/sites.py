@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +14,11 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.profile import ProfileKey
-from colane.perf.topology import Shape, shape_of_node
-from colane.scheduling.mechanisms.topology.node_fit import Fit
+from colane.perf.estimates import Estimates
+from colane.perf.topology import Comm, Shape, shape_of_node
+from colane.perf.utility import NEUTRAL, Measure, Weights
+from colane.perf.views import harm_beside
+from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question
 
 
 class Occupant(NamedTuple):
@@ -65,6 +68,32 @@ def _residents(node: NodeState, load: Callable[[GpuId], GpuLoad]) -> list[Reside
         for booking in load(gpu).bookings:
             found.setdefault(booking.job, (booking.key, []))[1].append(number)
     return [Resident(job, key, tuple(gpus)) for job, (key, gpus) in sorted(found.items())]
+
+
+def question(
+    beliefs: Estimates, site: Site, key: ProfileKey, ranks: int, comm: Comm,
+    weights: Weights = NEUTRAL, measure: Measure = Measure.EXCESS, shared: float = 0.0,
+) -> Question:  # fmt: skip
+    """What a placer is asked about so many ranks of a job on nodes that look like this (see `Question`)."""
+    near = [
+        Neighbour(
+            occupant.sockets,
+            harm_beside(beliefs, key, occupant.key, measure),
+            harm_beside(beliefs, occupant.key, key, measure),
+        )
+        for occupant in site.occupants
+    ]
+    relevant = tuple(sorted([one for one in near if one.suffered or one.caused]))
+    return Question(site.shape, site.free, relevant, ranks, comm, weights, shared)
+
+
+def site_of(draft: Draft, node: NodeState, gpus: Iterable[int]) -> Site:
+    """A node as it will be once these of its GPUs, given by number, are free, and all jobs on any of them gone."""
+    shape, free = shape_of_node(node.node), frozenset(gpus)
+    stay = [
+        Occupant(shape.sockets_of(one.gpus), one.key) for one in residents(draft, node) if free.isdisjoint(one.gpus)
+    ]
+    return Site(shape, sum([1 << gpu for gpu in free]), tuple(stay))
 
 
 def _site(node: NodeState, free: int, load: Callable[[GpuId], GpuLoad]) -> Site:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
@@ -21,9 +21,25 @@ from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Measure, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.engine.choices import speeds_by_type
-from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, exact, interference, left_free
-from colane.scheduling.mechanisms.topology.sites import Occupant, Ranking, Resident, Row, Site, Sites, residents
-from colane.scheduling.mechanisms.topology.spread import Part, parts_of, spread_excess
+from colane.scheduling.mechanisms.topology.free import shares_of
+from colane.scheduling.mechanisms.topology.node_fit import (
+    Fit,
+    Question,
+    exact,
+    harm_over_nodes,
+    left_free,
+    spread_excess,
+)
+from colane.scheduling.mechanisms.topology.sites import (
+    Ranking,
+    Resident,
+    Row,
+    Site,
+    Sites,
+    question,
+    residents,
+    site_of,
+)
 
 Search = Callable[[Question], tuple[Fit, ...]]
 """Maps a job onto a node: the best ways, the best first."""
@@ -41,6 +57,17 @@ class Harmed(NamedTuple):
     job: JobId
     utility: float
     least: float
+
+
+class Part(NamedTuple):
+    """Ranks of a job on one node.
+
+    Attributes:
+        gpus: In rank order.
+    """
+
+    node: NodeState
+    gpus: tuple[int, ...]
 
 
 class UtilityPlace(NamedTuple):
@@ -180,24 +207,18 @@ class BestPlaces:
                 yield spread
 
     def _spread(self, spec: JobSpec, gpu_type: str) -> UtilityPlace | None:
-        """On several nodes."""
-        asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
-
-        def ask(node: NodeState, free: int, ranks: int) -> tuple[Question, tuple[Fit, ...]]:
-            question = self._question(self._site(node, free), asked)._replace(ranks=ranks)
-            return question, self._search(question)
-
-        found = parts_of(self._draft, spec, gpu_type, ask)
-        if found is None:
+        """On as few nodes as possible, those with the most free GPUs first."""
+        asked, shares = _Asked(profile_key(spec, gpu_type), comm_of(spec)), shares_of(self._draft, spec, gpu_type)
+        if shares is None:
             return None
-        suffered, caused = 0.0, 0.0
-        for part, question in found:
-            harm = interference(question, question.shape.sockets_of(part.gpus))
-            suffered, caused = max(suffered, harm[0]), max(caused, harm[1])
-        shaped = [(question.shape, part.gpus) for part, question in found]
-        comm = spread_excess(shaped, asked.comm, on_each=spec.gpus_per_node)
-        left = sum(left_free(question, part.gpus) for part, question in found) / len(found)
-        parts = tuple(part for part, _ in found)
+        found: list[tuple[Question, tuple[int, ...]]] = []
+        for node, fitting, ranks in shares:
+            on = self._question(site_of(self._draft, node, _numbers(fitting)), asked, ranks)
+            found.append((on, self._search(on)[0].gpus))
+        suffered, caused = harm_over_nodes(found)
+        comm = spread_excess(_shaped(found), asked.comm, on_each=spec.gpus_per_node)
+        left = sum(left_free(on, gpus) for on, gpus in found) / len(found)
+        parts = tuple([Part(share.node, gpus) for share, (_, gpus) in zip(shares, found, strict=True)])
         fit = Fit(
             system_utility(comm, (suffered + caused) / 2, left, self._weights),
             job_utility(comm, suffered, self._weights),
@@ -246,13 +267,10 @@ class BestPlaces:
             ranking.drop(sites.is_living)
         return ranking
 
-    def _question(self, site: Site, asked: _Asked) -> Question:
-        near = tuple(sorted(self._neighbour(occupant, asked.key) for occupant in site.occupants))
-        relevant = tuple(one for one in near if one.suffered or one.caused)
-        return Question(site.shape, site.free, relevant, asked.key.gpus, asked.comm, self._weights)
-
-    def _neighbour(self, occupant: Occupant, key: ProfileKey) -> Neighbour:
-        return Neighbour(occupant.sockets, self._harm(key, occupant.key), self._harm(occupant.key, key))
+    def _question(self, site: Site, asked: _Asked, ranks: int | None = None) -> Question:
+        """For all ranks of a job, or for so many of them."""
+        count = asked.key.gpus if ranks is None else ranks
+        return question(self._draft.beliefs, site, asked.key, count, asked.comm, self._weights, self._measure)
 
     def _harm(self, key: ProfileKey, by: ProfileKey) -> float:
         return harm_beside(self._draft.beliefs, key, by, self._measure)
@@ -269,16 +287,10 @@ class BestPlaces:
 
     def _among_fitting(self, node: NodeState, spec: JobSpec, gpu_type: str) -> UtilityPlace | None:
         fitting = [load for load in self._draft.free_gpus(node, gpu_type) if self._draft.fits_alone(load, spec)]
-        site = self._site(node, sum(1 << load.id.number for load in fitting))
-        question = self._question(site, _Asked(profile_key(spec, gpu_type), comm_of(spec)))
+        site = site_of(self._draft, node, _numbers(fitting))
+        fits = self._search(self._question(site, _Asked(profile_key(spec, gpu_type), comm_of(spec))))
         by_number = {load.id.number: load for load in fitting}
-        fits = self._search(question)
         return UtilityPlace(node, fits[0], tuple(by_number[gpu] for gpu in fits[0].gpus)) if fits else None
-
-    def _site(self, node: NodeState, free: int) -> Site:
-        """A node of which only these GPUs may be used."""
-        shape = shape_of_node(node.node)
-        return Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
 
     # -- neighbours
 
@@ -315,5 +327,41 @@ class BestPlaces:
         return job_utility(comm, suffered, self._weights), job_utility(comm, worse, self._weights)
 
 
-def _occupant(shape: Shape, one: Resident) -> Occupant:
-    return Occupant(shape.sockets_of(one.gpus), one.key)
+# -- of GPUs that others leave
+
+
+def best_emptied(
+    draft: Draft, node: NodeState, spec: JobSpec, loads: Sequence[GpuLoad], least: float
+) -> tuple[GpuLoad, ...] | None:
+    """Of GPUs of a node, those on which a job's utility is highest once all are empty; None where it is below `least`.
+
+    Args:
+        draft: Decisions so far.
+        node: Where they are.
+        spec: A job of so many of them at most.
+        loads: GPUs of one type that are free, or that all jobs on them leave.
+        least: Utility that the job asks for.
+    """
+    by_number = {load.id.number: load for load in loads}
+    best = max(exact(_once_empty(draft, node, spec, loads, spec.gpus)), key=lambda fit: fit.job, default=None)
+    return None if best is None or best.job < least else tuple([by_number[gpu] for gpu in best.gpus])
+
+
+def utility_over_nodes(draft: Draft, spec: JobSpec, parts: Iterable[tuple[NodeState, Sequence[GpuLoad]]]) -> float:
+    """Utility of a job on GPUs of several nodes once these are empty."""
+    found = [(_once_empty(draft, node, spec, loads, len(loads)), _numbers(loads)) for node, loads in parts]
+    comm = spread_excess(_shaped(found), comm_of(spec), on_each=spec.gpus_per_node)
+    return job_utility(comm, harm_over_nodes(found)[0])
+
+
+def _once_empty(draft: Draft, node: NodeState, spec: JobSpec, loads: Sequence[GpuLoad], ranks: int) -> Question:
+    site, key = site_of(draft, node, _numbers(loads)), profile_key(spec, loads[0].gpu.type)
+    return question(draft.beliefs, site, key, ranks, comm_of(spec))
+
+
+def _shaped(parts: Iterable[tuple[Question, tuple[int, ...]]]) -> list[tuple[Shape, tuple[int, ...]]]:
+    return [(on.shape, gpus) for on, gpus in parts]
+
+
+def _numbers(loads: Sequence[GpuLoad]) -> tuple[int, ...]:
+    return tuple([load.id.number for load in loads])
