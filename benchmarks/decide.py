@@ -12,7 +12,7 @@ preemptible, alike and have run for 100 s, as long as all that wait would: those
 no job gains.
 
 `all-sources` is no named policy but a composition of every source there is: free GPUs, beside others, in their lanes,
-connected ones, and room made by the order. `all-sources-best` looks at every offer of each, and takes the best.
+connected ones, and room made by the order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.ageing import DAY_S, Ageing
-from colane.scheduling.engine.choices import FIRST, BestUtility
+from colane.scheduling.engine.choices import FIRST
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
@@ -59,7 +59,6 @@ LOAD_RANGE = 5.0, 31.0
 SOURCES = (Free(), BesideLightest(), InLane(), Connected(), Preemption())
 COMPOSITIONS = {
     "all-sources": Composed("all-sources", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=FIRST),
-    "all-sources-best": Composed("all-sources-best", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=BestUtility()),
 }
 
 

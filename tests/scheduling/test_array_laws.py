@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from colane.core.config import CoreConfig
 from colane.model.job import JobId
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.engine.choices import FIRST, BestUtility
+from colane.scheduling.engine.choices import FIRST
 from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
@@ -51,7 +51,7 @@ LASTING: tuple[Order, ...] = (
     ByShadowPrice(),
 )
 """A turn must outlast what a move takes: under one that does not, jobs move and hardly run."""
-CHOICES: tuple[Choice, ...] = (FIRST, BestUtility(), ByExchange())
+CHOICES: tuple[Choice, ...] = (FIRST, ByExchange())
 
 
 NEVER = st.just(Ageing(None))

@@ -15,13 +15,14 @@ from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.admissions.line import DepthMax, HeadOfLine
-from colane.scheduling.engine.choices import FIRST, BestUtility
+from colane.scheduling.engine.choices import FIRST
 from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule, ShareWhen
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
+from colane.scheduling.mechanisms.price.gangs import ByExchange
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.topology.free import Free, NodesBy
@@ -49,7 +50,7 @@ ORDERS: tuple[Order, ...] = (
     WorstFinish(lease_s=5.0),
     LeastShare(),
 )
-CHOICES: tuple[Choice, ...] = (FIRST, BestUtility())
+CHOICES: tuple[Choice, ...] = (FIRST, ByExchange())
 ALONE = st.one_of(
     st.builds(Free, st.sampled_from(NodesBy), st.sampled_from(((), ("V100", "A100")))),
     st.builds(Connected, postpones=st.booleans()),

@@ -22,7 +22,7 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import with_options
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
-from colane.scheduling.mechanisms.fairness.users import ShareBy
+from colane.scheduling.mechanisms.fairness.shares import ShareBy
 from colane.scheduling.registry import POLICIES, create
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process

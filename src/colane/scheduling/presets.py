@@ -27,8 +27,8 @@ from colane.scheduling.mechanisms.elastic.shrinking import ByShrinking
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.moves import ToAim
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
+from colane.scheduling.mechanisms.fairness.shares import ShareBy
 from colane.scheduling.mechanisms.fairness.usage import PastUse
-from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.mechanisms.guarantees.keeping import Guarantees
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
@@ -40,8 +40,8 @@ from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.sharing.splitting import Splitting
+from colane.scheduling.mechanisms.topology.connected import Fastest
 from colane.scheduling.mechanisms.topology.consolidation import Consolidation
-from colane.scheduling.mechanisms.topology.fastest import Fastest
 from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst

@@ -27,20 +27,6 @@ class First:
 FIRST: Final = First()
 
 
-@dataclass(frozen=True, slots=True)
-class BestUtility:
-    """The one of highest utility among all; of equal ones the first."""
-
-    def choose(
-        self, _context: SchedulingContext, _job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
-    ) -> Candidate | None:
-        return max(candidates, key=_utility, default=None)
-
-
-def _utility(candidate: Candidate) -> float:
-    return candidate.utility
-
-
 def most_valued(candidates: Iterable[Candidate], value: Callable[[Candidate], float]) -> Candidate | None:
     """The first of those of most value, if that is above 0; one that is worth `ALL` is the last that is looked at."""
     best, most = None, 0.0

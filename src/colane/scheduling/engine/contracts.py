@@ -41,7 +41,6 @@ class Candidate:
         gpus: One a rank, as they are before the job comes.
         reason: Why there.
         lanes: On each of the GPUs; a new one on each where None.
-        utility: How good the source finds it, against its other candidates.
         room: What others must do before the job can start there.
         waits_for: Jobs whose GPUs it waits for.
         ratio: Speed of the job there, over that in its reference.
@@ -52,7 +51,7 @@ class Candidate:
     """
 
     __slots__ = (
-        "accepted", "cost_s", "gpus", "harm", "is_later", "lanes", "ratio", "reason", "room", "utility", "waits_for",
+        "accepted", "cost_s", "gpus", "harm", "is_later", "lanes", "ratio", "reason", "room", "waits_for",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - a record
@@ -60,7 +59,6 @@ class Candidate:
         gpus: tuple[GpuLoad, ...],
         reason: Reason,
         lanes: Sequence[int] | None = None,
-        utility: float = 0.0,
         room: tuple[Action, ...] = (),
         waits_for: tuple[JobId, ...] = (),
         accepted: Callable[[], None] | None = None,
@@ -78,7 +76,6 @@ class Candidate:
         self.gpus = gpus
         self.reason = reason
         self.lanes = lanes
-        self.utility = utility
         self.room = room
         self.waits_for = waits_for
 

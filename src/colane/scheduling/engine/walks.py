@@ -112,33 +112,39 @@ def _unseen(line: Line, seen: set[JobId]) -> Iterator[JobId]:
 
 
 class ByRank:
-    """Jobs of several classes by rank, equal ranks by arrival.
+    """Jobs of several lines by rank, equal ranks by arrival; a class that found no place is left in all its lines.
 
     Args:
         jobs: Live jobs.
-        lines: Of each class its jobs in this order.
+        lines: Jobs of one class in this order each, and which class that is.
     """
 
-    def __init__(self, jobs: Mapping[JobId, Job], lines: Iterable[Iterator[Entry]]) -> None:
+    def __init__(self, jobs: Mapping[JobId, Job], lines: Iterable[tuple[ClassKey, Iterator[Entry]]]) -> None:
         self._jobs = jobs
-        heads = ((next(line, None), index, line) for index, line in enumerate(lines))
-        self._heads = [(*head, index, line) for head, index, line in heads if head is not None]
+        heads = ((next(line, None), number, key, line) for number, (key, line) in enumerate(lines))
+        self._heads = [(*head, number, key, line) for head, number, key, line in heads if head is not None]
         heapify(self._heads)
-        self._has_left = False
+        self._left: set[ClassKey] = set()
+        self._key: ClassKey | None = None
 
     def __iter__(self) -> Iterator[Job]:
         while self._heads:
-            _, job, index, line = self._heads[0]
-            self._has_left = False
-            yield self._jobs[job]
-            following = None if self._has_left else next(line, None)
+            _, job, number, key, line = self._heads[0]
+            if not self._is_left(key):
+                self._key = key
+                yield self._jobs[job]
+            following = None if self._is_left(key) else next(line, None)
             if following is None:
                 heappop(self._heads)
             else:
-                heapreplace(self._heads, (*following, index, line))
+                heapreplace(self._heads, (*following, number, key, line))
+
+    def _is_left(self, key: ClassKey) -> bool:
+        return bool(self._left) and key in self._left
 
     def skip_class(self) -> None:
-        self._has_left = True
+        if self._key is not None:
+            self._left.add(self._key)
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
         """Nothing to do."""
@@ -148,7 +154,7 @@ def ranked(draft: Draft, lines: Lines) -> Callable[[Callable[[], Classes]], ByRa
     """Makes walks by rank."""
 
     def walk(worth: Callable[[], Classes]) -> ByRank:
-        return ByRank(draft.view.jobs, [lines(key, line) for key, line in worth().items()])
+        return ByRank(draft.view.jobs, [(key, lines(key, line)) for key, line in worth().items()])
 
     return walk
 

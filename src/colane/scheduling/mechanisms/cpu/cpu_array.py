@@ -21,7 +21,7 @@ from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, may_borrow
 from colane.scheduling.mechanisms.cpu.cpu_lines import CpuLines
 from colane.scheduling.mechanisms.cpu.free_cores import DraftCores, FreeCores
-from colane.scheduling.mechanisms.fairness.users import UserLine
+from colane.scheduling.mechanisms.fairness.least_share import UserLine
 
 
 @dataclass(frozen=True, slots=True)

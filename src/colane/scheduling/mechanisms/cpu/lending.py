@@ -26,7 +26,7 @@ from colane.scheduling.engine.usual import DraftingSource, UsualMoving
 from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, BoundTakeBack
 from colane.scheduling.mechanisms.cpu.cpu_array import ArrayPlacer, CpuArray
-from colane.scheduling.mechanisms.topology.fastest import speed_on
+from colane.scheduling.mechanisms.topology.connected import speed_on
 
 
 class OfferedDemand(ArrayDemand):

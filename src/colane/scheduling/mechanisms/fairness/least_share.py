@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
 from colane.core.cluster.draft import Draft
-from colane.model.job import Job, JobSpec
+from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import BoundOrder, Candidate, Classes, ClassKey
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import by_priority, rank_by_priority
-from colane.scheduling.mechanisms.fairness.shares import UserShares
-from colane.scheduling.mechanisms.fairness.users import ShareBy, UserLine, Users
+from colane.scheduling.mechanisms.fairness.shares import ShareBy, UserShares
+from colane.scheduling.mechanisms.fairness.users import Lines, Users
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,38 @@ class LeastShare(UsualOrder):
             return _reason(shares, job, candidate)
 
         return BoundOrder(walk=walk, rank=rank_by_priority, displaces=by_priority, reason=reason)
+
+
+class UserLine:
+    """A user's waiting jobs, higher priorities first, then the first to come; classes may be left."""
+
+    def __init__(self, lines: Lines) -> None:
+        jobs = [(-priority, need, iter(line)) for (priority, need), line in lines.items()]
+        self._heads: list[tuple[int, JobId, NeedClass, Iterator[JobId]]] = [
+            (order, next(line), need, line) for order, need, line in jobs
+        ]
+        heapify(self._heads)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    @property
+    def first(self) -> JobId:
+        """The job whose turn it is."""
+        return self._heads[0][1]
+
+    def step(self) -> None:
+        """It is the next one's turn."""
+        order, _, need, line = self._heads[0]
+        following = next(line, None)
+        if following is None:
+            heappop(self._heads)
+        else:
+            heapreplace(self._heads, (order, following, need, line))
+
+    def skip_class(self) -> None:
+        """No turn for any job with the needs of the first, of this priority."""
+        heappop(self._heads)
 
 
 class _ByShare:

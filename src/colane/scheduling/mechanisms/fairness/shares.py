@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from colane.core.cluster.view import ClusterView
@@ -13,7 +14,19 @@ from colane.model.resources import may_be_instances
 from colane.scheduling.engine.live import LiveJobs, Need
 from colane.scheduling.engine.times import RunTimes, at_present_size, gpu_type_of, present_s
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
-from colane.scheduling.mechanisms.fairness.users import RESOURCES, Amounts, ShareBy, Users, needs, plus
+from colane.scheduling.mechanisms.fairness.users import Amounts, Users, needs, plus
+
+RESOURCES = ("GPUs", "cores", "host memory")
+
+
+class ShareBy(StrEnum):
+    """What of a user's parts counts as the share."""
+
+    DOMINANT = "dominant"
+    """The largest."""
+    GPUS = "gpus"
+    """That of GPUs, which paper D takes as dominant."""
+
 
 GAINS_APART: Final = 1e9
 """How many times the gains of two GPU types, as parts of 1, tell them apart: less is error of their sums."""

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
+from itertools import repeat
 from math import fsum
 
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.core.usage import counted_gpu_s
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, Rank
-from colane.scheduling.engine.walks import Entry, by_priority, priority_of, rank_by_priority
+from colane.scheduling.engine.walks import ByRank, Entry, by_priority, priority_of, rank_by_priority
 from colane.scheduling.mechanisms.fairness.users import Users
 
 
@@ -53,8 +52,9 @@ def by_usage(draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
         own_key = own.rank(job)[1:] if key is None else key(job.need)
         return priority_of(job.spec), usage.of(job.spec.user), *own_key
 
-    def walk(worth: Callable[[], Classes]) -> _ByUsage:
-        return _ByUsage(draft, pool, worth(), rank, own.rank is rank_by_priority)
+    def walk(worth: Callable[[], Classes]) -> ByRank:
+        lines = _lines(draft, pool, worth(), rank, is_by_arrival=own.rank is rank_by_priority)
+        return ByRank(draft.view.jobs, lines)
 
     return BoundOrder(
         walk=walk,
@@ -91,60 +91,18 @@ class _Usage:
         return known
 
 
-class _ByUsage:
-    """Waiting jobs by rank, one line for each user and class."""
-
-    def __init__(
-        self, draft: Draft, pool: str, worth: Classes, rank: Callable[[Job], Rank], is_by_arrival: bool
-    ) -> None:
-        self._jobs = draft.view.jobs
-        self._rank = rank
-        self._is_by_arrival = is_by_arrival
-        self._left: set[ClassKey] = set()
-        self._key: ClassKey | None = None
-        heads: list[tuple[Rank, JobId, int, ClassKey, Iterator[Entry]]] = []
-        for lines in draft.view.derived(Users).lines(pool).values():
-            for key, line in lines.items():
-                entries = self._entries(line) if key in worth else iter(())
-                first = next(entries, None)
-                if first is not None:
-                    heads.append((*first, len(heads), key, entries))
-        heapify(heads)
-        self._heads = heads
-
-    def _entries(self, line: Line) -> Iterator[Entry]:
-        jobs = self._jobs
-        if not self._is_by_arrival:
-            return iter(sorted([(self._rank(jobs[job]), job) for job in line]))
-        return self._gpu_groups(line)
-
-    def _gpu_groups(self, line: Iterable[JobId]) -> Iterator[Entry]:
-        """All of one rank: a user's of one priority."""
-        rank: Rank | None = None
-        for job in line:
-            if rank is None:
-                rank = self._rank(self._jobs[job])
-            yield rank, job
-
-    def __iter__(self) -> Iterator[Job]:
-        heads = self._heads
-        while heads:
-            _, job, number, key, entries = heads[0]
-            if key not in self._left:
-                self._key = key
-                yield self._jobs[job]
-            following = None if key in self._left else next(entries, None)
-            if following is None:
-                heappop(heads)
-            else:
-                heapreplace(heads, (*following, number, key, entries))
-
-    def skip_class(self) -> None:
-        if self._key is not None:
-            self._left.add(self._key)
-
-    def took(self, _job: Job, _spec: JobSpec) -> None:
-        """Nothing to do."""
+def _lines(
+    draft: Draft, pool: str, worth: Classes, rank: Callable[[Job], Rank], *, is_by_arrival: bool
+) -> Iterator[tuple[ClassKey, Iterator[Entry]]]:
+    """A line for each user and class, by rank; where a policy goes by arrival alone all of one line are of one rank."""
+    jobs = draft.view.jobs
+    for lines in draft.view.derived(Users).lines(pool).values():
+        for key, line in lines.items():
+            first = line.first if key in worth else None
+            if first is not None and is_by_arrival:
+                yield key, zip(repeat(rank(jobs[first])), line)
+            elif first is not None:
+                yield key, iter(sorted([(rank(jobs[job]), job) for job in line]))
 
 
 # -- which jobs hold GPUs

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Mapping
 
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.resources import host_needs
 from colane.scheduling.engine.indexes import OfNodes
 
-RESOURCES = ("GPUs", "cores", "host memory")
-
-
-class ShareBy(StrEnum):
-    """What of a user's parts counts as the share."""
-
-    DOMINANT = "dominant"
-    """The largest."""
-    GPUS = "gpus"
-    """That of GPUs, which paper D takes as dominant."""
-
-
 Amounts = tuple[int, int, int]
-"""Of each of the resources."""
+"""GPUs, cores and host memory."""
 
 Lines = Mapping[tuple[int, NeedClass], Line]
 """Waiting jobs by priority and class of need."""
@@ -38,11 +24,6 @@ def needs(spec: JobSpec, gpus: int) -> Amounts:
     """What a job takes of each of the resources with so many GPUs."""
     host = host_needs(spec, gpus)
     return gpus, host.cores, host.host_memory_bytes
-
-
-def candidates(node: Node) -> Amounts:
-    """What a node has of each of them."""
-    return len(node.gpus), len(node.cores), node.host_memory_bytes
 
 
 def plus(amounts: Amounts, more: Amounts, times: int = 1) -> Amounts:
@@ -88,7 +69,8 @@ class Users(OfNodes):
         return self._capacities.get(pool, NOTHING)
 
     def count(self, node: Node, change: int) -> None:
-        self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), candidates(node), change)
+        has = len(node.gpus), len(node.cores), node.host_memory_bytes
+        self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), has, change)
 
     def _enter(self, job: Job) -> None:
         spec = job.effective
@@ -130,35 +112,3 @@ def _place(job: Job) -> bool | None:
     if job.placement is not None and not job.home:
         return True
     return False if job.is_waiting and job.spec.measurement_group is None else None
-
-
-class UserLine:
-    """A user's waiting jobs, higher priorities first, then the first to come; classes may be left."""
-
-    def __init__(self, lines: Lines) -> None:
-        jobs = [(-priority, need, iter(line)) for (priority, need), line in lines.items()]
-        self._heads: list[tuple[int, JobId, NeedClass, Iterator[JobId]]] = [
-            (order, next(line), need, line) for order, need, line in jobs
-        ]
-        heapify(self._heads)
-
-    def __bool__(self) -> bool:
-        return bool(self._heads)
-
-    @property
-    def first(self) -> JobId:
-        """The job whose turn it is."""
-        return self._heads[0][1]
-
-    def step(self) -> None:
-        """It is the next one's turn."""
-        order, _, need, line = self._heads[0]
-        following = next(line, None)
-        if following is None:
-            heappop(self._heads)
-        else:
-            heapreplace(self._heads, (order, following, need, line))
-
-    def skip_class(self) -> None:
-        """No turn for any job with the needs of the first, of this priority."""
-        heappop(self._heads)

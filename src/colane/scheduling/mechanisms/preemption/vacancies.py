@@ -18,9 +18,8 @@ from colane.model.resources import host_needs
 from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Pieces, Unit, VictimSurvey, amount_of
-from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.free import emptiest_first
-from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, utility_over_nodes
+from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, least_utility, utility_over_nodes
 
 Takers = AbstractSet[JobId | None] | None
 """Jobs for which what comes free may be kept to count."""

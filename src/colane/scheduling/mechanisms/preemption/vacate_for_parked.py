@@ -19,8 +19,8 @@ from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.engine.waiting import Waits
+from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.consolidation import STOP_S
-from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
 
 PAYS_RATIO: Final = 2.0

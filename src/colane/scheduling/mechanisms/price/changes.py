@@ -22,8 +22,7 @@ from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
 from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
-from colane.scheduling.mechanisms.topology.connected import least_utility
-from colane.scheduling.mechanisms.topology.utility_placer import best_emptied
+from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, least_utility
 
 JOIN_PART: Final = 0.05
 """Part of a job's price that a pair must bring: it is never for nothing. Of more `SharingValues.dilution` asks it."""

@@ -53,7 +53,7 @@ from colane.scheduling.mechanisms.price.changes import (
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
-from colane.scheduling.mechanisms.topology.fastest import BoundFastest
+from colane.scheduling.mechanisms.topology.connected import BoundFastest
 from colane.scheduling.mechanisms.topology.free import any_free
 
 HEADS_MAX: Final = 4

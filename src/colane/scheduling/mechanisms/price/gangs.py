@@ -21,7 +21,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import MOVE_PART, STOP_S, dearness, may_move
 from colane.scheduling.engine.sized_rates import left_with_s
 from colane.scheduling.engine.usual import UsualMoving
-from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
+from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
 
 GANG_GROWTH: Final = 1.5

@@ -210,12 +210,10 @@ class BoundPartner(ServersElse):
         return Outlook.NEWCOMERS if self._servers is None else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
-        best: tuple[float, GpuLoad, Prediction] | None = None
-        for load, prediction in self._partners(spec):
-            if best is None or prediction.speedup > best[0]:
-                best = prediction.speedup, load, prediction
+        best = max(self._partners(spec), key=_speedup_of, default=None)
         if best is not None:
-            yield Candidate((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
+            load, prediction = best
+            yield Candidate((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
         elif self._servers is not None:
             yield from self._servers.candidates(job, spec)
 
@@ -257,6 +255,10 @@ class BoundPartner(ServersElse):
         if memory is None or sum(memory) > load.left_bytes or self._draft.load(load.id) is not load:
             return False
         return may_join(self._draft, load, spec) and not is_late(self._draft, load, spec)
+
+
+def _speedup_of(found: tuple[GpuLoad, Prediction]) -> float:
+    return found[1].speedup
 
 
 def _partner(load: GpuLoad) -> Partner:

@@ -112,7 +112,7 @@ class BoundBesideServers(BoundSourceDefaults):
             load = max(found, key=lambda load: (load.left_bytes, load.id))
             reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
             lanes = [self._lane(load, spec)]
-            yield Candidate((load,), reason, lanes=lanes, utility=LEARNT, ratio=1.0, harm=1.0 - LEARNT)
+            yield Candidate((load,), reason, lanes=lanes, ratio=1.0, harm=1.0 - LEARNT)
 
     def plan_again(self) -> None:
         if self._looks_again:

@@ -123,7 +123,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         """No job loses more by it than by taking turns; what is learnt counts for all such jobs."""
         ratio = self._values.rate(spec, load, load.bookings).ratio
         reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
-        return Candidate((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
+        return Candidate((load,), reason, ratio=ratio, harm=ratio - TRIED)
 
 
 def _rise_of(joining: Joining) -> float:

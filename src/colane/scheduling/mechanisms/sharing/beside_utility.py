@@ -20,9 +20,9 @@ from colane.scheduling.engine.usual import UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
 from colane.scheduling.mechanisms.sharing.beside_servers import ServersElse
 from colane.scheduling.mechanisms.sharing.sharing_places import is_late, may_join, may_share
-from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, judge
 from colane.scheduling.mechanisms.topology.sites import question, site_of
+from colane.scheduling.mechanisms.topology.utility_placer import least_utility
 
 LOOKED_AT_MAX = 64
 """GPUs looked at for one job, lightest first."""
@@ -91,7 +91,7 @@ class BoundUtility(ServersElse):
         best = best_sharing(draft, spec, asks, source.jobs_per_gpu_max, source.weights)
         if best is not None:
             reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
-            yield Candidate((best.load,), reason, utility=best.fit.system)
+            yield Candidate((best.load,), reason)
         elif self._servers is not None:
             yield from self._servers.candidates(job, spec)
 

@@ -14,13 +14,14 @@ from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import bits
 from colane.core.cluster.load import GpuLoad
-from colane.model.job import JobId, JobSpec
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import profile_key
 from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Measure, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.scheduling.engine.choices import speeds_by_type
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.mechanisms.topology.free import shares_of
 from colane.scheduling.mechanisms.topology.node_fit import (
     Fit,
@@ -49,6 +50,11 @@ DIGITS = 12
 
 ROWS_DEAD_MAX = 64
 """A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
+
+
+def least_utility(context: SchedulingContext, job: Job) -> float:
+    """Least utility a job asks for now."""
+    return 0.0 if context.is_overdue(job) else job.spec.utility_min
 
 
 class Harmed(NamedTuple):
