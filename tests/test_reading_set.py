@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (40, 8_300), "srtf": (57, 11_770), "pack": (62, 12_570), "colane": (84, 17_340)}
+BOUNDS = {"fifo": (39, 8_210), "srtf": (51, 11_720), "pack": (56, 12_400), "colane": (76, 17_330)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 

@@ -16,7 +16,7 @@ from colane.model.job import Job, JobId
 from colane.model.plan import Plan
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.contracts import BoundOrder
-from colane.scheduling.engine.expected import Course, Expected
+from colane.scheduling.engine.times import Course, Expected
 from colane.scheduling.mechanisms.price.chooser import FIRST_OF
 from colane.scheduling.orders.live_ranks import EACH_MAX, SAMPLE_MAX
 from colane.scheduling.orders.price import ByShadowPrice, shadow_price

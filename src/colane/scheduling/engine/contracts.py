@@ -208,7 +208,7 @@ class BoundOrder:
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
         soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
         drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
-        awaits: Whether no job is stopped for one that has a place before it could be through (`engine.openings`).
+        awaits: Whether no job is stopped for one that has a place before it could be through (`engine.waiting`).
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
         exchanges: Whether `weigh` is in job-seconds that a second of work saves, for which places change hands.
         firsts: The first waiting jobs of every class; None where more than rank and arrival tells one from another.

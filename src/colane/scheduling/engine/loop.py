@@ -44,8 +44,7 @@ from colane.scheduling.engine.contracts import (
     Verdict,
 )
 from colane.scheduling.engine.refusals import behind, no_place
-from colane.scheduling.engine.returning import BoundReturn
-from colane.scheduling.engine.usual import BesidePolicy, UsualMoving
+from colane.scheduling.engine.usual import BesidePolicy, BoundReturn, UsualMoving
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()

@@ -7,14 +7,18 @@ have had their turn, and then had a GPU to itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from math import ceil, inf
-from typing import Final
+from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.situations import distance_of, situation_alone, situation_in
 from colane.model.hardware import GpuId
-from colane.model.job import Job
+from colane.model.job import Job, JobId, JobSpec
+from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 
@@ -112,3 +116,128 @@ class Waits:
         """How long a job would be there."""
         left_s = 0.0 if self._queue is None else self._queue.left_s(job) or 0.0
         return left_s / ratio if ratio > 0 else inf
+
+
+# -- what falls free by itself
+
+NODES_MAX: Final = 512
+"""Of more nodes every second, third, ... is looked at."""
+
+Ends = list[tuple[float, GpuLoad]]
+"""GPUs, and in how many seconds each falls free."""
+
+
+class _Wanted(NamedTuple):
+    """What makes an opening a place for a job: when, on which types, how fast it would be, how far apart its ranks."""
+
+    within_s: float
+    kinds: list[str]
+    speed: float = 0.0
+    distance: float = inf
+
+
+class Openings:
+    """Places that fall free by themselves, when the jobs there are expected to end; for one plan.
+
+    Taking another job's place only moves the wait to that job where both would have had a place soon: of two jobs and
+    a place that falls free before the first could be through, one waits for it, whichever that is. Stopping costs its
+    time and brings nothing then. It brings something where others wait too, which then come sooner. For a gang only
+    whole places count, on which it is as fast and whose GPUs lie as close together as those it could have at once.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Where.
+        queue: Says what jobs have left, and whether they wait at all.
+    """
+
+    def __init__(self, draft: Draft, pool: str, queue: BoundOrder) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._queue = queue
+        self._ends: dict[str, Ends] = {}
+
+    def suffice(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad]) -> bool:
+        """Whether, before a job would be through, as many places for such jobs fall free as such jobs wait.
+
+        Args:
+            job: The waiting job.
+            spec: As large as it would be.
+            there: GPUs it could have at once; others count where it is as fast, and they lie as close together.
+        """
+        queue, view = self._queue, self._draft.view
+        within_s = queue.left_s(job) if queue.awaits else None
+        lacking = view.queue(self._pool).count
+        if within_s is None or lacking > view.derived(LiveJobs).usable_gpus(view, self._pool):
+            return False
+        wanted = self._wanted(spec, there, within_s)
+        for node in self._nodes():
+            lacking -= self._single(node, wanted) if spec.gpus == 1 else self._whole(node, spec, wanted)
+            if lacking <= 0:
+                return True
+        return False
+
+    def _wanted(self, spec: JobSpec, there: Sequence[GpuLoad], within_s: float) -> _Wanted:
+        if spec.gpus == 1:
+            return _Wanted(within_s, self._as_fast(spec, there[0].gpu.type))
+        kinds = self._draft.view.gpu_types_for(spec)
+        distance = self._distance(there)
+        return _Wanted(within_s, kinds, self._speed(spec, there, distance), distance)
+
+    def _single(self, node: NodeState, wanted: _Wanted) -> int:
+        """GPUs of a node that fall free soon enough."""
+        within_s, kinds = wanted.within_s, wanted.kinds
+        return sum([end_s <= within_s and load.gpu.type in kinds for end_s, load in self._of(node)])
+
+    def _whole(self, node: NodeState, spec: JobSpec, wanted: _Wanted) -> int:
+        """Places of a node for a gang, each of GPUs that fall free at once: others take those that do one by one."""
+        together: dict[tuple[JobId, ...], list[GpuLoad]] = {}
+        for end_s, load in self._of(node):
+            if end_s <= wanted.within_s and load.gpu.type in wanted.kinds:
+                together.setdefault(load.jobs, []).append(load)
+        count = 0
+        for loads in together.values():
+            places = [loads[at : at + spec.gpus] for at in range(0, len(loads) - spec.gpus + 1, spec.gpus)]
+            count += sum([self._is_as_good(spec, place, wanted) for place in places])
+        return count
+
+    def _is_as_good(self, spec: JobSpec, place: Sequence[GpuLoad], wanted: _Wanted) -> bool:
+        distance = self._distance(place)
+        return distance <= wanted.distance and self._speed(spec, place, distance) >= wanted.speed
+
+    def _distance(self, place: Sequence[GpuLoad]) -> float:
+        return distance_of(self._draft.view.nodes, [load.id for load in place])
+
+    def _speed(self, spec: JobSpec, place: Sequence[GpuLoad], distance: float) -> float:
+        return self._draft.beliefs.rate(spec, situation_alone(place, distance=distance)).ratio
+
+    def _as_fast(self, spec: JobSpec, gpu_type: str) -> list[str]:
+        """GPU types on which a job is no slower than on that one."""
+        kinds = self._draft.view.gpu_types_for(spec)
+        ratios = {kind: self._draft.beliefs.rate(spec, Situation(kind, spec.gpus)).ratio for kind in kinds}
+        return [kind for kind in kinds if ratios[kind] >= ratios.get(gpu_type, inf)]
+
+    def _nodes(self) -> list[NodeState]:
+        """Of the pool, evenly spread where there are many."""
+        nodes = [node for node in self._draft.view.nodes.values() if node.node.pool == self._pool]
+        return nodes[:: max(1, ceil(len(nodes) / NODES_MAX))]
+
+    def _of(self, node: NodeState) -> Ends:
+        """When the GPUs of a node fall free."""
+        found = self._ends.get(node.node.name)
+        if found is None:
+            loads = [self._draft.load(GpuId(node.node.name, gpu.index)) for gpu in node.node.gpus]
+            found = self._ends[node.node.name] = [(self._end_s(load), load) for load in loads]
+        return found
+
+    def _end_s(self, load: GpuLoad) -> float:
+        """When all jobs on a GPU are through; never where it is kept, or a job leaves it for another."""
+        draft, jobs = self._draft, self._draft.view.jobs
+        if not load.is_usable or load.returning or load.id in draft.held:
+            return inf
+        ends_s = [0.0]
+        for booking in load.bookings:
+            job = jobs[booking.job]
+            left_s = None if job.is_leaving or not draft.is_undecided(job.id) else self._queue.left_s(job)
+            ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
+            ends_s.append(inf if left_s is None or ratio <= 0 else left_s / ratio)
+        return max(ends_s)

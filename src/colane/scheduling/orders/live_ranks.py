@@ -18,8 +18,8 @@ from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.perf.estimates import LengthEstimates
 from colane.scheduling.engine.contracts import Rank
-from colane.scheduling.engine.expected import Course
 from colane.scheduling.engine.live import Kept, LiveJobs
+from colane.scheduling.engine.times import Course
 from colane.scheduling.engine.walks import priority_of
 
 EACH_MAX: Final = 1024

@@ -27,9 +27,8 @@ from colane.scheduling.engine.contracts import (
     Rank,
     no_line,
 )
-from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.times import attained_gpu_s
+from colane.scheduling.engine.times import Expected, attained_gpu_s
 from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, each_ranked, priority_of, ranked
@@ -99,7 +98,7 @@ class ByShadowPrice(RichOrder):
         makespan_weight: Under `jct`, how much it counts besides when all are through: 0 is the least mean time to the
             end, 0.1 to 0.2 is near the best of both, 2 is the soonest end of all in this order.
         awaits: None is stopped for a gang that would have a place before it could be through, as soon as every waiting
-            job would have one (`scheduling.engine.openings`).
+            job would have one (`scheduling.engine.waiting`).
     """
 
     objective: Objective = Objective.JCT

@@ -20,7 +20,7 @@ from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected
+from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable

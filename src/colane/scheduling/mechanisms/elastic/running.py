@@ -10,7 +10,7 @@ from colane.model.job import Job, JobState
 from colane.model.profile import ValueSource
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.indexes import JobsOfKind
+from colane.scheduling.engine.live import JobsOfKind
 from colane.scheduling.engine.times import gpu_type_of, present_s
 
 FIRST_STEP_MAX_S: Final = 600.0

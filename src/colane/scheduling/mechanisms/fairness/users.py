@@ -9,7 +9,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.resources import host_needs
-from colane.scheduling.engine.indexes import OfNodes
+from colane.scheduling.engine.live import OfNodes
 
 Amounts = tuple[int, int, int]
 """GPUs, cores and host memory."""

@@ -21,9 +21,8 @@ from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities
-from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
-from colane.scheduling.engine.waiting import Waits
+from colane.scheduling.engine.waiting import Openings, Waits
 from colane.scheduling.engine.walks import by_priority
 from colane.scheduling.mechanisms.preemption.vacancies import Vacancies, Vacancy
 from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims, Pieces, VictimSurvey, add_to, take_from

@@ -15,8 +15,8 @@ from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
+from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on

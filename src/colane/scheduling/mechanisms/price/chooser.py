@@ -43,7 +43,7 @@ from colane.scheduling.engine.contracts import (
 )
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
 from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
-from colane.scheduling.engine.returning import BoundReturn
+from colane.scheduling.engine.usual import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.mechanisms.price.changes import (
     GpuChange,

@@ -27,8 +27,8 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Why
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected
 from colane.scheduling.engine.live import ran_since_s
+from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX, SharingValues

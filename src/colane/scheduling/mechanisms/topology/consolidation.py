@@ -16,9 +16,8 @@ from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.expected import Expected
-from colane.scheduling.engine.indexes import JobsOfKind
-from colane.scheduling.engine.live import ran_since_s
+from colane.scheduling.engine.live import JobsOfKind, ran_since_s
+from colane.scheduling.engine.times import Expected
 from colane.scheduling.engine.usual import UsualMoving
 
 STOP_S: Final = 1.0
