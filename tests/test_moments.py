@@ -17,7 +17,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Launched, NodeLost, NodeRegistered, Submitted, Tick
 from colane.model.job import JobId, JobSpec, JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan, Remark, Replan
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs

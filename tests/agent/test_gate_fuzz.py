@@ -25,7 +25,7 @@ from colane.agent.gate.values import GateJob, GateTimeouts
 from colane.agent.measuring import processes
 from colane.agent.measuring.processes import ProcessId
 from colane.agent.measuring.telemetry import read_steps
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 
 pytestmark = pytest.mark.live
 

@@ -8,7 +8,7 @@ from colane.agent.gate.handoff import RECENT, Handoffs
 from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob, TurnTimes
 from colane.lanes.turns import QUANTUM_MAX_S, quantum_s
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 
 LANE, OTHER = (0, 0), (0, 1)
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from colane.agent.gate.memory import Tenant, kept_back
 from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob, GateTimeouts, Lane
-from colane.lanes.safety import is_safe, needed_bytes
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.profile import Memory
+from colane.model.resources import is_safe, needed_bytes
 from tests.examples import examples
 
 LANE, OTHER, ELSEWHERE = (0, 0), (0, 1), (1, 0)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob, GateTimeouts, Lane, Orders
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
 from tests.examples import examples
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from colane.agent.gate.rules import NOT_BOUNDED, GateState
 from colane.agent.gate.values import GateJob
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from tests.examples import examples
 
 LANE, OTHER = (0, 0), (1, 0)

@@ -11,12 +11,12 @@ from colane.core.cluster.to_host import is_on_cpu_devices, parking_refusal
 from colane.core.events import Outcome
 from colane.core.lifecycle import PHASES
 from colane.core.reducers.suspension import refusal
-from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
 from colane.model.phases import LEAVING
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
+from colane.model.resources import is_safe
 
 
 def audit(state: ClusterState) -> None:

@@ -8,8 +8,8 @@ from random import Random
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobState
-from colane.model.lane import Turns
 from colane.model.phases import Throttle
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 

@@ -26,8 +26,8 @@ from colane.core.events import (
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.job_spec import SAVED, CheckpointContract
-from colane.model.lane import Turns
 from colane.model.phases import Hold, HoldKind
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why

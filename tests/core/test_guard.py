@@ -24,7 +24,7 @@ from colane.core.events import (
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.job_spec import SAVED, CheckpointContract
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why

@@ -9,7 +9,7 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.model.job import JobId, JobSpec
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress

@@ -24,9 +24,9 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.model.job import Exit, Job, JobId, JobSpec
-from colane.model.lane import Turns
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.phases import HoldKind
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of

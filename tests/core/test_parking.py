@@ -32,8 +32,8 @@ from colane.core.events import (
 from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu, GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
-from colane.model.lane import Turns
 from colane.model.phases import STEPPING
+from colane.model.placement import Turns
 from colane.model.plan import Move, Park, Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why

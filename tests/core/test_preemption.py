@@ -13,7 +13,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import CancelRequested, Ended, Launched, NodeRegistered, Progressed, Submitted
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why

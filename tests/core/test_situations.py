@@ -22,8 +22,7 @@ from colane.core.cluster.situations import (
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Attempt, Exit, Job, JobId, JobSpec, JobState
-from colane.model.lane import TurnRule
-from colane.model.placement import Placement, Slot
+from colane.model.placement import Placement, Slot, TurnRule
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs

@@ -14,7 +14,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeRegistered, Submitted
 from colane.model.inventory import Inventory
 from colane.model.job import JobId, JobSpec, JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.lanes.safety import has_room_for_caches, is_safe, needed_bytes
 from colane.model.profile import Memory
+from colane.model.resources import has_room_for_caches, is_safe, needed_bytes
 
 A, B, D, F = Memory(1, 7), Memory(1, 7), Memory(1, 2), Memory(1, 1)
 

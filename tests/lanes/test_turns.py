@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.lanes.turns import Contender, LaneRequest, TurnClock, grant, next_holder, shares, yields_to
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 
 RULES = st.sampled_from(TurnRule)
 SECONDS = st.floats(0, 1e6, allow_nan=False)

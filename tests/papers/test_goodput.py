@@ -10,7 +10,7 @@ import pytest
 
 from colane.adaptor import noise
 from colane.papers import elastic_goodput
-from colane.perf.scaling import efficiency
+from colane.scheduling.engine.sized_rates import efficiency
 from colane.traces.tables import pollux
 
 

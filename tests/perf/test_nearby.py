@@ -11,7 +11,7 @@ from colane.perf.beliefs import Beliefs
 from colane.perf.learn import SLOWDOWNS_MAX
 from colane.perf.nearby import Near, SocketNeighbours, Stay, Surroundings, learn_from_stay
 from colane.perf.neighbours import MOVED_MIN, Beside
-from colane.perf.views import harm_beside
+from colane.perf.utility import harm_beside
 
 A, B, C, D = (ProfileKey(family, 1, 1, "P100") for family in "abcd")
 ALONE = SocketNeighbours(A, 0.0, ())

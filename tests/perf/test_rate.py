@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.job import JobSpec
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.composing import SOURCES, spread_ratio
@@ -19,7 +19,7 @@ from colane.perf.config import SPREADS, PerfConfig
 from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.rate import ALONE, Factor, LaneMate, RateSource, Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
-from colane.perf.views import bus_harm, gpu_harm, harm, harm_beside, speedup, summed_speed
+from colane.perf.utility import bus_harm, gpu_harm, harm, harm_beside, speedup
 
 FAST, SLOW = "A100", "K80"
 SPEC = JobSpec(name="me", family="me", batch_size=64)
@@ -298,7 +298,7 @@ def test_where_all_step_alike_delta_is_the_sum_of_the_ratios(jobs: list[tuple[fl
         beliefs.rate(replace(SPEC, family=key.family), Situation(FAST, beside=tuple(k for k in keys if k != key)))
         for key in keys
     ]
-    assert speedup(rates[0]) == pytest.approx(summed_speed(rates))
+    assert speedup(rates[0]) == pytest.approx(sum(rate.ratio for rate in rates))
     assert harm(rates[0]) == pytest.approx(1 / rates[0].ratio - 1)
 
 

@@ -13,8 +13,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, Submitted, Tick
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec
-from colane.model.lane import Turns
-from colane.model.placement import Placement, Slot
+from colane.model.placement import Placement, Slot, Turns
 from colane.model.plan import Park, Plan, Replan, SetCores, SetThrottle, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
-from colane.core.cluster.answers import Held, blamed, delay_s2
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.core.planners.answers import Held, blamed, delay_s2
 from colane.model.job import Exit, JobId, JobKind, JobSpec, JobState
 from colane.model.phases import STEPPING
 from colane.model.profile import Value, ValueSource

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from colane.core.cluster.view import ClusterView
 from colane.model.job import JobId
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.admissions.backfill import Backfill

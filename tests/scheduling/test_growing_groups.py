@@ -22,7 +22,7 @@ from colane.scheduling.mechanisms.cpu.lending import ReclaimLent
 from colane.scheduling.mechanisms.preemption.preemption import Preemption
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
-from colane.scheduling.mechanisms.topology.fastest import Fastest
+from colane.scheduling.mechanisms.topology.connected import Fastest
 from colane.scheduling.presets import POLICIES
 from colane.scheduling.registry import create
 from colane.simulate.run import Inputs, simulate

@@ -11,7 +11,7 @@ from colane.core.events import Ended, NodeRegistered, Outcome, ProfileDeclared, 
 from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobKind, JobSpec
 from colane.model.job_spec import ShareBetween
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.plan import Start
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.reason import Reason, Why

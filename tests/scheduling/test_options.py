@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.user_weights import UserWeights
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray

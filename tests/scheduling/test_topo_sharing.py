@@ -16,8 +16,7 @@ from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN
 from colane.perf.rate import Situation
 from colane.perf.topology import flat
-from colane.perf.utility import NEUTRAL, job_utility
-from colane.perf.views import gpu_harm
+from colane.perf.utility import NEUTRAL, gpu_harm, job_utility
 from colane.scheduling.mechanisms.topology.node_fit import Neighbour, Question, judge
 from colane.scheduling.registry import create, preset
 from tests.core.audit import audit

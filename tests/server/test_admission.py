@@ -256,7 +256,7 @@ class TestBatchSize:
         net = run(gpus="1,2,4", batch_size=64, family="net")
         whole, each = (take({**net, "batch": batch}) for batch in ("global", "per-gpu"))
         assert (whole.spec.family, each.spec.family) == ("net", "net (batch per GPU)")
-        assert [spec.batch_at(4) for spec in (whole.spec, each.spec)] == [64, 256]
+        assert [(spec.batch_size, spec.batch_per_gpu) for spec in (whole.spec, each.spec)] == [(64, False), (64, True)]
         assert each.launch["batch"] == {"size": 64, "per_gpu": True}
         assert "batch" not in take(run(gpus="1..4", batch_size=64)).launch
         assert take({**PAPER_A, "gpus": "1,2", "batch": "per-gpu"}).launch["batch"]["size"] == 128

@@ -13,8 +13,7 @@ import pytest
 
 from colane.core.policy import Policy
 from colane.model.hardware import GpuId
-from colane.model.lane import Turns
-from colane.model.placement import Placement, Slot
+from colane.model.placement import Placement, Slot, Turns
 from colane.model.plan import Plan, Start
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from colane.core.config import CoreConfig
 from colane.model.job_spec import ShareBetween
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from tests.server.harness import node, world
 
 SMALL = {"gpu_memory": "300MB"}

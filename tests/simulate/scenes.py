@@ -14,7 +14,7 @@ from colane.core.events import Outcome
 from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec, JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why

@@ -11,7 +11,7 @@ import pytest
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.model.job import JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why

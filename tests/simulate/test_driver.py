@@ -15,7 +15,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
 from colane.model.job import JobId, JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create

@@ -21,7 +21,7 @@ from colane.core.cluster.view import ClusterView
 from colane.core.policy import Policy
 from colane.model.hardware import GpuId
 from colane.model.job import JobKind
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.model.plan import Plan
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why

@@ -16,7 +16,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Job, JobState
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.topology.free import first_fit

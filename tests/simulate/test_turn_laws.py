@@ -19,7 +19,7 @@ from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.traces.workload import TraceJob

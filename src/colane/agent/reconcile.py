@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from colane.agent.launch.gang import Meeting
 from colane.agent.measuring.processes import ProcessId
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.profile import Memory
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from colane.core.cluster.answers import late_answers
 from colane.core.cluster.bookings import throttled
 from colane.core.cluster.load import GpuLoad, booked_on, memory_held
 from colane.core.cluster.seen import is_overfull
@@ -23,6 +22,7 @@ from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.phases import MOVABLE, STEPPING, Throttle
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
+from colane.model.progress import late_answers
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
 from colane.model.words import count
@@ -435,7 +435,8 @@ class _Judge:
             return False
         loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
         others = [self._state.jobs[other] for load in loads for other in load.jobs]
-        return any(late_answers(other, self._state.progress.get(other.id)) is not None for other in others)
+        samples = self._state.progress
+        return any(late_answers(samples.get(other.id), other.effective.latency_s) is not None for other in others)
 
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.

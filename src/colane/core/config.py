@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.model.job_spec import ShareBetween
-from colane.model.lane import TurnRule
 from colane.model.limits import Quotas
+from colane.model.placement import TurnRule
 from colane.perf.config import PerfConfig
 
 

@@ -77,8 +77,8 @@ from colane.core.reducers.timers import TimerKind, Timers
 from colane.core.usage import HALF_LIFE_S
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobState
-from colane.model.lane import Turns
 from colane.model.phases import HoldKind
+from colane.model.placement import Turns
 from colane.model.plan import ON_CHANGE, Plan, Replan
 from colane.model.reason import Reason, Why
 from colane.perf.nearby import Surroundings

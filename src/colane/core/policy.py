@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from colane.core.cluster.view import ClusterView
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 
 

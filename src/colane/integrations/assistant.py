@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.api.jobs import JobObject, WhyAnswer
 from colane.api.plans import PlanAnswer, StartAnswer
-from colane.model.words import is_in
+from colane.model.phases import is_in
 
 if TYPE_CHECKING:
     from colane.client.client import Client

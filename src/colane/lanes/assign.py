@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.lanes.safety import needed_bytes
 from colane.model.profile import Memory
+from colane.model.resources import needed_bytes
 
 MIB = 1 << 20
 RESERVE_BYTES = 300 * MIB

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 
 
 class Contender(NamedTuple):

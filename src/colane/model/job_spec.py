@@ -297,10 +297,6 @@ class JobSpec:
             return min(gpus, self.gpus)
         return self.gpus_per_node if gpus >= self.gpus_per_node else 0
 
-    def batch_at(self, gpus: int) -> int | None:
-        """Samples of a step with so many GPUs; None where nothing was said."""
-        return self.batch_size * gpus if self.batch_size is not None and self.batch_per_gpu else self.batch_size
-
     def part(self, total: int, ranks: int) -> int:
         """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up.
 

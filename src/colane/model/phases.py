@@ -34,6 +34,11 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
+def is_in(state: str) -> str:
+    """Return a state as it is said of a job: `is running`, `has failed`."""
+    return f"has {state}" if state in {"succeeded", "failed"} else f"is {state}"
+
+
 ENDED = frozenset(
     {
         JobState.SUCCEEDED,

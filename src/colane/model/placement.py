@@ -1,9 +1,10 @@
-"""Where a job runs. It leaves the agent nothing to choose."""
+"""Where a job runs, which leaves the agent nothing to choose, and how the jobs of one lane there take turns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, final
+from enum import StrEnum
+from typing import Final, NamedTuple, final
 
 from colane.model.hardware import GpuId
 
@@ -63,3 +64,29 @@ class Placement:
         if len(self.nodes) == 1:
             return self.slots if node == self.node else ()
         return tuple([slot for slot in self.slots if slot.gpu.node == node])
+
+
+# -- turns (paper B, section 3.4)
+
+
+class TurnRule(StrEnum):
+    """Which job of a lane runs the next step."""
+
+    FIFO = "fifo"
+    SRTF = "srtf"
+    FAIR = "fair"
+    RR = "rr"
+    PRIORITY = "priority"
+
+
+class Turns(NamedTuple):
+    """How a lane's turns are handed out.
+
+    Attributes:
+        rule: Which job has the next turn.
+        quantum_s: A turn lasts this long, rounded up to whole steps; 0 is one step. None is as long as it takes for
+            passing turns on to cost 1 % of the time at most (`lanes.turns.quantum_s`).
+    """
+
+    rule: TurnRule = TurnRule.FAIR
+    quantum_s: float | None = None

@@ -163,3 +163,18 @@ BY_WORLD: Final = "world"
 BY_MISSES: Final = "cache-misses"
 BY_CPU_TIME: Final = "cpu-time"
 """No counter at all: an estimate, as if every busy core used an equal part of the bandwidth."""
+
+
+class LateAnswers(NamedTuple):
+    """A server's objective, and what it answers within instead, 99 of 100 times: seconds."""
+
+    latency_s: float
+    p99_s: float
+
+
+def late_answers(progress: Progress | None, latency_s: float | None) -> LateAnswers | None:
+    """How a server misses its objective; None where it keeps it, has none, or no answer of it was seen."""
+    p99_s = None if progress is None else progress.latency_p99_s
+    if latency_s is None or p99_s is None or p99_s <= latency_s:
+        return None
+    return LateAnswers(latency_s, p99_s)

@@ -17,11 +17,6 @@ def count(number: float | str, noun: str) -> str:
     return f"{number} {plural(number, noun)}"
 
 
-def is_in(state: str) -> str:
-    """Return a state as it is said of a job: `is running`, `has failed`."""
-    return f"has {state}" if state in {"succeeded", "failed"} else f"is {state}"
-
-
 def percent(ratio: float) -> str:
     """Return a part of a whole as people say it: `60 %` of 0.6."""
     return f"{100 * ratio:.0f} %"

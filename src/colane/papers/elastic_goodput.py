@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from colane.papers.claims import Claim, ours
-from colane.perf.scaling import efficiency
+from colane.scheduling.engine.sized_rates import efficiency
 from colane.traces.tables.pollux import EpochNoise, PolluxTable
 
 

@@ -16,8 +16,7 @@ from colane.papers.topology_world import POLICIES, TOPO_AWARE_P, minskys, neighb
 from colane.perf.beliefs import Beliefs
 from colane.perf.estimates import profile_key
 from colane.perf.topology import comm_of, excess, shape_of_node
-from colane.perf.utility import job_utility
-from colane.perf.views import harm_beside
+from colane.perf.utility import harm_beside, job_utility
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_world import TableWorld

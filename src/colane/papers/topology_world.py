@@ -22,8 +22,7 @@ from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
-from colane.perf.utility import NEUTRAL, Measure, job_utility
-from colane.perf.views import harm_beside
+from colane.perf.utility import NEUTRAL, Measure, harm_beside, job_utility
 from colane.scheduling.registry import create, preset
 from colane.traces import clusters
 from colane.traces.clusters import Cluster

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, Value
 from colane.perf.composing import OF_VALUE, weakest
 from colane.perf.neighbours import NeighbourBeliefs

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.profile import ProfileKey, Value
 
 

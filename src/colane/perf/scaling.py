@@ -16,17 +16,6 @@ TERMS: Final = 3
 SINGULAR: Final = 1e-12
 
 
-def efficiency(noise_scale: float, batch_from: int, batch: int) -> float:
-    """What a sample teaches in steps of so many, against steps of `batch_from` (Pollux: Qiao et al., OSDI 2021, eq. 5).
-
-    Args:
-        noise_scale: Of the gradient, in samples (McCandlish et al., 2018); infinite where batches may be of any size.
-        batch_from: Samples of a step, at least 1.
-        batch: The same.
-    """
-    return 1.0 if noise_scale == inf else (noise_scale + batch_from) / (noise_scale + batch)
-
-
 def fitted_step_s(steps_s: Mapping[int, float], gpus: int) -> float:
     """Step time with so many GPUs, by the curve through those that are known.
 

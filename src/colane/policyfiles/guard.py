@@ -19,7 +19,7 @@ from typing import Final
 from colane.core.cluster.view import ClusterView
 from colane.core.events import RejectedPlan
 from colane.core.policy import Policy
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.policyfiles.budget import OverdueError, within

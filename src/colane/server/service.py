@@ -23,8 +23,8 @@ from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
+from colane.model.phases import is_in
 from colane.model.problem import Problem
-from colane.model.words import is_in
 from colane.server.config import ServiceConfig
 from colane.server.http import ownership
 from colane.server.http.access import Caller, Role

@@ -15,7 +15,7 @@ from colane.cpu.tuner import TunerName
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.idle import IdleRule
 from colane.model.job_spec import ShareBetween
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.see import See
 from colane.settings import readers
 from colane.settings.setting import Section, Setting, Values, number, one_of, path, switch, text

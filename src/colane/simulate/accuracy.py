@@ -12,7 +12,7 @@ from colane.model.profile import SetMeasurement
 from colane.perf.estimates import Estimates, profile_key
 from colane.perf.rate import Situation
 from colane.perf.speedup import delta
-from colane.perf.views import speedup
+from colane.perf.utility import speedup
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World
 

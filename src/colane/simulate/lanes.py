@@ -14,7 +14,7 @@ from math import ceil, inf, prod
 
 from colane.lanes.turns import SHARED, Contender, quantum_s, shares
 from colane.model.job import JobId, JobKind
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World

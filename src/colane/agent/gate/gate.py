@@ -29,7 +29,7 @@ from colane.agent.launch.launcher import watch
 from colane.agent.measuring import processes
 from colane.agent.measuring.processes import ProcessId
 from colane.agent.running.jobdir import mark_of
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from math import ceil
 
 from colane.agent.gate.memory import Tenant
 from colane.agent.gate.values import GateJob, GatePhase
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 from colane.model.progress import KEPT, UNGATED
 
 PROBE_STEPS = 3

@@ -1,7 +1,7 @@
 """Which jobs may step next to jobs that run without turns: a pure rule on what jobs book of their devices.
 
 A job that is left out of the turns runs at any time, so it counts as a lane of its own. Where the safety condition
-(`lanes.safety`) does not hold like that, others wait at their step boundaries, where they hold P alone: those in its
+(`is_safe`) does not hold like that, others wait at their step boundaries, where they hold P alone: those in its
 lane first, and the youngest of them. It needs no word from the scheduler, which may be unreachable just then.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from colane.agent.gate.values import Lane
-from colane.lanes.safety import is_safe, needed_bytes
 from colane.model.profile import Memory
+from colane.model.resources import is_safe, needed_bytes
 
 
 class Tenant(NamedTuple):

@@ -20,7 +20,7 @@ from colane.agent.gate.memory import kept_back
 from colane.agent.gate.successor import Successor, choose, comes_before
 from colane.agent.gate.values import GateJob, GatePhase, GateTimeouts, Lane, Orders, Seen, TurnTimes
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 
 STEP_AGE = 0.7
 """Weight of what was known of a job's step time when the next turn is measured."""

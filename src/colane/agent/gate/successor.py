@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from colane.lanes.turns import Contender, LaneRequest, grant, precedence
-from colane.model.lane import TurnRule
+from colane.model.placement import TurnRule
 
 
 class Successor(NamedTuple):

@@ -1,7 +1,7 @@
 """The last look before a job is started: does it still fit beside what its devices really carry?
 
 The scheduler books by what it has been told. Meanwhile a job may have grown, or a process that is not ours may have
-come. So the safety condition (`lanes.safety`) is looked at once more with what devices and jobs show now. A job that
+come. So the safety condition (`needed_bytes`) is looked at once more with what devices and jobs show now. A job that
 does not fit is not started: its agent reports what it sees and sends the job back, and the scheduler books that. Where
 the room is taken by a process of ours that is about to end, the job waits for it here.
 """
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from colane.agent.measuring.device_memory import DeviceMemory
 from colane.agent.reconcile import DesiredJob, Key
-from colane.lanes.safety import needed_bytes
 from colane.model.hardware import Gpu
 from colane.model.profile import Memory
+from colane.model.resources import needed_bytes
 
 SHORT_OF_MEMORY = "no-memory"
 """The outcome of a job that is sent back."""

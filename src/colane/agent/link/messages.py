@@ -24,7 +24,7 @@ from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
 from colane.model.hardware import Gpu, Topology
 from colane.model.job import JobKind
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
 from colane.model.versions import own_version, read_as
 

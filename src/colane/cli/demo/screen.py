@@ -20,7 +20,8 @@ from colane.api.jobs import JobObject
 from colane.cli import output
 from colane.cli.demo.plan import DemoPhase
 from colane.cli.jobs import objects as jobs
-from colane.model.words import count, is_in
+from colane.model.phases import is_in
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.nodes import NodeObject

@@ -11,7 +11,7 @@ from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs.logs import Begin, begin_of_last, copy, read_log
-from colane.model.words import is_in
+from colane.model.phases import is_in
 
 LINES: Final = 10
 

@@ -12,7 +12,8 @@ from colane.cli import output
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
-from colane.model.words import count, is_in
+from colane.model.phases import is_in
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, WhyAnswer

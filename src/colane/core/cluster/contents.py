@@ -11,9 +11,8 @@ from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
 from colane.core.cluster.bookings import NodeState
-from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.free import FreeIndex, OpenGpus
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId

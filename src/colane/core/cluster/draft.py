@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from colane.core.cluster.bookings import NodeLeft, NodeState, books_host, host_booking, throttled
 from colane.core.cluster.contents import Kind
-from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.free import FreeIndex, SortKey
 from colane.core.cluster.load import GpuLoad, booked_on
-from colane.core.cluster.open_gpus import SortKey
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass

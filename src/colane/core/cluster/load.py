@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from colane.lanes.safety import has_room_for_caches, needed_bytes
 from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
+from colane.model.resources import has_room_for_caches, needed_bytes
 from colane.perf.estimates import BelievedLoad, Estimates, Load, Terms
 
 

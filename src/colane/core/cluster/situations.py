@@ -12,8 +12,7 @@ from colane.core.cluster.contents import ClusterContents
 from colane.core.cluster.load import Booking, GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
-from colane.model.lane import TurnRule
-from colane.model.placement import Placement
+from colane.model.placement import Placement, TurnRule
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
 from colane.perf.rate import LaneMate, Rate, Situation

@@ -15,9 +15,8 @@ from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.contents import ClusterContents, D, Derived, Kind, NodesMatterNot
-from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.free import FreeIndex, OpenGpus
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
-from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from colane.core.cluster.contents import ClusterContents
 from colane.model.job import Job, JobKind, JobState
+from colane.model.phases import is_in
 from colane.model.progress import Progress
-from colane.model.words import is_in
 
 
 def no_boundary(state: ClusterContents, job: Job, progress: Progress | None = None) -> str | None:

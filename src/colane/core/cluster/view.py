@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import ClusterContents, D, Kind, Newcomers, News
-from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.free import FreeIndex, OpenGpus
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook

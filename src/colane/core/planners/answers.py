@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from colane.core.cluster.answers import Held, LateAnswers, blamed, late_answers
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import ClusterState
@@ -22,6 +21,7 @@ from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.job import Job, JobId, JobKind
 from colane.model.phases import STEPPING
 from colane.model.plan import Plan
+from colane.model.progress import LateAnswers, late_answers
 from colane.model.reason import Reason, Why
 
 TRIAL_S: Final = 900.0
@@ -67,7 +67,7 @@ class KeptAnswers:
                     self._look(job, event)
 
     def _look(self, job: Job, event: Progressed) -> None:
-        late = late_answers(job, event.progress)
+        late = late_answers(event.progress, job.effective.latency_s)
         if late is None:
             self._kept[job.id] = {held.job: held.held_s for held in self._holders(job)}
         elif job.id in self._kept:
@@ -118,3 +118,26 @@ def _is_settled(draft: Draft, load: GpuLoad, late: _Late) -> bool:
             draft.stop(one, Reason(Why.LATE_ANSWERS, facts, (late.server,)), isolate=True)
             return True
     return all(one.state in STEPPING for one in others)
+
+
+class Held(NamedTuple):
+    """How long a job has held the lane of a server while that was late, and how long its steps are: seconds."""
+
+    job: JobId
+    held_s: float
+    step_s: float | None
+
+
+def delay_s2(held: Held) -> float:
+    """How much answers were delayed by one that held their lane, up to a factor that all have in common: s^2.
+
+    A request that comes meanwhile waits for the end of the step, half of one on average, and the longer the lane was
+    held, the more come. Whose steps are not known has held the lane for one.
+    """
+    return held.held_s * (held.held_s if held.step_s is None else held.step_s)
+
+
+def blamed(holders: Iterable[Held]) -> JobId | None:
+    """Who of a lane has delayed answers most; None where none has held it. Who came when does not count."""
+    found = max(holders, key=lambda held: (delay_s2(held), held.job), default=None)
+    return found.job if found is not None and delay_s2(found) > 0 else None

@@ -21,8 +21,8 @@ from colane.core.events import BandwidthObserved, Event
 from colane.core.planners.sampled import SampleWatch
 from colane.cpu.contention import Change, Consumer, ContentionConfig, Look, NodeWatch
 from colane.model.job import Job, JobId, JobKind, JobState
-from colane.model.lane import TurnRule
 from colane.model.phases import STEPPING, Throttle
+from colane.model.placement import TurnRule
 from colane.model.plan import Plan
 from colane.model.progress import BandwidthSample, Progress
 from colane.model.reason import Reason, Why

@@ -24,8 +24,8 @@ from colane.core.planners.overflow import may_take_turns
 from colane.lanes.turns import SHARED
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
-from colane.model.lane import Turns
 from colane.model.phases import LEAVING, STEPPING
+from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.perf.pace import Paces

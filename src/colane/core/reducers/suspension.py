@@ -20,10 +20,9 @@ from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.job import Job, JobState, SuspendVia, Suspension
-from colane.model.phases import LEAVING, STEPPING, Hold, HoldKind
+from colane.model.phases import LEAVING, STEPPING, Hold, HoldKind, is_in
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.words import is_in
 
 # -- what is refused
 

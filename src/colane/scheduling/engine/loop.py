@@ -15,8 +15,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.lane import Turns
-from colane.model.placement import Placement, Slot
+from colane.model.placement import Placement, Slot, Turns
 from colane.model.plan import NOTHING, Park, Plan, Resize, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import AS_ASKED, FIRST, First, SizeBy, Sizing

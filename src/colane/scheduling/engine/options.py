@@ -14,7 +14,7 @@ from math import isfinite
 from types import MappingProxyType, NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from colane.model.lane import TurnRule, Turns
+from colane.model.placement import TurnRule, Turns
 from colane.scheduling.engine.user_weights import UserWeights, read_weights
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})

@@ -8,9 +8,19 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job
 from colane.model.profile import ValueSource
 from colane.perf.rate import Situation
-from colane.perf.scaling import efficiency
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.times import gpu_type_of
+
+
+def efficiency(noise_scale: float, batch_from: int, batch: int) -> float:
+    """What a sample teaches in steps of so many, against steps of `batch_from` (Pollux: Qiao et al., OSDI 2021, eq. 5).
+
+    Args:
+        noise_scale: Of the gradient, in samples (McCandlish et al., 2018); infinite where batches may be of any size.
+        batch_from: Samples of a step, at least 1.
+        batch: The same.
+    """
+    return 1.0 if noise_scale == inf else (noise_scale + batch_from) / (noise_scale + batch)
 
 
 def efficiency_at(job: Job, gpus: int) -> float:

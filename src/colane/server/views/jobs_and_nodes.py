@@ -44,9 +44,8 @@ from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.job_spec import UNCONSTRAINED, CheckpointContract, Constraints, JobSpec
-from colane.model.lane import Turns
 from colane.model.phases import Hold, HoldKind, Throttle
-from colane.model.placement import Placement
+from colane.model.placement import Placement, Turns
 from colane.model.profile import Memory
 from colane.model.progress import BandwidthSample, Progress
 from colane.model.sentences import sentence_of

@@ -11,8 +11,8 @@ from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
 from colane.model.job_spec import JobKind
-from colane.model.lane import TurnRule, Turns
 from colane.model.phases import STEPPING
+from colane.model.placement import TurnRule, Turns
 from colane.model.progress import Progress, Stall, stall
 from colane.model.words import count, percent, plural
 from colane.perf.composing import SOURCES

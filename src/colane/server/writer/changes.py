@@ -37,10 +37,10 @@ from colane.core.events import (
 from colane.core.reducers import idling, suspension
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
-from colane.model.phases import Hold, Ordinals
+from colane.model.phases import Hold, Ordinals, is_in
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import BandwidthSample, Progress
-from colane.model.words import count, is_in
+from colane.model.words import count
 from colane.server.http.access import Caller
 from colane.server.http.problems import RefusedError
 from colane.server.nodes import draining

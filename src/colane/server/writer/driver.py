@@ -26,7 +26,7 @@ from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
 from colane.model.job import JobId
-from colane.model.lane import Turns
+from colane.model.placement import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig

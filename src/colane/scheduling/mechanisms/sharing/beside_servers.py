@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from colane.core.cluster.answers import late_answers
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Memory
+from colane.model.progress import late_answers
 from colane.model.reason import Reason, Why
 from colane.model.words import bytes_in_words
 from colane.perf.rate import Situation
@@ -209,7 +209,7 @@ class BoundBesideServers(BoundSourceDefaults):
     def _is_slow(self, load: GpuLoad, jobs: list[Job], spec: JobSpec) -> str | None:
         """That an answer comes too late already, or could, by those steps that are known."""
         for job in jobs:
-            late = late_answers(job, self._draft.view.progress(job.id))
+            late = late_answers(self._draft.view.progress(job.id), job.effective.latency_s)
             if late is not None:
                 return (
                     f"job {job.id} answers in {late.p99_s:.3g} s (p99) already, above its objective of "

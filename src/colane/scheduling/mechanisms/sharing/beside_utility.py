@@ -13,8 +13,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
-from colane.perf.utility import NEUTRAL, Weights, job_utility
-from colane.perf.views import gpu_harm
+from colane.perf.utility import NEUTRAL, Weights, gpu_harm, job_utility
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.usual import UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason

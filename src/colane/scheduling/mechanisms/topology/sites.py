@@ -16,8 +16,7 @@ from colane.model.job import JobId
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import Estimates
 from colane.perf.topology import Comm, Shape, shape_of_node
-from colane.perf.utility import NEUTRAL, Measure, Weights
-from colane.perf.views import harm_beside
+from colane.perf.utility import NEUTRAL, Measure, Weights, harm_beside
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question
 
 

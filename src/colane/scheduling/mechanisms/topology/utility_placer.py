@@ -18,8 +18,7 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.estimates import profile_key
 from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
-from colane.perf.utility import NEUTRAL, Measure, Weights, job_utility, system_utility
-from colane.perf.views import harm_beside
+from colane.perf.utility import NEUTRAL, Measure, Weights, harm_beside, job_utility, system_utility
 from colane.scheduling.engine.choices import speeds_by_type
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.mechanisms.topology.free import shares_of
