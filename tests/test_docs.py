@@ -94,6 +94,20 @@ def test_every_option_of_a_policys_table_is_one_it_has() -> None:
     assert looked_at > 10
 
 
+def test_every_row_has_the_options_of_every_row() -> None:
+    page = (DOCS / "reference/policies.md").read_text()
+    table = re.search(r"^Options of every row:\n\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    rows = re.findall(r"^\| `(\w+)`(?:, not of ([^|]*))? \|", table[1], re.MULTILINE)
+    assert len(rows) == 4
+    for option, others in rows:
+        without = re.findall(r"`([\w-]+)`", others)
+        for name in NAMES:
+            expected = rf"has no option '{option}'" if name in without else rf"{option} must be"
+            with pytest.raises(UnknownPolicyError, match=expected):
+                create(f"{name}{',' if ':' in name else ':'}{option}=?")
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(DOCS)))
 def test_policies_that_are_shown_with_options_are_taken(page: Path) -> None:
     spelled = "|".join(sorted({*NAMES, *ALIASES}, key=len, reverse=True))

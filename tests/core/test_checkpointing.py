@@ -146,25 +146,43 @@ def test_a_time_limit_leaves_its_lead_to_a_job_that_saves_and_no_more_than_half(
     assert scene.ends(5.0, SAVED).state is JobState.TIMED_OUT
 
 
+TOLD = "told of its time limit of 200 s"
+
+
 @pytest.mark.parametrize(
-    ("after_s", "code", "steps_total", "expected"),
+    ("after_s", "code", "steps_total", "expected", "said"),
     [
-        (5.0, 0, None, JobState.SUCCEEDED),
-        (5.0, 0, 60, JobState.SUCCEEDED),
-        (5.0, 0, 61, JobState.TIMED_OUT),
-        (5.0, SAVED, None, JobState.TIMED_OUT),
-        (5.0, 1, None, JobState.TIMED_OUT),
-        (31.0, 0, None, JobState.TIMED_OUT),
+        (5.0, 0, None, JobState.SUCCEEDED, "exited with code 0"),
+        (5.0, 0, 60, JobState.SUCCEEDED, "exited with code 0"),
+        (5.0, 0, 61, JobState.TIMED_OUT, f"{TOLD}, it left 25 s before that (exit code 0)"),
+        (5.0, SAVED, None, JobState.TIMED_OUT, f"{TOLD}, it left 25 s before that (exit code 75: its state is saved)"),
+        (5.0, 1, None, JobState.TIMED_OUT, f"{TOLD}, it left 25 s before that (exit code 1)"),
+        (31.0, 0, None, JobState.TIMED_OUT, "reached its time limit of 200 s"),
+        (31.0, SAVED, None, JobState.TIMED_OUT, "reached its time limit of 200 s"),
     ],
 )
-def test_a_job_told_of_its_limit_that_leaves_with_0_before_it_has_succeeded(
-    after_s: float, code: int, steps_total: int | None, expected: JobState
+def test_a_job_told_of_its_limit_that_leaves_with_0_before_it_has_succeeded_and_no_job_reached_what_it_had_not(
+    after_s: float, code: int, steps_total: int | None, expected: JobState, said: str
 ) -> None:
     """As with Slurm's `--signal`: it is told at 179, and its limit is at 209."""
     scene = Scene(replace(SPEC, time_limit_s=200.0, checkpoint=CONTRACT._replace(lead_s=30.0), steps_total=steps_total))
-    assert scene.at(179.0).ending is JobState.TIMED_OUT
-    assert scene.ends(after_s, code, steps=60).state is expected
+    told = scene.at(179.0)
+    assert told.ending is JobState.TIMED_OUT
+    assert told.reason is not None
+    assert sentence_of(told.reason) == "told to save its state: it reaches its time limit of 200 s in 30 s"
+    left = scene.ends(after_s, code, steps=60)
+    assert left.state is expected
+    assert left.reason is not None
+    assert sentence_of(left.reason) == said
     assert scene.held == 0
+
+
+def test_a_job_without_a_lead_reaches_its_limit() -> None:
+    scene = Scene(replace(SPEC, time_limit_s=200.0, checkpoint=None))
+    stopped, ended = scene.at(209.0), scene.ends(1.0, 1)
+    for job in (stopped, ended):
+        assert job.reason is not None
+        assert sentence_of(job.reason) == "reached its time limit of 200 s"
 
 
 def test_a_job_that_ends_with_its_agent_is_queued_again_and_nothing_is_counted() -> None:

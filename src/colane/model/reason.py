@@ -146,6 +146,8 @@ class Why(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     MPS_FAULT = "mps-fault"
     TIME_LIMIT = "time-limit"
+    TOLD_OF_LIMIT = "told-of-limit"
+    LEFT_BEFORE_LIMIT = "left-before-limit"
     CANCELLED = "cancelled"
     DEADLINE_REFUSED = "deadline-refused"
     AFTER_NEVER = "after-never"

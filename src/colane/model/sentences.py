@@ -248,6 +248,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.MPS_FAULT: "a fatal error on the GPU that it shared through MPS: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
+        Why.TOLD_OF_LIMIT: "told to save its state: it reaches its time limit of {limit_s:g} s in {left_s:.0f} s",
+        Why.LEFT_BEFORE_LIMIT: (
+            "told of its time limit of {limit_s:g} s, it left {left_s:.0f} s before that ({cause})"
+        ),
         Why.DEADLINE_REFUSED: "Deadline: {problem}",
         Why.CANCELLED: "cancelled by {by}",
         Why.LIMITS_CHANGED: "from now on {what}, by {by}",

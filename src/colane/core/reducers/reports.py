@@ -346,7 +346,10 @@ def _time_limit(step: Step, job: Job) -> None:
     if due_s > step.now_s:
         step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
     else:
-        step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
+        left_s = (step.at_limit_s(job) or due_s) - step.now_s
+        facts = {"limit_s": limit_s, "left_s": left_s}
+        reason = Reason(Why.TOLD_OF_LIMIT, facts) if left_s > 0.0 else Reason(Why.TIME_LIMIT, {"limit_s": limit_s})
+        step.stop(job, JobState.TIMED_OUT, reason)
 
 
 def _run(step: Step, job: Job, why: Why) -> None:
@@ -386,26 +389,48 @@ def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
         checkpointing.go_on(step, job, reason)
-    elif ending is JobState.TIMED_OUT and _is_done_within_limit(step, job, end_s):
-        step.leave(job, JobState.SUCCEEDED, EXITED, end_s=end_s)
+    elif ending is JobState.TIMED_OUT:
+        _leave_at_limit(step, job, reason, end_s)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
 
 
-def _is_done_within_limit(step: Step, job: Job, end_s: float) -> bool:
-    """Whether a job told of its limit in advance has left with 0 before it, and no steps are known to lack.
+def _leave_at_limit(step: Step, job: Job, reason: Reason, end_s: float) -> None:
+    """A job that is stopped for its time limit is gone: one that was told of it in advance may have left before."""
+    limit_s, at_s = job.effective.time_limit_s, step.at_limit_s(job)
+    if limit_s is None or at_s is None or job.effective.checkpoint is None:
+        step.leave(job, JobState.TIMED_OUT, reason, end_s=end_s)
+    elif end_s >= at_s:
+        step.leave(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}), end_s=end_s)
+    elif _is_done(step, job):
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s=end_s)
+    else:
+        facts: dict[str, str | int | float] = {"limit_s": limit_s, "left_s": at_s - end_s, "cause": _left_by(job)}
+        step.leave(job, JobState.TIMED_OUT, Reason(Why.LEFT_BEFORE_LIMIT, facts), end_s=end_s)
+
+
+def _left_by(job: Job) -> str:
+    left, contract = job.run.exit, job.effective.checkpoint
+    if left is None or left.code is None:
+        return "no exit code" if left is None or left.signal is None else f"signal {left.signal}"
+    saves = contract is not None and left.code in contract.saved_codes and left.code != 0
+    return f"exit code {left.code}{': its state is saved' if saves else ''}"
+
+
+def _is_done(step: Step, job: Job) -> bool:
+    """Whether a job told of its limit in advance has left with 0, and no steps are known to lack.
 
     Slurm calls such a job COMPLETED (`sbatch --signal`). One that leaves by a code of its contract is to go on later.
     """
-    limit_s, start_s, left = job.effective.time_limit_s, job.start_s, job.run.exit
-    if limit_s is None or start_s is None or left is None or left.code != 0:
+    left = job.run.exit
+    if left is None or left.code != 0:
         return False
     progress = step.state.progress.get(job.id)
     total = job.effective.steps_total
     if total is None and progress is not None:
         total = progress.steps_total
     lacks = total is not None and (progress is None or progress.steps < total)
-    return not lacks and end_s < start_s + limit_s + job.paused_s(step.now_s)
+    return not lacks
 
 
 def _same_gpus(old: Node, new: Node) -> set[int]:

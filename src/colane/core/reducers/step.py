@@ -228,13 +228,17 @@ class Step:
     def limit_due_s(self, job: Job) -> float | None:
         """When its time limit ends it: its lead before that limit where it has one, so that its state is saved by then.
 
-        Time in which it was suspended does not count, as with Slurm. A lead takes at most half of the limit.
+        A lead takes at most half of the limit.
         """
-        limit_s, start_s, contract = job.effective.time_limit_s, job.start_s, job.effective.checkpoint
-        if limit_s is None or start_s is None:
-            return None
-        lead_s = 0.0 if contract is None else min(contract.lead_s, limit_s / 2)
-        return start_s + limit_s - lead_s + job.paused_s(self.now_s)
+        at_limit_s, limit_s, contract = self.at_limit_s(job), job.effective.time_limit_s, job.effective.checkpoint
+        if at_limit_s is None or limit_s is None or contract is None:
+            return at_limit_s
+        return at_limit_s - min(contract.lead_s, limit_s / 2)
+
+    def at_limit_s(self, job: Job) -> float | None:
+        """When its time limit is reached; time in which it was suspended does not count, as with Slurm."""
+        limit_s, start_s = job.effective.time_limit_s, job.start_s
+        return None if limit_s is None or start_s is None else start_s + limit_s + job.paused_s(self.now_s)
 
     def set_limit_timer(self, job: Job) -> None:
         """Have it end when its time is over."""
