@@ -23,7 +23,7 @@ from tests.cli.conftest import START_MAX_S, Said, environment
 from tests.engines.sshd import free_port
 from tests.faults.cluster import TOKEN, Cluster
 from tests.integrations.conftest import Shell
-from tests.needs import two_cores
+from tests.needs import needs, two_cores
 
 ENDED = {"succeeded", "failed", "cancelled"}
 
@@ -135,7 +135,7 @@ dist.destroy_process_group()
 @pytest.mark.live
 @two_cores
 def test_one_torchrun_on_each_machine_has_all_of_its_gpus(on_two: Shell, cluster: Cluster, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs("torch", "the job sums over ranks by PyTorch, which is not installed")
     script = TORCHRUN.replace("PYTHON", sys.executable).replace("PORT", str(free_port()))
     (tmp_path / "job.sh").write_text(script)
     (tmp_path / "train.py").write_text(SUM)
