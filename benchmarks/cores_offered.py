@@ -27,6 +27,7 @@ from colane.model.hardware import Gpu, Node  # noqa: E402
 from colane.model.job import JobId, JobSpec  # noqa: E402
 from colane.model.job_spec import Category  # noqa: E402
 from colane.scheduling import registry  # noqa: E402
+from colane.simulate.ledger import Ledger  # noqa: E402
 from colane.simulate.run import Inputs, simulate  # noqa: E402
 from colane.simulate.table_files import read_sources  # noqa: E402
 from colane.simulate.table_world import TableWorld  # noqa: E402
@@ -113,6 +114,14 @@ def machines(setting: Setting) -> Cluster:
     return Cluster("four", tuple(nodes))
 
 
+def training(name: str, family: str, gpus: int, cores: int, took_s: float) -> JobSpec:
+    """A job that takes about so long with the cores it asks for, in steps of half a second."""
+    return JobSpec(
+        name=name, family=family, gpus=gpus, cores=cores, preemptible=True, steps_total=max(10, round(took_s / 0.5)),
+        category=FAMILIES.get(family, Category.UNKNOWN), gpu_memory_bytes=6 * GIB,
+    )  # fmt: skip
+
+
 def drawn(setting: Setting, seed: int) -> Workload:
     """The jobs of a world; the same ones for a seed."""
     random, at_s, jobs = Random(seed), 0.0, []  # noqa: S311 - a sample, no secret
@@ -121,13 +130,23 @@ def drawn(setting: Setting, seed: int) -> Workload:
         family = random.choice(setting.families) if setting.families else "recorded"
         gpus, took_s = random.choice(setting.gpus), setting.draw(random)
         asked = 0 if setting.silent_ratio and random.random() < setting.silent_ratio else setting.asked_per_gpu
-        spec = JobSpec(
-            name=f"job-{number}", family=family, gpus=gpus, cores=asked * gpus, preemptible=True,
-            steps_total=max(10, round(took_s / 0.5)), category=FAMILIES.get(family, Category.UNKNOWN),
-            gpu_memory_bytes=6 * GIB,
-        )  # fmt: skip
+        spec = training(f"job-{number}", family, gpus, asked * gpus, took_s)
         jobs.append(TraceJob(id=JobId(number), submit_s=at_s, spec=spec, duration_s=took_s))
     return Workload(name="cores", jobs=tuple(jobs))
+
+
+def ran(setting: Setting, jobs: Workload, policy: str, data: Path, *, tunes: bool) -> Ledger:
+    """What came of a workload on the machines of a world; ends the program where not all ended, or a plan failed."""
+    given = Inputs(
+        cluster=machines(setting), workload=jobs, world=TableWorld(read_sources(data)), policy=registry.create(policy),
+        tuning=TuningConfig() if tunes else None,
+    )  # fmt: skip
+    ledger = simulate(given).ledger
+    if ledger.flaws:
+        raise SystemExit(ledger.flaws[0])
+    if len(ledger.rows.id) != len(jobs.jobs):
+        raise SystemExit(f"{len(jobs.jobs) - len(ledger.rows.id)} jobs did not end")
+    return ledger
 
 
 class Took(NamedTuple):
@@ -140,14 +159,8 @@ class Took(NamedTuple):
 def took(setting: Setting, seed: int, policy: str, data: Path, *, tunes: bool) -> Took:
     """Run a world once."""
     jobs = drawn(setting, seed)
-    given = Inputs(
-        cluster=machines(setting), workload=jobs, world=TableWorld(read_sources(data)), policy=registry.create(policy),
-        tuning=TuningConfig() if tunes else None,
-    )  # fmt: skip
-    rows = simulate(given).ledger.rows
+    rows = ran(setting, jobs, policy, data, tunes=tunes).rows
     ends = dict(zip(rows.id, rows.end_s, strict=True))
-    if len(ends) != len(jobs.jobs):
-        raise SystemExit(f"{len(jobs.jobs) - len(ends)} jobs did not end")
     mean_s = fmean([ends[job.id] - job.submit_s for job in jobs.jobs])
     return Took(max(ends.values()) / HOUR_S, mean_s / HOUR_S)
 

@@ -20,14 +20,9 @@ from typing import Final, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.cores_offered import ALL, FAMILIES, GIB, HOUR_S, Setting, long, machines, short  # noqa: E402
+from benchmarks.cores_offered import ALL, HOUR_S, Setting, long, ran, short, training  # noqa: E402
 
-from colane.cpu.config import TuningConfig  # noqa: E402
 from colane.model.job import JobId, JobSpec, JobState  # noqa: E402
-from colane.scheduling import registry  # noqa: E402
-from colane.simulate.run import Inputs, simulate  # noqa: E402
-from colane.simulate.table_files import read_sources  # noqa: E402
-from colane.simulate.table_world import TableWorld  # noqa: E402
 from colane.traces.workload import TraceJob, Workload  # noqa: E402
 
 
@@ -64,10 +59,7 @@ def drawn(mixture: Mixture, seed: int) -> Workload:
     for number in range(setting.jobs):
         at_s += random.expovariate(1 / setting.gap_s)
         family, gpus, took_s = random.choice(setting.families), random.choice(setting.gpus), setting.draw(random)
-        spec = JobSpec(
-            name=f"training-{number}", family=family, gpus=gpus, cores=setting.asked_per_gpu * gpus, preemptible=True,
-            steps_total=max(10, round(took_s / 0.5)), category=FAMILIES[family], gpu_memory_bytes=6 * GIB,
-        )  # fmt: skip
+        spec = training(f"training-{number}", family, gpus, setting.asked_per_gpu * gpus, took_s)
         found.append((at_s, spec, took_s))
     until_s, at_s, all_cores = at_s, 0.0, 4 * setting.cores
     while at_s < until_s:
@@ -96,20 +88,13 @@ class Took(NamedTuple):
 def took(mixture: Mixture, seed: int, policy: str, data: Path) -> Took:
     """Run a world once."""
     jobs = drawn(mixture, seed)
-    given = Inputs(
-        cluster=machines(mixture.training), workload=jobs, world=TableWorld(read_sources(data)),
-        policy=registry.create(policy), tuning=TuningConfig(),
-    )  # fmt: skip
-    ledger = simulate(given).ledger
-    if ledger.flaws:
-        raise SystemExit(ledger.flaws[0])
-    rows = ledger.rows
+    rows = ran(mixture.training, jobs, policy, data, tunes=True).rows
     ends = dict(zip(rows.id, rows.end_s, strict=True))
     attempts = dict(zip(rows.id, rows.attempts, strict=True))
-    training = [ends[job.id] - job.submit_s for job in jobs.jobs if job.spec.gpus]
+    with_gpus = [ends[job.id] - job.submit_s for job in jobs.jobs if job.spec.gpus]
     others = [ends[job.id] - job.submit_s for job in jobs.jobs if not job.spec.gpus]
     anew = fmean([attempts[job.id] - 1 for job in jobs.jobs if not job.spec.gpus])
-    return Took(fmean(training) / HOUR_S, fmean(others) / HOUR_S, anew, rows.count(JobState.FAILED))
+    return Took(fmean(with_gpus) / HOUR_S, fmean(others) / HOUR_S, anew, rows.count(JobState.FAILED))
 
 
 def main() -> None:
