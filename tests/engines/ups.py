@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from colane.client.client import Client
-from tests.cli.conftest import COLANE, START_MAX_S, environment, until
+from tests.cli.conftest import START_MAX_S, environment, until
+from tests.warm import UP, Warm
 
 IS_UP = "submit with"
 RUNS = frozenset({"launching", "running", "running-protected"})
@@ -21,13 +21,11 @@ class Up:
     """A `colane up` and what it said."""
 
     def __init__(self, state: Path, *options: str, env: Mapping[str, str]) -> None:
-        words = [*COLANE, "up", "--port", "0", "--state", str(state), "--devices", "cpu:1:1GB"]
+        words = ["up", "--port", "0", "--state", str(state), "--devices", "cpu:1:1GB", *options]
         self.log = state.parent / "said"
         before = self.said().count(IS_UP) if self.log.exists() else 0  # by one of before
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*words, *options], env=environment(**env), stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+        self.log.touch()
+        self.process = Warm(UP, words, self.log, self.log, environment(**env))
         self.state = state
         until(lambda: self.said().count(IS_UP) > before or self.process.poll() is not None, "it is up")
         assert self.process.poll() is None, self.said()
