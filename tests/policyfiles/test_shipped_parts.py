@@ -33,6 +33,7 @@ class Created:
         self._made = create(name)
         self.name, self.turns = "created-" + name, self._made.turns
         self.min_runtime_before_preemption_s = self._made.min_runtime_before_preemption_s
+        self.awaits_first_steps = self._made.awaits_first_steps
 
     def plan(self, view):
         return self._made.plan(view)

@@ -79,6 +79,7 @@ class StrictPolicy:
         name: The user's name for it.
         turns: How jobs of one lane take turns.
         min_runtime_before_preemption_s: A job is not stopped before it has run this long.
+        awaits_first_steps: Whether more may be decided once a job makes its first step; not where it does not say.
     """
 
     def __init__(self, policy: Policy, file: Path, budget_s: float = BUDGET_S) -> None:
@@ -89,6 +90,7 @@ class StrictPolicy:
         turns = getattr(policy, "turns", None)
         self.turns = turns if isinstance(turns, Turns) else Turns()
         self.min_runtime_before_preemption_s: float = getattr(policy, "min_runtime_before_preemption_s", inf)
+        self.awaits_first_steps = bool(getattr(policy, "awaits_first_steps", False))
 
     def plan(self, view: ClusterView) -> Plan:
         """What the policy plans.

@@ -160,7 +160,7 @@ CO_RUNNER_SLOWDOWN_MAX = 10.0
 
 
 def _awaits_first_steps(policy: Policy) -> bool:
-    return isinstance(policy, Composed) and policy.awaits_first_steps
+    return bool(getattr(policy, "awaits_first_steps", False))  # a user's own need not say
 
 
 def _protects(policy: Policy) -> bool:
