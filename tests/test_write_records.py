@@ -38,9 +38,10 @@ MADE = inspect.signature(make_dataclass("Any", [("a", dict, field(default_factor
 
 
 def parameters(record: type) -> list[tuple[str, object, object]]:
-    """Of its `__init__`; a default that is made anew is None where it is written out."""
+    """Of its `__init__`; a default made anew is None where it is written out, and a function is told by its name."""
     found = inspect.signature(record).parameters.values()
-    return [(one.name, one.kind, None if one.default is MADE else one.default) for one in found]
+    defaults = [one.default.__name__ if inspect.isfunction(one.default) else one.default for one in found]
+    return [(one.name, one.kind, None if made is MADE else made) for one, made in zip(found, defaults, strict=True)]
 
 
 def test_there_are_records() -> None:

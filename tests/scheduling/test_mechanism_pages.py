@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,8 +44,15 @@ def options(name: str) -> set[str]:
         for kind in vars(module).values():
             is_own = isinstance(kind, type) and kind.__module__ == module.__name__ and not kind.__name__.startswith("_")
             if is_own and is_dataclass(kind) and any(hasattr(kind, does) for does in DOES):
-                found |= {field.name for field in fields(kind)} - PARTS - {"ways", "sizes"}
+                found |= set(told_by(kind)) - PARTS - {"ways", "sizes"}
     return found
+
+
+def told_by(kind: Any) -> Iterator[str]:
+    """Fields of a part; of one that parts have in common its own."""
+    for field in fields(kind):
+        is_common = is_dataclass(field.default) and field.name not in {"sizes", *PARTS}
+        yield from told_by(type(field.default)) if is_common else (field.name,)
 
 
 @each

@@ -34,6 +34,7 @@ Classes = Mapping[ClassKey, Line]
 
 
 @final
+@dataclass(unsafe_hash=True, slots=True)
 class Candidate:
     """One complete way to run a job; what it brings and costs is worked out by the choices that ask for it.
 
@@ -50,34 +51,16 @@ class Candidate:
         accepted: To be called when it is taken; None where the source need not know.
     """
 
-    __slots__ = (
-        "accepted", "cost_s", "gpus", "harm", "is_later", "lanes", "ratio", "reason", "room", "waits_for",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0913 - a record
-        self,
-        gpus: tuple[GpuLoad, ...],
-        reason: Reason,
-        lanes: Sequence[int] | None = None,
-        room: tuple[Action, ...] = (),
-        waits_for: tuple[JobId, ...] = (),
-        accepted: Callable[[], None] | None = None,
-        *,
-        is_later: bool = False,
-        ratio: float = 1.0,
-        harm: float = 0.0,
-        cost_s: float = 0.0,
-    ) -> None:
-        self.is_later = is_later
-        self.ratio = ratio
-        self.harm = harm
-        self.cost_s = cost_s
-        self.accepted = accepted
-        self.gpus = gpus
-        self.reason = reason
-        self.lanes = lanes
-        self.room = room
-        self.waits_for = waits_for
+    gpus: tuple[GpuLoad, ...]
+    reason: Reason
+    lanes: Sequence[int] | None = None
+    room: tuple[Action, ...] = ()
+    waits_for: tuple[JobId, ...] = ()
+    accepted: Callable[[], None] | None = None
+    is_later: bool = field(default=False, kw_only=True)
+    ratio: float = field(default=1.0, kw_only=True)
+    harm: float = field(default=0.0, kw_only=True)
+    cost_s: float = field(default=0.0, kw_only=True)
 
 
 class QueueIterator(Protocol):
@@ -185,13 +168,14 @@ HIGHER_PRIORITY: Final = "it has a higher priority"
 
 
 @final
+@dataclass(unsafe_hash=True, slots=True)
 class BoundOrder:
     """An order bound to a pool: which job is asked next, and which jobs' places it may take.
 
     Attributes:
         walk: Makes a walk over the waiting jobs of these classes.
         rank: Order of jobs, running and waiting ones alike.
-        place: The same, but for a parked job, which holds the place that it had; in this order walks go.
+        held: The same, but for a parked job, which holds the place that it had; None where that is `rank`.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
             false for equal ranks, and holds for every rank before the first if it holds for the first.
         quantum_s: A job may be displaced when it has run this long.
@@ -216,85 +200,34 @@ class BoundOrder:
         weighs_first_most: Whether of jobs of one GPU and one priority none weighs more than one before it.
     """
 
-    __slots__ = (
-        "aim",
-        "awaits",
-        "because",
-        "class_key",
-        "displaces",
-        "drains_s",
-        "exchanges",
-        "firsts",
-        "gain_min",
-        "gpu_price",
-        "is_arrival",
-        "left_s",
-        "line",
-        "place",
-        "preferred",
-        "quantum_s",
-        "rank",
-        "reason",
-        "soonest_end_s",
-        "turns_s",
-        "until_s",
-        "walk",
-        "weigh",
-        "weighs_first_most",
-    )
+    walk: Final[Callable[[Callable[[], Classes]], QueueIterator]]
+    rank: Final[Callable[[Job], Rank]]
+    displaces: Final[Callable[[Rank, Rank], bool]]
+    quantum_s: Final[float] = QUANTUM_S
+    gain_min: Final[float] = 1.0
+    because: Final[str] = HIGHER_PRIORITY
+    until_s: Final[float] = inf
+    turns_s: Final[Callable[[Job], float] | None] = None
+    preferred: Final[Callable[[Job, JobSpec, list[str]], list[str]] | None] = None
+    reason: Final[Callable[[Job, Candidate], Reason] | None] = None
+    aim: Final[object | None] = None
+    is_arrival: Final[bool] = False
+    weigh: Final[Callable[[Job], float]] = gpu_group
+    gpu_price: Final[Callable[[Job], float]] = is_free
+    left_s: Final[Callable[[Job], float | None]] = is_unknown
+    soonest_end_s: Final[Callable[[], float] | None] = None
+    drains_s: Final[Callable[[], float] | None] = None
+    awaits: Final[bool] = False
+    class_key: Final[Callable[[NeedClass], tuple[float, ...]] | None] = None
+    exchanges: Final[bool] = False
+    held: Final[Callable[[Job], Rank] | None] = None
+    firsts: Final[Callable[[FirstOf], Firsts] | None] = None
+    line: Final[Callable[[ClassKey], Iterator[Entry]]] = no_line
+    weighs_first_most: Final[bool] = False
 
-    def __init__(  # noqa: PLR0913 - a record
-        self,
-        *,
-        walk: Callable[[Callable[[], Classes]], QueueIterator],
-        rank: Callable[[Job], Rank],
-        displaces: Callable[[Rank, Rank], bool],
-        quantum_s: float = QUANTUM_S,
-        gain_min: float = 1.0,
-        because: str = HIGHER_PRIORITY,
-        until_s: float = inf,
-        turns_s: Callable[[Job], float] | None = None,
-        preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
-        reason: Callable[[Job, Candidate], Reason] | None = None,
-        aim: object | None = None,
-        is_arrival: bool = False,
-        weigh: Callable[[Job], float] = gpu_group,
-        gpu_price: Callable[[Job], float] = is_free,
-        left_s: Callable[[Job], float | None] = is_unknown,
-        soonest_end_s: Callable[[], float] | None = None,
-        drains_s: Callable[[], float] | None = None,
-        awaits: bool = False,
-        class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
-        exchanges: bool = False,
-        place: Callable[[Job], Rank] | None = None,
-        firsts: Callable[[FirstOf], Firsts] | None = None,
-        line: Callable[[ClassKey], Iterator[Entry]] = no_line,
-        weighs_first_most: bool = False,
-    ) -> None:
-        self.firsts: Final = firsts
-        self.line: Final = line
-        self.weighs_first_most: Final = weighs_first_most
-        self.class_key: Final = class_key
-        self.exchanges: Final = exchanges
-        self.aim: Final = aim
-        self.weigh: Final = weigh
-        self.gpu_price: Final = gpu_price
-        self.left_s: Final = left_s
-        self.soonest_end_s: Final = soonest_end_s
-        self.drains_s: Final = drains_s
-        self.awaits: Final = awaits
-        self.is_arrival: Final = is_arrival
-        self.walk: Final = walk
-        self.rank: Final = rank
-        self.place: Final = place or rank
-        self.displaces: Final = displaces
-        self.quantum_s: Final = quantum_s
-        self.gain_min: Final = gain_min
-        self.because: Final = because
-        self.until_s: Final = until_s
-        self.turns_s: Final = turns_s
-        self.preferred: Final = preferred
-        self.reason: Final = reason
+    def place(self, job: Job) -> Rank:
+        """Where walks come to a job."""
+        return self.rank(job) if self.held is None else self.held(job)
 
     def because_of(self, job: Job, victim: Job) -> str:
         """Why a job takes a running one's place, to end the sentence "stopped for job N: ..."."""

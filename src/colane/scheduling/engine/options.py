@@ -80,8 +80,8 @@ def with_options(policy: T, values: Mapping[str, object]) -> T:
 
 
 def _is_part(value: object) -> bool:
-    """Whether it is a part with options of its own; how lanes take turns is one option."""
-    return is_dataclass(value) and not isinstance(value, Turns)
+    """Whether it is a part with options of its own; how lanes take turns, a named tuple, is one option."""
+    return is_dataclass(value)
 
 
 def _fields(part: object) -> list[Field[Any]]:

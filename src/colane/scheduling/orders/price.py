@@ -137,7 +137,7 @@ class ByShadowPrice(RichOrder):
             weighs_first_most=not is_by_left or not self.makespan_weight,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
-            awaits=self.awaits and is_by_left, exchanges=is_by_left, place=held,
+            awaits=self.awaits and is_by_left, exchanges=is_by_left, held=held,
         )  # fmt: skip
 
     def _rank(self, draft: Draft, pool: str, expected: Expected) -> Callable[[Job], Rank]:

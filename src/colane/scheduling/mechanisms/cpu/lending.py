@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
@@ -110,37 +111,52 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuArrayBeside:
-    """Jobs without GPUs in an array of their own, as `CpuArray` has it, beside jobs with GPUs that wait for no cores.
+class Lending:
+    """How cores are lent to jobs without GPUs.
 
     Attributes:
-        arrays: Whether there are arrays; else jobs without GPUs take any free cores, in order of arrival.
+        arrays: Whether there are arrays, from which they are lent; else such jobs take any free cores, as they come.
         aborts_max: A borrower is stopped for jobs with GPUs so often.
         at_cap: What becomes of it then.
-        user_weights: A user's cores count divided by the user's weight.
     """
 
     arrays: bool = False
     aborts_max: int = ABORTS_MAX
     at_cap: AtCap = AtCap.WAITS
+
+
+NOT_LENT: Final = Lending()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuArrayBeside:
+    """Jobs without GPUs in an array of their own, as `CpuArray` has it, beside jobs with GPUs that wait for no cores.
+
+    Attributes:
+        lending: How cores are lent to them.
+        user_weights: A user's cores count divided by the user's weight.
+    """
+
+    lending: Lending = NOT_LENT
     user_weights: UserWeights = ALL_ALIKE
 
     @property
     def is_idle(self) -> bool:
         """Whether the core places jobs without GPUs, as where the policy knows nothing of them."""
-        return not self.arrays
+        return not self.lending.arrays
 
     @property
     def makes_room(self) -> bool:
         return False
 
     def place(self, draft: Draft, pool: str) -> None:
-        if not self.arrays:
+        if self.is_idle:
             return
         draft.serves_cpu_only = True
         classes = draft.view.queue(pool).cpu_only
         if classes:
-            LendingPlacer(draft, pool, CpuArray(self.aborts_max, self.at_cap, self.user_weights)).place(classes)
+            array = CpuArray(self.lending.aborts_max, self.lending.at_cap, self.user_weights)
+            LendingPlacer(draft, pool, array).place(classes)
 
 
 class LendingPlacer(ArrayPlacer):
@@ -161,24 +177,20 @@ class ReclaimLent(DraftingSource):
     """Free GPUs whose node has too few cores, host memory or bandwidth as jobs without GPUs borrow them.
 
     Attributes:
-        arrays: Whether any is lent.
-        aborts_max: As `CpuArrayBeside` has it.
-        at_cap: Likewise.
+        lending: How cores are lent.
     """
 
-    arrays: bool = False
-    aborts_max: int = ABORTS_MAX
-    at_cap: AtCap = AtCap.WAITS
+    lending: Lending = NOT_LENT
 
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing to take back."""
-        return not self.arrays
+        return not self.lending.arrays
 
     def bind(self, context: SchedulingContext) -> BoundLent | None:
-        if not self.arrays or not context.draft.view.derived(OfCpuJobs).on:
+        if self.is_idle or not context.draft.view.derived(OfCpuJobs).on:
             return None
-        return BoundLent(context, self.aborts_max, self.at_cap)
+        return BoundLent(context, self.lending.aborts_max, self.lending.at_cap)
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """No job with GPUs is stopped."""
@@ -219,26 +231,22 @@ class GiveBack(UsualMoving):
     """Borrowers of cores that a job with GPUs beside them is to have are stopped; it runs meanwhile with what it has.
 
     Attributes:
-        arrays: Whether any is lent, else none is stopped.
-        at_cap: What becomes of one that was stopped `aborts_max` times.
-        aborts_max: How often one is stopped at most.
+        lending: How cores are lent.
     """
 
-    arrays: bool = False
-    at_cap: AtCap = AtCap.WAITS
-    aborts_max: int = ABORTS_MAX
+    lending: Lending = NOT_LENT
 
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing to take back."""
-        return not self.arrays
+        return not self.lending.arrays
 
     def plan(self, context: SchedulingContext) -> None:
         view = context.draft.view
-        names = list(view.derived(OfCpuJobs).on) if self.arrays else []
+        names = [] if self.is_idle else list(view.derived(OfCpuJobs).on)
         if not names:
             return
-        bound, owed = BoundLent(context, self.aborts_max, self.at_cap), Owed(context.draft)
+        bound, owed = BoundLent(context, self.lending.aborts_max, self.lending.at_cap), Owed(context.draft)
         for name in names:
             node = view.nodes.get(name)
             if node is not None and node.node.pool == context.pool:
