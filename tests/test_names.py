@@ -34,3 +34,17 @@ def test_a_noun_says_what_is_meant() -> None:
         if PERSONS.search(line)
     ]
     assert found == []
+
+
+REFERENCES = re.compile(r"See (`|the (module|class))")
+
+
+def test_no_docstring_only_points_elsewhere() -> None:
+    found = [
+        f"{path.relative_to(SOURCES)}:{node.lineno}"
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and REFERENCES.match(ast.get_docstring(node) or "")
+    ]
+    assert found == [], "say in a line what it is"

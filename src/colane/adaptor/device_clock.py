@@ -76,7 +76,7 @@ class DeviceClock:
         self._steps += steps
         self.untimed += steps
         now_s = time.perf_counter()
-        if now_s - self._mark_s >= EVENT_GAP_S:
+        if now_s >= self._mark_s + EVENT_GAP_S:
             self._mark(now_s, self.waited_s)
         if self.untimed > UNTIMED_MAX:
             raise DeviceClockError("the GPU passes no event")

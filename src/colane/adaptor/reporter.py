@@ -186,7 +186,7 @@ class Reporter:
 
 
 class _Request:
-    """See `Reporter.request`."""
+    """What a request is counted as: it begins as its block is entered, and ends as that is left."""
 
     __slots__ = ("_began_s", "_reporter")
 

@@ -57,7 +57,7 @@ class Occasions:
 
     def due(self, every_s: float | None) -> int:
         """Whether to save now, and whether because Colane asks; the same answer in every rank."""
-        is_time = every_s is not None and time.monotonic() - self._saved_s >= every_s
+        is_time = every_s is not None and time.monotonic() >= self._saved_s + every_s
         return agreed(ASKED if self.is_asked else DUE if is_time else NOT_DUE)
 
     def answered(self) -> None:

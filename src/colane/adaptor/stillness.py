@@ -81,7 +81,7 @@ def _watch(writer: Writer) -> None:
         if looks >= MOVED_LOOKS:
             writer.set_still(MOVED)
             before, since_s, looks = now, now_s, 0
-        elif not (looks or is_gone) and now_s - since_s >= STILL_S:
+        elif not (looks or is_gone) and now_s >= since_s + STILL_S:
             writer.set_still(time.monotonic_ns())
 
 

@@ -295,7 +295,7 @@ class Others:
 
     def _is_sure(self) -> bool:
         if self._rank == LOADER:
-            return time.monotonic() - self._first_s >= LOADER_FIRST_S
+            return time.monotonic() >= self._first_s + LOADER_FIRST_S
         return self._early >= FORWARDS_FIRST or self.to.serves
 
     def _forget(self, key: int) -> None:

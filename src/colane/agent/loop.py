@@ -345,7 +345,7 @@ class Agent:
         suspect = [
             one["detail"]
             for one in ends.values()
-            if one["outcome"] == STOPPED and now_s - one["end_s"] < SUSPECTED_FOR_S
+            if one["outcome"] == STOPPED and now_s < one["end_s"] + SUSPECTED_FOR_S
         ]
         for detail in suspect:
             self._notice.suspect(detail)
@@ -508,7 +508,7 @@ class Agent:
 
     def _trim(self) -> None:
         self.state.removals.look()
-        if time.monotonic() - self._trimmed_s < TRIM_EVERY_S:
+        if time.monotonic() < self._trimmed_s + TRIM_EVERY_S:
             return
         self._trimmed_s = time.monotonic()
         config = self._config

@@ -105,7 +105,7 @@ async def _run_until_signal(config: AgentConfig) -> None:
         if not stop.is_set():
             told_s = loop.time()
             stop.set()
-        elif number == signal.SIGINT or loop.time() - told_s >= SAME_ORDER_S:
+        elif number == signal.SIGINT or loop.time() >= told_s + SAME_ORDER_S:
             hurry.set()
 
     def leave() -> None:

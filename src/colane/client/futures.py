@@ -166,7 +166,7 @@ class _JobWatch:
                                 return
             except SchedulerUnreachable as error:
                 away_since_s = away_since_s or time.monotonic()
-                if time.monotonic() - away_since_s > AWAY_MAX_S:
+                if time.monotonic() > away_since_s + AWAY_MAX_S:
                     self._give_up(error)
                     away_since_s = None
             except Refused as error:

@@ -94,7 +94,7 @@ class ClosedEarlyError(Exception):
 
 
 class KeepAliveTransport(httpx.AsyncBaseTransport):
-    """See the module's docstring.
+    """A transport of httpx for small requests, over connections that are kept.
 
     Args:
         trusted: Servers https is spoken with.

@@ -29,7 +29,7 @@ class GpmMeter:
     def sample(self) -> Utilization | None:
         """Give the use since the last call; None at first, too soon after it, or without support."""
         now_s = time.monotonic()
-        if not self.supported or now_s - self._at_s < WINDOW_MIN_S:
+        if not self.supported or now_s < self._at_s + WINDOW_MIN_S:
             return None
         try:
             return self._advance(now_s)

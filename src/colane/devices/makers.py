@@ -53,16 +53,16 @@ class Nvidia:
     computing_file = "/dev/nvidia-uvm"
 
     def visible(self, gpus: Sequence[Gpu]) -> dict[str, str]:
-        """See `Maker`."""
+        """Variables that show a job exactly its GPUs."""
         uuids = [gpu.uuid for gpu in gpus if not gpu.is_cpu_device]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def files(self) -> Files:
-        """See `Maker`."""
+        """The device files of each GPU here, by the numbers the driver gives them."""
         return {uuid: (DeviceNumber(NVIDIA_MAJOR, minor),) for uuid, minor in minors_of().items()}
 
     def suspend_problem(self) -> str:
-        """See `Maker`."""
+        """Why memory cannot be moved off these GPUs; empty when it may be possible."""
         return suspend.problem()
 
 
@@ -87,7 +87,7 @@ class Amd:
         self._nodes = dict(nodes)
 
     def visible(self, gpus: Sequence[Gpu]) -> dict[str, str]:
-        """See `Maker`."""
+        """Variables that show a job exactly its GPUs."""
         uuids = [gpu.uuid for gpu in gpus if not gpu.is_cpu_device]
         positions = ",".join(str(position) for position in range(len(uuids)))
         return {
@@ -97,13 +97,13 @@ class Amd:
         }
 
     def files(self) -> Files:
-        """See `Maker`."""
+        """The device files of each GPU here, by the numbers the driver gives them."""
         told = {uuid: [minor for minor in minors if minor is not None] for uuid, minors in self._nodes.items()}
         known = {uuid: minors for uuid, minors in told.items() if minors}
         return {uuid: tuple(DeviceNumber(DRM_MAJOR, minor) for minor in minors) for uuid, minors in known.items()}
 
     def suspend_problem(self) -> str:
-        """See `Maker`."""
+        """Why memory cannot be moved off these GPUs; empty when it may be possible."""
         return "processes can be moved off NVIDIA's GPUs only"
 
 

@@ -74,7 +74,7 @@ class OthersOnCores:
         started or ended, in it: what they used unseen is not known, and would be taken for use by others.
         """
         now_s = self._clock()
-        if self._before is not None and now_s - self._before[0] < WINDOW_MIN_S:
+        if self._before is not None and now_s < self._before[0] + WINDOW_MIN_S:
             return None
         before, times = self._before, self._read(pids)
         is_same, self._changes = changes == self._changes, changes

@@ -31,7 +31,7 @@ class RatesMeter:
         before_s, self._at_s = self._at_s, now_s
         if before_s is None or not self.supported:
             return None
-        if now_s - before_s < WINDOW_MIN_S:
+        if now_s < before_s + WINDOW_MIN_S:
             self._at_s = before_s
             return None
         ratios = self._read()

@@ -234,7 +234,7 @@ class LocalEngine:
         if child is self._agent and not (folder / SERVER_FILE).exists():
             raise EngineError(f"{folder} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew")
         now_s = time.monotonic()
-        if len(self._deaths) == RESTARTS_MAX and now_s - self._deaths[0] < RESTARTS_WITHIN_S:
+        if len(self._deaths) == RESTARTS_MAX and now_s < self._deaths[0] + RESTARTS_WITHIN_S:
             raise EngineError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
         self._deaths.append(now_s)
         self._tell(f"the {child.name} has died ({_how(code)}) and is started again")

@@ -167,7 +167,7 @@ class RayDriver:
                 self._start(node)
         elif actor.asked is not None:
             self._hear(actor)
-        elif node.name not in self.seen and time.monotonic() - actor.since_s > START_LONG_S:
+        elif node.name not in self.seen and time.monotonic() > actor.since_s + START_LONG_S:
             self._ask_why(actor)
 
     def _found(self, node: RayNode) -> bool:
@@ -234,7 +234,7 @@ class RayDriver:
 
         name = actor.node.name
         if not ray.wait([actor.asked], timeout=0)[0]:
-            if time.monotonic() - actor.since_s > START_LONG_S:
+            if time.monotonic() > actor.since_s + START_LONG_S:
                 asked = self.config["gpus_per_node"]
                 gpus = actor.node.gpus if asked is None else asked
                 lacks = f"{gpus} of its {count(actor.node.gpus, 'GPU')} must be free"

@@ -94,7 +94,7 @@ class AgentKeeper:
                 child.end(STOP_MAX_S)
                 return
             child.close()
-            if time.monotonic() - began_s >= SHORT_S:
+            if time.monotonic() >= began_s + SHORT_S:
                 pause_s = PAUSE_S
             self._end.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -160,7 +160,7 @@ class SlurmEngine:
         """Replace pilots that end, and drop the nodes of those that have."""
         deadline_s = math.inf if max_s is None else time.monotonic() + max_s
         while True:
-            if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            if time.monotonic() >= self._looked_s + LOOK_EVERY_S:
                 self._tend()
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -241,7 +241,7 @@ class SlurmEngine:
         self._ended.add(pilot.number)
         self._ids[pilot.number] = pilot.job
         began_s = self._ran_s.pop(pilot.number, None)
-        if began_s is not None and now_s - began_s >= SHORT_S:
+        if began_s is not None and now_s >= began_s + SHORT_S:
             self._failed = 0
         else:
             self._failed += 1
@@ -267,7 +267,7 @@ class SlurmEngine:
         """How long Slurm says that a new pilot would wait."""
         asked_s, wait_s = self._estimate
         now_s = time.monotonic()
-        if now_s - asked_s < ESTIMATE_EVERY_S:
+        if now_s < asked_s + ESTIMATE_EVERY_S:
             return wait_s
         wait_s = 0.0
         with suppress(EngineError, ValueError):

@@ -169,6 +169,10 @@ class Replan(NamedTuple):
         news_until_s: Until then a plan may look at no more than jobs that come and GPUs that change, while nothing else
             happens (`ClusterView.news`): nothing is forced at that time.
         settled: Nothing is left to decide after what this plan changes: for that alone it is not planned again.
+
+    What the last four save, in functions called with 400 queued jobs and 256 GPUs (`tests/costs`), without and with:
+    `newcomers_only` 2,521 and 539 for an arrival under `colocate`, `full_up_to` 222 and 89 under `easy-backfill`,
+    `news_until_s` 17,950 and 900 under `colane`, and 36,897 and 3,434 for an end, as `settled` 5,700 and 3,434.
     """
 
     at_s: float = inf

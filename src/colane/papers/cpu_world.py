@@ -52,7 +52,7 @@ def best_cores(family: str, gpus: int) -> int:
 
 
 class CpuMonthWorld:
-    """See the module. A step is what is done in a second with enough cores."""
+    """A world of jobs with GPUs, cores and bandwidth. A step is what is done in a second with enough cores."""
 
     name = "paper D's month: speed by cores, made of the paper's text"
     counts_steps = True

@@ -27,7 +27,7 @@ from colane.simulate.world import Running, World
 
 @dataclass(frozen=True, slots=True)
 class GavelFifoPacked:
-    """See the module.
+    """The policy, as Gavel's simulator decides it.
 
     Attributes:
         world: The truth.

@@ -61,7 +61,7 @@ class GainWorld:
         return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
-        """See the class; `others` are those that run in other lanes."""
+        """How fast a job goes in its lane; `others` are those that run in other lanes."""
         alone = (me.job.steps or 0) / (me.job.duration_s or 1.0)
         lanes = 1 + len(others)
         return alone * self._gain.of(lanes) / lanes

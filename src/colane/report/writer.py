@@ -116,7 +116,7 @@ def write(
     boundary: Boundary | None = None,
     chapter: ReportChapter | None = None,
 ) -> Report:
-    """See `colane.report.build`."""
+    """Put a report together and write its files, as `colane.report.build` says."""
     _refuse_equal_names(groups)
     content = _content(groups, measurements)
     said = sentences(content.groups, content.metrics) + load_by_others(content.groups)

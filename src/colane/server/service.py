@@ -122,7 +122,7 @@ Planned = TypeVar("Planned")
 
 @dataclass(slots=True)
 class Service:
-    """See the module's docstring; made by `assembly.make_service`.
+    """All that routes ask for; made by `assembly.make_service`.
 
     Attributes:
         store: Where everything is kept.
@@ -334,13 +334,13 @@ class Service:
             now_s = self.driver.now()
             self.samples.take_cluster(now_s, counted(self.read_model, self.samples, now_s))
             self.marks.take(BROKEN, now_s, broken(self.read_model))
-            if now_s - waited_s >= WAITING_COUNTED_EACH_S:
+            if now_s >= waited_s + WAITING_COUNTED_EACH_S:
                 waited_s = self._count_waiting(waited_s, now_s)
             await asyncio.sleep(COUNTED_EACH_S)
 
     def _count_waiting(self, before_s: float, now_s: float) -> float:
         """Count why jobs wait; nothing is known of a longer time in which that was not asked."""
-        if now_s - before_s < 2 * WAITING_COUNTED_EACH_S and self.driver.is_ready:
+        if now_s < before_s + 2 * WAITING_COUNTED_EACH_S and self.driver.is_ready:
             with suppress(RefusedError):
                 waiting = waiting_by_user(self.driver, self.read_model.jobs.values(), self.overviews.waits(self.driver))
                 self.samples.take_waiting(now_s, waiting, now_s - before_s)

@@ -74,7 +74,7 @@ class GangWorld:
         return self._world.occupancy_ratio(job, gpu_type, cores)
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
-        """See the class."""
+        """The pace of a job's slowest rank."""
         if not me.parts:
             return self._world.steps_per_s(me, _on(me.gpus[0].node, others) if others else ())
         alone = self._world.steps_per_s(me, ())

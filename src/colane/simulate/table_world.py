@@ -80,7 +80,7 @@ class TableWorld:
         return self._measured[0].startup(job) if self._measured else NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
-        """See the class."""
+        """By the first table that knows the job."""
         key = (_kind(me), tuple(sorted((_kind(other), _relation(me, other)) for other in others)))
         speed = self._known.get(key)
         if speed is None:

@@ -360,7 +360,7 @@ class LaneGate:
             elif rank is not None and (steps or is_computing) and rank.link is None:
                 self.floor.stepping(gang.job, steps, self._clock())
         now_s = self._clock()
-        if gang.stalled_s is not None and now_s - gang.stalled_s > (STALLED_S if gang.has_stepped() else MEETING_S):
+        if gang.stalled_s is not None and now_s > gang.stalled_s + (STALLED_S if gang.has_stepped() else MEETING_S):
             gang.stalled_s = now_s if any(rank.waiting is not None for rank in gang.ranks.values()) else None
             gang.retry()
 

@@ -120,7 +120,7 @@ class Gang:
         if self._pages and changed_ns and changed_ns == self._listed_ns:
             return sorted(self._pages.items())
         # What comes within the granularity of file times after this look must be seen by the next one.
-        self._listed_ns = changed_ns if time.time_ns() - changed_ns > LISTED_AGO_NS else 0
+        self._listed_ns = changed_ns if time.time_ns() > changed_ns + LISTED_AGO_NS else 0
         is_first, fresh = not self._pages, []
         for index, path in pages_of(self.steps_path).items():
             if index not in self._pages:

@@ -50,7 +50,7 @@ class NodeFault:
     def look(self) -> None:
         """See now and then whether it is over."""
         self.is_confirmed = False
-        if self.problem and time.monotonic() - self._probed_s >= PROBE_EVERY_S:
+        if self.problem and time.monotonic() >= self._probed_s + PROBE_EVERY_S:
             self._probed_s = time.monotonic()
             try:
                 self._probe()

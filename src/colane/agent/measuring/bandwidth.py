@@ -207,7 +207,7 @@ class BandwidthMeter:
         counting, interval_s = self._counting, self._interval_s
         if counting is None or interval_s is None:
             return None
-        if self._last is not None and now_s - self._last[0] < max(WINDOW_MIN_S, interval_s):
+        if self._last is not None and now_s < self._last[0] + max(WINDOW_MIN_S, interval_s):
             return None
         jobs = {
             key: RunningJob(below(key), job.cores or self._cores, cpu_s[key], job.bandwidth_ratio)

@@ -161,7 +161,7 @@ class MpsFaults:
             has_failed = any([await self._has_failed(gpu) for gpu in one.gpus])
             for other in running if has_failed else ():
                 self._jobs.stop(other, ENDED_FOR, UNKNOWN)
-            if has_failed or 0.0 <= time.time() - one.end_s < SETTLE_S:
+            if has_failed or one.end_s <= time.time() < one.end_s + SETTLE_S:
                 return False
         ended = [_suspect(other) for other in beside if other.has_ended() and other.finished() is None]
         group = [one, *(other for other in ended if other is not None and other.is_with(one))]

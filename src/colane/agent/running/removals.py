@@ -71,7 +71,7 @@ class Removals:
         """Go on with what waits and with what is under way."""
         for path, child in list(self._children.items()):
             if child.process.poll() is None:
-                if time.monotonic() - child.began_s > KILLED_AFTER_S:
+                if time.monotonic() > child.began_s + KILLED_AFTER_S:
                     child.process.kill()
                 continue
             del self._children[path]

@@ -388,7 +388,7 @@ class Supervisor:
         name, lead_s = self._contract()
         self._ending = Ending(grace_s, now_s, now_s + within_s)
         at_s, told = asked.get("at_s"), asked.get("told")
-        is_asked = isinstance(at_s, float) and time.time() - at_s < lead_s + ASKED_SINCE_S
+        is_asked = isinstance(at_s, float) and time.time() < at_s + lead_s + ASKED_SINCE_S
         if is_asked and asked.get("signal") == "SIGTERM" and isinstance(told, list):
             self._ending.has_had([(int(pid), int(ticks)) for pid, ticks in told])
         elif name and not is_asked:

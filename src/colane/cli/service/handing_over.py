@@ -41,7 +41,7 @@ def hand_over() -> None:
     began_s = time.monotonic()
     with Client(leaders[0]) as leader:
         leader.hand_over()
-    while time.monotonic() - began_s < WAIT_MAX_S:
+    while time.monotonic() < began_s + WAIT_MAX_S:
         for url in standbys:
             health = _health(url)
             if health is not None and health["role"] == "leader":

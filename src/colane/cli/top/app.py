@@ -77,7 +77,7 @@ class JobScreen(ModalScreen[None]):
 
 
 class TopApp(App[None]):
-    """See the module's docstring.
+    """The screen with keys.
 
     Args:
         user: Who looks.

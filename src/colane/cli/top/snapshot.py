@@ -76,18 +76,18 @@ class ShotTaker:
         """
         now_s = time.monotonic()
         is_large = len(self._nodes) > LARGE
-        if self._told is None or now_s - self._told_at_s >= JOBS_EVERY_LARGE_S * is_large:
+        if self._told is None or now_s >= self._told_at_s + JOBS_EVERY_LARGE_S * is_large:
             limit = LISTED_LARGE if is_large else LISTED
             self._told = self.client.overview(), self.client.listing(limit, user=self.user)
             self._told_at_s = now_s
         overview, listed = self._told
         every_s = NODES_EVERY_LARGE_S if is_large else NODES_EVERY_S
-        if now_s - self._nodes_at_s >= every_s:
+        if now_s >= self._nodes_at_s + every_s:
             self._nodes, self._nodes_at_s = self.client.nodes(), now_s
         names = {node["name"] for node in self._nodes}
         for name in names if shown is None else names.intersection(shown):
             known = self._samples.get(name)
-            if known is None or now_s - known[0] >= SAMPLES_EVERY_S:
+            if known is None or now_s >= known[0] + SAMPLES_EVERY_S:
                 self._sample(name, now_s)
         for gone in [name for name in self._samples if name not in names]:
             del self._samples[gone]

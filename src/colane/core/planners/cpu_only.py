@@ -56,7 +56,7 @@ class CpuOnlyJobs:
     name = "cpu-only"
 
     def plan(self, view: ClusterView) -> Plan:
-        """See the class."""
+        """Starts of the jobs without GPUs that fit now."""
         draft = Draft(view)
         for pool in view.pools:
             classes = view.queue(pool).cpu_only

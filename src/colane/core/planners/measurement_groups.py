@@ -23,7 +23,7 @@ class MeasuredSets:
 
     @staticmethod
     def plan(view: ClusterView) -> Plan:
-        """See the class."""
+        """Starts of the sets that are whole and find a free GPU."""
         draft = Draft(view)
         for pool in view.pools:
             sets: dict[tuple[str | None, str], list[Job]] = {}

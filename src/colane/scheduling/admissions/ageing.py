@@ -30,7 +30,7 @@ WEEK_S = 7 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Ageing(UsualAdmission):
-    """See the module.
+    """A bound on waiting.
 
     Attributes:
         max_wait_s: A job that has waited longer is overdue; None never.
@@ -49,7 +49,7 @@ class Ageing(UsualAdmission):
 
 
 class AgeingRule(UsualRule):
-    """See `Ageing`."""
+    """`Ageing` for one plan."""
 
     def __init__(self, context: SchedulingContext) -> None:
         self._context = context

@@ -203,7 +203,7 @@ class Backfill(UsualAdmission):
 
 
 class BackfillRule(UsualRule):
-    """See `Backfill`."""
+    """`Backfill` for one plan."""
 
     def __init__(self, context: SchedulingContext, depth_max: int) -> None:
         self.judges = True

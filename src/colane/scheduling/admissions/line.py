@@ -36,7 +36,7 @@ class HeadOfLine(UsualAdmission):
 
 
 class HeadOfLineRule(UsualRule):
-    """See `HeadOfLine`."""
+    """`HeadOfLine` for one plan."""
 
     def __init__(self, context: SchedulingContext) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class DepthMax(UsualAdmission):
 
 
 class DepthRule(UsualRule):
-    """See `DepthMax`."""
+    """`DepthMax` for one plan."""
 
     def __init__(self, context: SchedulingContext, depth_max: int) -> None:
         self._context = context

@@ -558,7 +558,7 @@ class GuardWatch(Protocol):
 
 
 class GuardTally(NodesMatterNot):
-    """See the module.
+    """An admission that tells a watch how the line was walked.
 
     Attributes:
         watch: Is told; None where nothing asks.

@@ -262,7 +262,7 @@ NO_GPUS: Counter[str] = Counter()
 
 
 class LiveJobs(OfNodes):
-    """See the module."""
+    """An index of live jobs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -234,7 +234,7 @@ class _OfPool:
 
 
 class LiveRanks(NodesMatterNot):
-    """See the module; for one objective.
+    """Ranks of live jobs under one objective.
 
     Args:
         objective: Its name. Under all but `jct` only what is left in sum is told, not the ranks of those on GPUs.

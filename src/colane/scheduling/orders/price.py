@@ -82,7 +82,7 @@ def owed_price(had: float, usual: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ByShadowPrice(RichOrder):
-    """See the module.
+    """The order of `colane`.
 
     Attributes:
         objective: What is aimed at. Under `jct` a second counts by what it saves all; under `makespan` the more the

@@ -57,7 +57,7 @@ def expired(store: Store, now_s: float) -> list[Transaction]:
     after = ""
     while page := store.page(IDEMPOTENCY, after, KEYS_AT_ONCE):
         asked = keyed(store, IDEMPOTENCY, page, lambda body: float(body["at_s"]))
-        old = [Delete(IDEMPOTENCY, key) for key, at_s in asked if at_s < now_s - KEPT_S]
+        old = [Delete(IDEMPOTENCY, key) for key, at_s in asked if at_s + KEPT_S < now_s]
         if old:
             transactions.append(Transaction(deletes=old))
         after = page[-1][0]

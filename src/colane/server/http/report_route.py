@@ -21,7 +21,7 @@ NODE_NAME_MAX: Final = 100
 
 
 class ReportRoute(ShortRoute):
-    """See `ShortRoute`."""
+    """A `ShortRoute` for reports."""
 
     def short(self, scope: Scope, body: bytes) -> Awaitable[NodeObject] | None:
         name: str = scope["path_params"]["name"]

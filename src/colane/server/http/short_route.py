@@ -20,7 +20,7 @@ JSON: Final = (b"content-type", b"application/json")
 
 
 class ShortRoute(DeclaredRoute):
-    """See the module's docstring.
+    """A route with a short way for what is valid.
 
     Attributes:
         told: Headers of its answers, beside their type and length.

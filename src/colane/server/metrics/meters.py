@@ -12,7 +12,7 @@ from colane.server.metrics.text import Histogram
 
 @dataclass(slots=True)
 class Meters:
-    """See the module's docstring.
+    """The counters.
 
     Attributes:
         decisions: What a turn's decisions took.

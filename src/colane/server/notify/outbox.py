@@ -18,7 +18,7 @@ Waiting = dict[str, Any]
 
 
 class NotifyOutbox:
-    """See the module's docstring.
+    """The messages that are yet to be sent.
 
     Args:
         path: The file; None keeps it in memory alone.

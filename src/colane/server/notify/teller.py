@@ -63,7 +63,7 @@ def happening_of(line: AuditLine) -> Happening | None:
 
 
 class NotifyTeller:
-    """See the module's docstring.
+    """Turns changes into messages, and sends them.
 
     Args:
         service: Whose jobs are told of.
@@ -211,7 +211,7 @@ class NotifyTeller:
             try:
                 await send(channel, self._config, shown(message), self._http)
             except NotSentError as error:
-                if time.time() - message["first_s"] < KEPT_S:
+                if time.time() < message["first_s"] + KEPT_S:
                     log.warning("channel %s: %s is told again in %g s: %s", channel.name, message["id"], wait_s, error)
                     await asyncio.sleep(wait_s)
                     wait_s = min(AGAIN_MAX_S, 2 * wait_s)

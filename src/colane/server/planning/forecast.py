@@ -63,7 +63,7 @@ def live_starts_in_s(
     """Play a copied core on for so long; those of the live jobs that have a place by then, with seconds until then."""
     found: dict[JobId, float] = {}
     for at_s, started in _starts(core, jobs, core.step([Tick()], now_s), now_s, lengths, ALONE_S):
-        if at_s - now_s > within_s:
+        if at_s > now_s + within_s:
             break
         for job in started:
             found.setdefault(job.id, at_s - now_s)

@@ -64,7 +64,7 @@ class IdleWatch:
             or seen.busy_ratio is None
             or seen.busy_ratio > IDLE_RATIO_MAX
             or seen.turn in IN_TURNS
-            or not 0 <= now_s - before.at_s <= GAP_MAX_S
+            or not before.at_s <= now_s <= before.at_s + GAP_MAX_S
         )
         (self.resting.discard if is_used else self.resting.add)(job)
         by_node[node] = _Stood(seen, now_s, now_s if is_used or before is None else before.used_s)
@@ -72,7 +72,7 @@ class IdleWatch:
     def since_s(self, job: int, nodes: Container[str], now_s: float) -> float | None:
         """Since when a job on these nodes has used nothing; None where one of them has not told of it for a while."""
         stood = [one for node, one in self._stood.get(job, {}).items() if node in nodes]
-        if not stood or any(now_s - one.at_s > GAP_MAX_S for one in stood):
+        if not stood or any(now_s > one.at_s + GAP_MAX_S for one in stood):
             return None
         return max(one.used_s for one in stood)
 

@@ -91,7 +91,7 @@ class Window(NamedTuple):
 def window(since_s: float, until_s: float, now_s: float) -> Window:
     """Return the finest resolution that goes back so far and has few enough points."""
     places = range(len(LEVELS))
-    level = next((place for place in places if now_s - since_s <= LEVELS[place].span_s), places[-1])
+    level = next((place for place in places if now_s <= since_s + LEVELS[place].span_s), places[-1])
     step_s, span_s = LEVELS[level].step_s, LEVELS[level].span_s
     since_s = max(since_s, now_s - span_s)
     first, last = int(since_s // step_s), int(max(until_s, since_s) // step_s)
@@ -163,7 +163,7 @@ def _tick(now_s: float) -> int:
 
 @dataclass(slots=True)
 class SampleKeeper:
-    """See the module's docstring.
+    """Keeps the samples of all devices and jobs.
 
     Attributes:
         file: Where they are kept.
@@ -212,11 +212,11 @@ class SampleKeeper:
     def devices_now(self, node: str, now_s: float) -> tuple[DeviceUsage, ...]:
         """What was seen of a node's devices last; nothing where that is too long ago."""
         at_s, uses = self.devices.get(node, (0.0, ()))
-        return uses if 0 <= now_s - at_s <= FRESH_S else ()
+        return uses if at_s <= now_s <= at_s + FRESH_S else ()
 
     def job_now(self, job: int, now_s: float) -> JobUsage | None:
         """How a job uses what it has, on all its nodes together; None where that is not known of now."""
-        fresh = [use for at_s, use in self.jobs.get(job, {}).values() if 0 <= now_s - at_s <= FRESH_S]
+        fresh = [use for at_s, use in self.jobs.get(job, {}).values() if at_s <= now_s <= at_s + FRESH_S]
         return together(fresh) if fresh else None
 
     async def node(self, node: str, shown: Window) -> dict[int, Columns]:

@@ -35,7 +35,7 @@ class DeviceMark(NamedTuple):
 
 
 class DeviceMarks:
-    """See the module's docstring."""
+    """Intervals in which devices were broken or kept."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], DeviceMark] = {}

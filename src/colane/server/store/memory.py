@@ -130,7 +130,7 @@ class MemoryStore:
         return Durability("memory")
 
     def scrub(self) -> None:
-        """See `Store.scrub`: there are no files."""
+        """Do nothing: there are no files."""
 
     def close(self) -> None:
         """Nothing to do."""

@@ -210,7 +210,7 @@ class PostgresStore(NetworkStore):
         return int(rows[0][0])
 
     def scrub(self) -> None:
-        """See `Store.scrub`: Postgres overwrites what was deleted once it has room to reuse."""
+        """Do nothing: Postgres overwrites what was deleted once it has room to reuse."""
 
     def close(self) -> None:
         self._writer.close()

@@ -187,7 +187,7 @@ class RedisStore(NetworkStore):
         return AuditLine(number, 0.0, UNREADABLE_LINE, {"problem": record.problem})
 
     def snapshot(self) -> Snapshot:
-        """See `IdentifiedStore.snapshot`: Redis does nothing else for as long as it takes to read all of it."""
+        """A copy of all records: Redis does nothing else for as long as it takes to read all of it."""
 
         def together() -> list[Any]:
             with self._redis.pipeline(transaction=True) as asked:
@@ -226,7 +226,7 @@ class RedisStore(NetworkStore):
         return int(number)
 
     def scrub(self) -> None:
-        """See `Store.scrub`: Redis rewrites its file by itself once it has doubled."""
+        """Do nothing: Redis rewrites its file by itself once it has doubled."""
 
     def close(self) -> None:
         self._redis.close()

@@ -39,4 +39,4 @@ def _end_s(known: float | None) -> float | None:
 
 
 def _is_old(end_s: float | None, keep: Retention, now_s: float) -> bool:
-    return keep.age_s is not None and end_s is not None and end_s < now_s - keep.age_s
+    return keep.age_s is not None and end_s is not None and end_s + keep.age_s < now_s

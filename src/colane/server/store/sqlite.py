@@ -288,7 +288,7 @@ class SqliteStore(Noting):
         return Durability("sqlite")
 
     def scrub(self) -> None:
-        """See `Store.scrub`.
+        """Write the write-ahead log into the file, and cut it off.
 
         What is deleted is overwritten with zeros (`secure_delete`), but the write-ahead log keeps the pages of before
         until it is written into the file and cut off (https://sqlite.org/pragma.html#pragma_wal_checkpoint).

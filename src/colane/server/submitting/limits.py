@@ -33,7 +33,7 @@ class SystemGroups:
     def of(self, user: str) -> frozenset[str]:
         """Return the names of a user's groups."""
         known = self._known.get(user)
-        if known is None or time.monotonic() - known[0] > MEMBERSHIP_S:
+        if known is None or time.monotonic() > known[0] + MEMBERSHIP_S:
             known = self._known[user] = time.monotonic(), _system_groups(user)
         return known[1]
 

@@ -76,7 +76,7 @@ class Lookup:
         asked = dict.fromkeys(
             (tuple(one.command), one.workdir or workdir, one.user) for one in requests if one.command and not one.family
         )
-        if self._clock() - self._since_s >= SEEN_S:
+        if self._clock() >= self._since_s + SEEN_S:
             self._disk, self._since_s, self._known = self._new_disk(), self._clock(), {}
         disk, known = self._disk, self._known
         wanted = [one for one in asked if one not in known]

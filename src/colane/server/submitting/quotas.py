@@ -120,7 +120,7 @@ class QuotaKeeper:
 
     def _demand_pace(self, bound: Bound, asked: int, turn: Turn) -> None:
         most, recent = bound.limits.submits_per_minute, self._submitted[bound.name]
-        while recent and recent[0] <= turn.now_s - MINUTE_S:
+        while recent and recent[0] + MINUTE_S <= turn.now_s:
             recent.popleft()
         submitted = len(recent) + turn.submissions[bound.name]
         if most is not None and submitted + asked > most:

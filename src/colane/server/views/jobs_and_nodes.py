@@ -391,7 +391,7 @@ BANDWIDTH_FRESH_S: Final = 60.0
 
 def bandwidth_view(seen: BandwidthSample | None, now_s: float) -> BandwidthUseObject | None:
     """How much of its memory's bandwidth a node uses; None where that is not known."""
-    if seen is None or seen.used_ratio is None or not 0 <= now_s - seen.at_s <= BANDWIDTH_FRESH_S:
+    if seen is None or seen.used_ratio is None or not seen.at_s <= now_s <= seen.at_s + BANDWIDTH_FRESH_S:
         return None
     return {"at_s": seen.at_s, "used_ratio": seen.used_ratio, "by": seen.by}
 

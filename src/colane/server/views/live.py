@@ -103,14 +103,14 @@ async def live(
     while not await _is_over(service, max(PERIOD_S, cost_s / WATCHER_RATIO_MAX)) and is_known():
         now_s = time.monotonic()
         change: LiveChangeObject = {}
-        if _may_have_changed(service, before) or now_s - looked_s >= WHOLE_S:
+        if _may_have_changed(service, before) or now_s >= looked_s + WHOLE_S:
             try:
                 now = screen(service, sight, wanted)
             except RefusedError:
                 return
             change, before, looked_s = changed(before, now), now, now_s
             cost_s = time.monotonic() - now_s
-        if change or now_s - told_s >= BEAT_S:
+        if change or now_s >= told_s + BEAT_S:
             yield _event("change", change) if change else _event("beat", {})
             told_s = now_s
 

@@ -135,7 +135,7 @@ def of_job(driver: LiveDriver, job: Job, idle: IdleObject | None, pacing: Pacing
 
 def may_stall(progress: Progress) -> bool:
     """Whether its last step is long enough ago: that of most jobs is not, and there are thousands."""
-    return progress.last_step_s is not None and progress.at_s - progress.last_step_s >= STALLED_MIN_S
+    return progress.last_step_s is not None and progress.at_s >= progress.last_step_s + STALLED_MIN_S
 
 
 def may_have_stalled(samples: Mapping[JobId, Progress]) -> set[JobId]:
@@ -143,7 +143,7 @@ def may_have_stalled(samples: Mapping[JobId, Progress]) -> set[JobId]:
     return {
         job
         for job, one in samples.items()
-        if one.last_step_s is not None and one.at_s - one.last_step_s >= STALLED_MIN_S
+        if one.last_step_s is not None and one.at_s >= one.last_step_s + STALLED_MIN_S
     }
 
 

@@ -70,7 +70,7 @@ class _NodeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class OverviewMaker:
-    """See the module's docstring.
+    """Makes the overview, and keeps what of it changes seldom.
 
     Attributes:
         idle_after_s: A job is idle when it has used nothing for so long; None never tells of any.
@@ -115,7 +115,7 @@ class OverviewMaker:
         for job in placed:
             if job.spec.gpus:
                 one = known.get(job.id)
-                if one is None or steady_s - one[0] > PACING_AGE_MAX_S:
+                if one is None or steady_s > one[0] + PACING_AGE_MAX_S:
                     one = self._paced(driver, job.id, steady_s)
                 if one[2]:
                     found.add(job.id)
@@ -123,7 +123,7 @@ class OverviewMaker:
 
     def _paced(self, driver: LiveDriver, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
         known = self._pacings.get(job)
-        if known is None or steady_s - known[0] > PACING_AGE_MAX_S:
+        if known is None or steady_s > known[0] + PACING_AGE_MAX_S:
             early_s = job % PACING_PHASES / PACING_PHASES * PACING_AGE_MAX_S / 2  # so that not all are due at once
             pacing = driver.pacing(job)
             is_slow = pacing is not None and look.beside_others(pacing) < look.SLOW_RATIO_MAX
@@ -206,7 +206,7 @@ def _idle(service: Service, after_s: float, rule: IdleRule, now_s: float) -> Ite
         if job is None or job.placement is None or job.state not in STEPPING or job.spec.kind is SERVES:
             continue
         since_s = service.idle.since_s(job_id, job.placement.nodes, now_s) if job.gpus_held else None
-        if since_s is not None and now_s - since_s >= after_s:
+        if since_s is not None and now_s >= since_s + after_s:
             problem = _no_parking(service.driver, job) if rule is IdleRule.PARK else None
             yield {"job": job_id, "since_s": since_s, "idle_s": now_s - since_s, "problem": problem or ""}
 

@@ -73,7 +73,7 @@ class Clocks:
 
 
 class ServiceClock:
-    """See the module's docstring.
+    """Unix seconds that never jump.
 
     Args:
         clocks: Where time comes from.

@@ -652,7 +652,7 @@ class LiveDriver:
 
     def _probe(self, turn: Turn, steady_s: float) -> Transaction:
         """What is written where nothing was for a while: whether the store takes it is news."""
-        due = self.problem is not None or steady_s - self._written_steady_s >= PROBE_S
+        due = self.problem is not None or steady_s >= self._written_steady_s + PROBE_S
         return Transaction([put_clock(turn.clock)] if due and turn.clock is not None else [])
 
     async def _is_usable(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> bool:

@@ -74,7 +74,7 @@ class Lead:
         """Whether no other scheduler can lead at this moment."""
         if self._lease_s is None:
             return True
-        return self._clock() - self._renewed_s < self._lease_s / (1 + DRIFT_RATIO)
+        return self._clock() < self._renewed_s + self._lease_s / (1 + DRIFT_RATIO)
 
     def begin(self, epoch: int, version: int, asked_s: float, record: Leader | None = None) -> None:
         """Lead from a moment on, by this object's clock, before its epoch was drawn."""
@@ -125,9 +125,9 @@ class Lead:
         """
         with self._lock:
             now_s = self._clock()
-            if self.record is None or now_s - self._renewed_s < self.renewed_before_s:
+            if self.record is None or now_s < self._renewed_s + self.renewed_before_s:
                 return
-            if now_s - self._alive_s > HANGS_S:
+            if now_s > self._alive_s + HANGS_S:
                 return
             try:
                 self._commit(Transaction([_put(self.record)]), None)

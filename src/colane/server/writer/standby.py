@@ -173,7 +173,7 @@ class Standby:
             return True
         if self._is_for_ever:
             return False
-        return self.service.driver.lead.now_s() - self._since_s >= self._lease_s * (1 + DRIFT_RATIO)
+        return self.service.driver.lead.now_s() >= self._since_s + self._lease_s * (1 + DRIFT_RATIO)
 
     async def _begin(self) -> bool:
         """Lead, unless the leader has written meanwhile.
@@ -201,7 +201,7 @@ class Standby:
         """Whether this standby has seen the leader lead, and hand over: nothing that agents may know can be missing."""
         epoch, led_s = self._led
         is_seen = self.leader is not None and self.leader.released and self.leader.epoch == epoch
-        return is_seen and self.service.driver.lead.now_s() - led_s <= HANDED_MAX_S
+        return is_seen and self.service.driver.lead.now_s() <= led_s + HANDED_MAX_S
 
     async def _show(self) -> None:
         """Bring the board up to what the store has."""

@@ -44,7 +44,7 @@ class PoolDemand:
 
 
 class ArrayDemand(NodesMatterNot):
-    """See the module."""
+    """The demand of a pool's jobs for its arrays."""
 
     def __init__(self) -> None:
         self._pools: dict[str, PoolDemand] = {}

@@ -71,7 +71,7 @@ class BoundArray(BoundSourceDefaults):
 
 
 class BoundInArrays(BoundArray):
-    """See `InArrays`."""
+    """`InArrays` for one plan."""
 
     def __init__(self, context: SchedulingContext) -> None:
         super().__init__(context)
@@ -149,7 +149,7 @@ class Reclaim(NamedTuple):
 
 
 class BoundTakeBack(BoundArray):
-    """See `ReclaimCores`.
+    """`ReclaimCores` for one plan.
 
     Attributes:
         moves_small: Whether small jobs leave nodes of the 4-GPU sub-array for a large one.

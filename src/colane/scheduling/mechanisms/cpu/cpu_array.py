@@ -56,7 +56,7 @@ class CpuArray:
 
 
 class ArrayPlacer(CpuOnlyPlacer):
-    """See `CpuArray`."""
+    """`CpuArray` for one plan."""
 
     def __init__(self, draft: Draft, pool: str, array: CpuArray) -> None:
         super().__init__(draft, pool)

@@ -14,7 +14,7 @@ ClassLines = dict[tuple[int, NeedClass], Line]
 
 
 class CpuLines(NodesMatterNot):
-    """See the module."""
+    """An index of jobs without GPUs by user."""
 
     def __init__(self) -> None:
         self._cores: Counter[tuple[str, str]] = Counter()

@@ -9,7 +9,7 @@ from colane.core.cluster.free import FreeIndex, bits
 
 
 class FreeCores:
-    """See the module."""
+    """An index of nodes by free cores."""
 
     def __init__(self) -> None:
         self._pools: dict[str, FreeIndex] = {}

@@ -198,7 +198,7 @@ class ReclaimLent(DraftingSource):
 
 
 class BoundLent(BoundTakeBack):
-    """See `ReclaimLent`."""
+    """`ReclaimLent` for one plan."""
 
     moves_small = False
     frees_host = True

@@ -24,7 +24,7 @@ BECAUSE = "it has a deadline to meet"
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """See the module."""
+    """Starts what was promised in time, and takes its GPUs back from others."""
 
     def keeps_nothing(self, view: ClusterView, pool: str) -> bool:
         return not view.derived(DeadlineJobs).of(pool)

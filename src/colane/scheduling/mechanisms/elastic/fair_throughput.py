@@ -12,7 +12,7 @@ from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 
 @dataclass(frozen=True, slots=True)
 class FairThroughput(PlannedSizes):
-    """See the module.
+    """Sizes that make the sum of speeds large and their variance small.
 
     Attributes:
         variance_max: Bound on the variance of speeds, each throughput over that with all GPUs there are. The paper's

@@ -30,7 +30,7 @@ from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resiza
 
 @dataclass(frozen=True, slots=True)
 class PricedSizes(UsualMoving):
-    """See the module.
+    """Sizes by what they cost a job and those behind it.
 
     Attributes:
         goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
@@ -94,7 +94,7 @@ def _most_first(growth: Growth) -> tuple[float, JobId, int]:
 
 
 class SizeCosts:
-    """See `PricedSizes.costs`."""
+    """What each size of a job costs."""
 
     def __init__(self, sizes: PricedSizes, context: SchedulingContext) -> None:
         self._context = context

@@ -32,7 +32,7 @@ STOP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing(UsualMoving):
-    """See the module.
+    """Resizes running elastic jobs to their planned sizes.
 
     Attributes:
         sizes: How many GPUs each is to have.

@@ -25,7 +25,7 @@ from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resiza
 
 @dataclass(frozen=True, slots=True)
 class ByShrinking(DraftingSource):
-    """See the module.
+    """The source of GPUs that elastic jobs are to give up.
 
     Attributes:
         sizes: How many GPUs each is to have.
@@ -98,7 +98,7 @@ def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver 
 
 
 class BoundShrink(BoundSourceDefaults):
-    """See `ByShrinking`."""
+    """`ByShrinking` for one plan."""
 
     def __init__(self, sizes: PlannedSizes, context: SchedulingContext, sites: dict[str, _Site]) -> None:
         self.single = True

@@ -32,7 +32,7 @@ def plus(amounts: Amounts, more: Amounts, times: int = 1) -> Amounts:
 
 
 class Users(OfNodes):
-    """See the module."""
+    """An index of users by pool."""
 
     def __init__(self) -> None:
         super().__init__()

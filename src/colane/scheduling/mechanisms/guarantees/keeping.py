@@ -22,7 +22,7 @@ from colane.model.resources import Guarantee
 
 @dataclass(frozen=True, slots=True)
 class Guarantees:
-    """See the module."""
+    """Keeps guaranteed GPUs for their groups, and takes them back from others."""
 
     def keeps_nothing(self, view: ClusterView, _pool: str) -> bool:
         return not view.guarantees

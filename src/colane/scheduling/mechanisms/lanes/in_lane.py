@@ -79,7 +79,7 @@ def layout_of(load: GpuLoad) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class InLane(UsualSource):
-    """See the module.
+    """The source of lanes.
 
     Attributes:
         lanes: Which lane a job gets.
@@ -114,7 +114,7 @@ _Asked = tuple[NeedClass, str, str, str]
 
 
 class BoundLane(BoundSourceDefaults):
-    """See `InLane`."""
+    """`InLane` for one plan."""
 
     def __init__(self, source: InLane, context: SchedulingContext) -> None:
         self.goes_first = source.share_when is ShareWhen.ALWAYS

@@ -42,7 +42,7 @@ class PreemptsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preemption(DraftingSource):
-    """See the module.
+    """The source of places that other jobs leave.
 
     Attributes:
         preempts: Which jobs take which jobs' places.
@@ -81,7 +81,7 @@ def _may_outrank(context: SchedulingContext) -> bool:
 
 
 class BoundPreemption(BoundSourceDefaults):
-    """See `Preemption`."""
+    """`Preemption` for one plan."""
 
     at_home = True
     preempts = True

@@ -48,7 +48,7 @@ class Vacancy(NamedTuple):
 
 
 class Vacancies:
-    """See the module; for one pool in one plan.
+    """The search for jobs to preempt, for one pool in one plan.
 
     Args:
         context: Where it is asked.

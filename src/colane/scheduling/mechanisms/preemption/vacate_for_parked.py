@@ -29,7 +29,7 @@ PAYS_RATIO: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class VacateForParked(UsualMoving):
-    """See the module.
+    """Moves the job that lies where a parked one is to go on.
 
     Attributes:
         makes_way: Whether any job makes way.

@@ -94,7 +94,7 @@ Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
 
 
 class GpuChanges:
-    """See the module; for one plan.
+    """The worth of changes on a pool's GPUs, for one plan.
 
     Args:
         context: Where.

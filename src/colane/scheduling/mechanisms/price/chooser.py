@@ -80,7 +80,7 @@ SHARED_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ByPrice:
-    """See the module.
+    """The chooser of `colane`.
 
     Attributes:
         moves: Whether running jobs are moved at all.

@@ -107,7 +107,7 @@ class BesideLightest(UsualSource):
 
 
 class BoundLightest(BoundSourceDefaults):
-    """See `BesideLightest`."""
+    """`BesideLightest` for one plan."""
 
     def __init__(self, source: BesideLightest, context: SchedulingContext) -> None:
         self.has_grown = False

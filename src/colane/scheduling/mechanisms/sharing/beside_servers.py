@@ -73,7 +73,7 @@ class Servers(NodesMatterNot):
 
 @dataclass(frozen=True, slots=True)
 class BesideServers(UsualSource):
-    """See the module.
+    """The source of GPUs where servers are.
 
     Attributes:
         unseen: Also where all are known but never were seen together: no other source has a job join several such.
@@ -87,7 +87,7 @@ class BesideServers(UsualSource):
 
 
 class BoundBesideServers(BoundSourceDefaults):
-    """See `BesideServers`."""
+    """`BesideServers` for one plan."""
 
     def __init__(self, context: SchedulingContext, *, unseen: bool) -> None:
         self._draft = context.draft

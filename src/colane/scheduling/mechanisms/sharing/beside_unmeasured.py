@@ -25,7 +25,7 @@ from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
 
 @dataclass(frozen=True, slots=True)
 class BesideUnmeasured(DraftingSource):
-    """See the module.
+    """The source of GPUs on which sharing is to be tried.
 
     Attributes:
         jobs_per_gpu_max: Jobs on one GPU at most.
@@ -50,7 +50,7 @@ TRIED: Final = 0.05
 
 
 class BoundUnmeasured(BoundSourceDefaults):
-    """See the module."""
+    """`BesideUnmeasured` for one plan."""
 
     def __init__(self, context: SchedulingContext, jobs_per_gpu_max: int) -> None:
         self.has_grown = True

@@ -75,7 +75,7 @@ class BesideByUtility(UsualSource):
 
 
 class BoundUtility(ServersElse):
-    """See `BesideByUtility`."""
+    """`BesideByUtility` for one plan."""
 
     def __init__(self, source: BesideByUtility, context: SchedulingContext) -> None:
         self.has_grown = True

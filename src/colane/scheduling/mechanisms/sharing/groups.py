@@ -235,7 +235,7 @@ class Hopes:
 
 
 class GpuGroupIndex:
-    """See the module.
+    """An index of GPUs in use.
 
     Attributes:
         updates: So many were learnt when its values were worked out.

@@ -38,7 +38,7 @@ SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
 @dataclass(frozen=True, slots=True)
 class Splitting(UsualMoving):
-    """See the module.
+    """Parks or stops one of the jobs that share at a loss.
 
     Attributes:
         parts: Whether any jobs are separated.

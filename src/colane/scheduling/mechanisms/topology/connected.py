@@ -36,7 +36,7 @@ from colane.scheduling.mechanisms.topology.utility_placer import (
 
 
 class BoundConnected(BoundSourceDefaults):
-    """See the module, and for what is asked `placement.Connected`."""
+    """`placement.Connected` for one plan."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Fastest(DraftingSource):
     """Free GPUs of the type on which a job is fastest, well connected where it has several (see the module)."""
 
     def bind(self, context: SchedulingContext) -> BoundFastest | None:
-        """See `Source` and `Free.bind`."""
+        """For one plan."""
         return BoundFastest(context) if context.explains or any_free(context) else None
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:

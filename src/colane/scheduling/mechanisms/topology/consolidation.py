@@ -26,7 +26,7 @@ STOP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Consolidation(UsualMoving):
-    """See the module.
+    """Moves a job over several nodes to one, where it is faster.
 
     Attributes:
         consolidates: Whether any job is consolidated.

@@ -120,7 +120,7 @@ def any_free(context: SchedulingContext) -> bool:
 
 
 class BoundFree(BoundSourceDefaults):
-    """See `Free`."""
+    """`Free` for one plan."""
 
     def __init__(self, source: Free, context: SchedulingContext) -> None:
         self._context = context

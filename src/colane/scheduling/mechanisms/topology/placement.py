@@ -48,7 +48,7 @@ class Connected(UsualSource):
     protects_neighbours: bool = True
 
     def bind(self, context: SchedulingContext) -> BoundConnected | None:
-        """See `Source` and `Free.bind`."""
+        """For one plan."""
         if not context.explains and not any_free(context):
             return None
         return BoundConnected(
