@@ -45,11 +45,13 @@ def test_a_job_shrinks_for_a_newcomer_and_grows_again(
     for name, value in up.env.items():
         monkeypatch.setenv(name, value)
 
+    def lines(job: int) -> list[str]:
+        path = tmp_path / f"notes-{job}"
+        return path.read_text().split("\n")[:-1] if path.exists() else []
+
     def notes(job: int) -> list[tuple[int, int]]:
         """Number of each step, and cores it was made with."""
-        path = tmp_path / f"notes-{job}"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [(int(number), int(cores)) for number, cores in map(str.split, lines)]
+        return [(int(number), int(cores)) for number, cores in map(str.split, lines(job))]
 
     def submit(job: int) -> None:
         words = [str(tmp_path / f"{what}-{job}") for what in ("notes", "enough", "saved")]
@@ -60,14 +62,14 @@ def test_a_job_shrinks_for_a_newcomer_and_grows_again(
 
     def cores(job: int) -> int:
         """With how many cores its latest step was made."""
-        return notes(job)[-1][1] if notes(job) else 0
+        return int(lines(job)[-1].split()[1]) if lines(job) else 0
 
     submit(1)
-    until(lambda: len(notes(1)) > 30, "job 1 has taught what two devices give")
+    until(lambda: len(lines(1)) > 30, "job 1 has taught what two devices give")
     assert cores(1) == max(count for _, count in notes(1)) == CORES
     submit(2)
     until(lambda: 0 < cores(2) < CORES and cores(1) < CORES, "each has one device")
-    until(lambda: len(notes(2)) > 30, "one device has taught what it gives")
+    until(lambda: len(lines(2)) > 30, "one device has taught what it gives")
     (tmp_path / "enough-2").touch()
     up.wait_for(2, "succeeded")
     until(lambda: cores(1) == CORES, "job 1 has both devices again")
