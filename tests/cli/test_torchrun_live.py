@@ -98,12 +98,12 @@ def test_a_job_of_torchrun_shrinks_for_a_newcomer_grows_again_and_learns_the_sam
     script = tmp_path / "train.py"
     script.write_text(JOB)
 
-    def notes(job: int) -> list[list[str]]:
+    def lines(job: int) -> list[str]:
         path = tmp_path / f"notes-{job}"
-        return [line.split() for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+        return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def world(job: int) -> int:
-        return int(notes(job)[-1][1]) if notes(job) else 0
+        return int(lines(job)[-1].split()[1]) if lines(job) else 0
 
     def submit(job: int) -> None:
         words = [str(tmp_path / f"{what}-{job}") for what in ("notes", "enough", "saved")]
@@ -112,7 +112,7 @@ def test_a_job_of_torchrun_shrinks_for_a_newcomer_grows_again_and_learns_the_sam
         assert (said.code, said.out.split()[-1]) == (0, str(job)), said
 
     submit(1)
-    until(lambda: len(notes(1)) > 30 and world(1) == 2, "job 1 trains on two devices", LONG_S)
+    until(lambda: len(lines(1)) > 30 and world(1) == 2, "job 1 trains on two devices", LONG_S)
     submit(2)
     until(lambda: world(2) == 1 and world(1) == 1, "each has one device", LONG_S)
     (tmp_path / "enough-2").touch()
@@ -122,7 +122,7 @@ def test_a_job_of_torchrun_shrinks_for_a_newcomer_grows_again_and_learns_the_sam
     ended = up.wait_for(1, "succeeded", "failed")
     assert ended["state"] == "succeeded", colane("logs", "1").out[-3000:]
     for job in (1, 2):
-        made = notes(job)
+        made = [line.split() for line in lines(job)]
         assert [int(step) for step, _, _ in made] == list(range(1, len(made) + 1)), "each step once"
         assert [float(weight) for _, _, weight in made] == pytest.approx(alone(len(made)), abs=1e-9)
     with up.client as client:
