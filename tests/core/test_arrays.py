@@ -250,8 +250,8 @@ def test_a_released_element_waits_while_enough_others_run(throttle: int) -> None
     site.step(ResumeRequested(held, "ann"))
     assert [hold.kind for hold in site.live[held].holds] == [HoldKind.ARRAY]
     assert sentence_of(site.core.why(held, site.now_s)) == (
-        f"JobArrayTaskLimit: at most {throttle} elements of array 12 run at once; it starts when others of them have "
-        "ended"
+        f"JobArrayTaskLimit: no more than {throttle} of the elements of array 12 run at once; it starts when others of "
+        "them have ended"
     )
     site.end(site.running()[0])
     assert held in {job.id for job in site.running()}
