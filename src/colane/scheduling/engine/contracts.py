@@ -76,6 +76,16 @@ class QueueIterator(Protocol):
         """The job last seen starts at this size."""
 
 
+class PlanWalks(Protocol):
+    """Makes walks that count what a plan has started so far, and go past it."""
+
+    def walk(self, worth: Callable[[], Classes]) -> QueueIterator:
+        """A walk over the waiting jobs of these classes."""
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        """The plan starts a job at this size."""
+
+
 QUANTUM_S: Final = 60.0
 """A job runs so long at least before another takes its place, so that starting it was worth it."""
 
@@ -174,6 +184,8 @@ class BoundOrder:
 
     Attributes:
         walk: Makes a walk over the waiting jobs of these classes.
+        plan_walks: Where a walk depends on what was started before: makes those that are told of it once; None has each
+            told of all.
         rank: Order of jobs, running and waiting ones alike.
         held: The same, but for a parked job, which holds the place that it had; None where that is `rank`.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
@@ -224,6 +236,7 @@ class BoundOrder:
     firsts: Final[Callable[[FirstOf], Firsts] | None] = None
     line: Final[Callable[[ClassKey], Iterator[Entry]]] = no_line
     weighs_first_most: Final[bool] = False
+    plan_walks: Final[Callable[[], PlanWalks] | None] = None
 
     def place(self, job: Job) -> Rank:
         """Where walks come to a job."""

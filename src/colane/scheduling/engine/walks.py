@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
+from itertools import chain, islice
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
@@ -167,6 +169,62 @@ def each_ranked(draft: Draft, rank: Callable[[Job], Rank]) -> Lines:
         return iter(sorted([(rank(jobs[job]), job) for job in line]))
 
     return by_rank
+
+
+class Starts:
+    """What a plan has started so far: walks that are told of it each time anew take n^2 steps for n starts.
+
+    Attributes:
+        held: GPUs given by it, by user.
+    """
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+        self._jobs: set[JobId] = set()
+        self._passed: dict[tuple[str, ClassKey], int] = {}
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        """A job starts at this size."""
+        self.held[job.spec.user] += spec.gpus
+        self._jobs.add(job.id)
+
+    def left(self, user: str, key: ClassKey, line: Iterator[Entry]) -> Iterator[Entry]:
+        """A user's line from the first job on that was not started."""
+        passed = self._passed.get((user, key), 0)
+        rest = islice(line, passed, None)
+        for entry in rest:
+            if entry[1] not in self._jobs:
+                self._passed[user, key] = passed
+                return chain((entry,), rest)
+            passed += 1
+        self._passed[user, key] = passed
+        return iter(())
+
+
+class WalksByRank:
+    """Makes walks by rank that go past what a plan has started, where every job's rank has to be worked out.
+
+    Args:
+        draft: Where decisions are made.
+        rank: Of a waiting job; it stays while a plan is made.
+    """
+
+    def __init__(self, draft: Draft, rank: Callable[[Job], Rank]) -> None:
+        self._jobs = draft.view.jobs
+        self._ranked = each_ranked(draft, rank)
+        self._lines: dict[ClassKey, list[Entry]] = {}
+        self._starts = Starts()
+
+    def walk(self, worth: Callable[[], Classes]) -> ByRank:
+        found = list[tuple[ClassKey, Iterator[Entry]]]()
+        for key, line in worth().items():
+            if key not in self._lines:
+                self._lines[key] = list(self._ranked(key, line))
+            found.append((key, self._starts.left("", key, iter(self._lines[key]))))
+        return ByRank(self._jobs, found)
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        self._starts.took(job, spec)
 
 
 def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> BoundOrder:

@@ -23,6 +23,7 @@ from colane.scheduling.engine.contracts import (
     ClassKey,
     FirstOf,
     Firsts,
+    PlanWalks,
     QueueIterator,
     Rank,
     no_line,
@@ -31,7 +32,7 @@ from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import Expected, attained_gpu_s
 from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
-from colane.scheduling.engine.walks import Entry, each_ranked, priority_of, ranked
+from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.orders.length import ByLength, by_heads
 from colane.scheduling.orders.live_ranks import LeftOf, LiveRanks, RankOf, RanksNow
@@ -117,10 +118,14 @@ class ByShadowPrice(RichOrder):
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
         line: Callable[[ClassKey], Iterator[Entry]] = no_line
+        plan_walks: Callable[[], PlanWalks] | None = None
         if self.objective is Objective.FAIR:
             walk = ranked(draft, each_ranked(draft, held))
+            plan_walks = partial(WalksByRank, draft, held)
         elif len(draft.view.derived(Users).lines(pool)) > 1:
-            walk = across_users(draft, pool, draft.view.derived(ByLeft, self.objective, self.gpus_power, True), held)
+            by_user = draft.view.derived(ByLeft, self.objective, self.gpus_power, True)
+            walk = across_users(draft, pool, by_user, held)
+            plan_walks = partial(WalksAcrossUsers, draft, pool, by_user, held)
         else:
             index = draft.view.derived(ByLeft, self.objective, self.gpus_power)
             walk = by_heads(draft, pool, index, held)
@@ -133,7 +138,7 @@ class ByShadowPrice(RichOrder):
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
-            weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line,
+            weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
             weighs_first_most=not is_by_left or not self.makespan_weight,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
@@ -335,9 +340,13 @@ class AcrossUsers:
         worth: Classes worth looking at.
         index: Has the lines of each user.
         rank: Of a waiting job.
+        starts: What this plan has started before the walk.
     """
 
-    def __init__(self, draft: Draft, pool: str, worth: Classes, index: ByLength, rank: Callable[[Job], Rank]) -> None:
+    def __init__(
+        self, draft: Draft, pool: str, worth: Classes, index: ByLength, rank: Callable[[Job], Rank],
+        starts: Starts | None = None,
+    ) -> None:  # fmt: skip
         users = draft.view.derived(Users)
         self._jobs = draft.view.jobs
         self._left: set[ClassKey] = set()
@@ -346,9 +355,12 @@ class AcrossUsers:
         self._lines: list[tuple[str, ClassKey, Iterator[Entry]]] = []
         heads: list[Head] = []
         for user, lines in users.lines(pool).items():
-            self._held[user] = users.taken(pool, user)[0]
-            for key, line in lines.items():
-                entries = index.entries(draft.view, key, line, rank, user) if key in worth else iter(())
+            self._held[user] = users.taken(pool, user)[0] + (0 if starts is None else starts.held[user])
+            for key in worth if len(worth) < len(lines) else lines:
+                if key not in lines or key not in worth:
+                    continue
+                entries = index.entries(draft.view, key, lines[key], rank, user)
+                entries = entries if starts is None else starts.left(user, key, entries)
                 first = next(entries, None)
                 if first is not None:
                     heads.append((first[0], self._held[user], first[1], len(self._lines)))
@@ -392,3 +404,20 @@ def across_users(
         return AcrossUsers(draft, pool, worth(), index, rank)
 
     return walk
+
+
+class WalksAcrossUsers:
+    """Makes walks across users that count what a plan has started so far, and go past it."""
+
+    def __init__(self, draft: Draft, pool: str, index: ByLength, rank: Callable[[Job], Rank]) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._index = index
+        self._rank = rank
+        self._starts = Starts()
+
+    def walk(self, worth: Callable[[], Classes]) -> QueueIterator:
+        return AcrossUsers(self._draft, self._pool, worth(), self._index, self._rank, self._starts)
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        self._starts.took(job, spec)

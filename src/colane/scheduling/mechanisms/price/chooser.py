@@ -154,6 +154,8 @@ class _Chooser:
         self._users = context.draft.view.derived(Users)
         self._has_users = len(self._users.lines(context.pool)) > 1
         self._started: list[Job] = []
+        self._walks = None if self._queue.plan_walks is None else self._queue.plan_walks()
+        self._passed: dict[ClassKey, int] = {}
         self._given: Counter[str] = Counter()
         self._given_alone: list[GpuId] = []
         self._most = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
@@ -314,10 +316,14 @@ class _Chooser:
         return known
 
     def _open_ones(self, key: ClassKey) -> Iterator[Entry]:
-        jobs = self._draft.view.jobs
-        for entry in self._queue.line(key):
+        jobs, passed, is_first = self._draft.view.jobs, self._passed.get(key, 0), True
+        for entry in islice(self._queue.line(key), passed, None):
             if self._is_open(jobs[entry[1]]):
+                is_first = False
                 yield entry
+            elif is_first:  # what was decided stays so: the next time it is gone past at once
+                passed += 1
+                self._passed[key] = passed
 
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
@@ -338,7 +344,8 @@ class _Chooser:
 
     def _in_order(self, classes: Classes) -> Iterator[Job]:
         """Those of these jobs that wait and were found nothing yet."""
-        walk = self._queue.walk(partial(_given, classes))
+        worth = partial(_given, classes)
+        walk = self._queue.walk(worth) if self._walks is None else self._walks.walk(worth)
         for job in self._started:
             walk.took(job, job.effective)
         for job in walk:
@@ -499,9 +506,12 @@ class _Chooser:
         """Let a waiting job have it, at once or once others have left."""
         self._promised.add(job.id)
         self._take(job, job.effective, candidate)
+        if self._walks is not None:
+            self._walks.took(job, job.effective)
         if self._has_users:
             user = job.spec.user
-            self._started.append(job)
+            if self._walks is None:
+                self._started.append(job)
             self._given[user] += job.gpu_count
             for key in [key for key, jobs in self._lines.items() if any(other.spec.user == user for other in jobs)]:
                 del self._lines[key]
