@@ -67,7 +67,7 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import changed_limits, submission
-from colane.server.submitting.admission import admit_all, begin_hold, named_as_given
+from colane.server.submitting.admission import JudgedBatch, admit_all, begin_hold, judge_in_slices, named_as_given
 from colane.server.submitting.deadlines import with_promises
 from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.lengths import kind_of
@@ -443,8 +443,21 @@ class Service:
         """
         return await self.lookup.families(self._owned(requests, caller), self.config.workdir)
 
+    async def judged(self, requests: list[JobRequest], caller: Caller, families: Families) -> JudgedBatch | None:
+        """Judge a large batch before its turn, for `submit`: nothing else is held up meanwhile.
+
+        Raises:
+            RefusedError: 403, another user's.
+        """
+        owned = self._owned(requests, caller)
+        return await judge_in_slices(owned, self.read_model.hardware, self.config.workdir, families)
+
     def submit(
-        self, requests: list[JobRequest], caller: Caller, families: Families | None = None
+        self,
+        requests: list[JobRequest],
+        caller: Caller,
+        families: Families | None = None,
+        judged: JudgedBatch | None = None,
     ) -> Callable[[Turn], list[JobId]]:
         """Return the change that judges and appends jobs, the caller's where they name no other user.
 
@@ -452,6 +465,7 @@ class Service:
             requests: The jobs.
             caller: Who submits them.
             families: What their commands run, as far as it was looked up.
+            judged: They, where they were judged before.
 
         Raises:
             RefusedError: 403, another user's.
@@ -465,7 +479,12 @@ class Service:
         def prepare(turn: Turn) -> list[JobId]:
             self._demand_channels(owned)
             ownership.demand_runnable(owned, turn.read_model)
-            admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s, families)
+            hardware = turn.read_model.hardware
+            admitted = (
+                judged.admitted
+                if judged is not None and judged.hardware is hardware
+                else admit_all(owned, hardware, self.config.workdir, turn.now_s, families)
+            )
             demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
             return self.driver.keeper.submit(turn, with_promises(self.driver.core, turn, waiting))

@@ -64,7 +64,7 @@ async def submit_all(request: Request, body: bytes, key: str | None = None, if_p
     service, caller = asked(request)
     jobs = parse_batch(body)
     families = await service.families(jobs, caller)
-    prepare = service.submit(jobs, caller, families)
+    prepare = service.submit(jobs, caller, families, await service.judged(jobs, caller, families))
     demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Sequence
@@ -131,6 +132,44 @@ def _as_given(problem: Problem, requests: Sequence[JobRequest]) -> Problem:
     place = int(found["place"])
     name = said_name(field, requests[place].model_fields_set)
     return Problem(f"jobs[{place}].{name}{problem.field[found.end() :]}", problem.message)
+
+
+SLICE: Final = 64
+"""So many jobs of a batch are judged at once, in some 5 ms, before others go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBatch:
+    """A batch that was judged before its turn.
+
+    Attributes:
+        hardware: The nodes it was judged for; for others it is judged anew.
+        admitted: Its jobs.
+    """
+
+    hardware: Hardware
+    admitted: list[Admitted]
+
+
+async def judge_in_slices(
+    requests: Sequence[JobRequest], hardware: Hardware, workdir: str, families: Families
+) -> JudgedBatch | None:
+    """Judge a large batch while others go on, as `admit_all` does in its turn.
+
+    Returns:
+        None where that is left to its turn: it is small, times to begin are counted from its turn, or something is
+        wrong with it, which its turn tells.
+    """
+    if len(requests) <= SLICE or any(request.begin is not None for request in requests):
+        return None
+    admitted: list[Admitted] = []
+    for first in range(0, len(requests), SLICE):
+        try:
+            admitted += admit_all(requests[first : first + SLICE], hardware, workdir, families=families)
+        except RefusedError:
+            return None
+        await asyncio.sleep(0)
+    return JudgedBatch(hardware, admitted)
 
 
 PROBLEMS_MAX: Final = 20
