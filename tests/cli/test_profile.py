@@ -195,6 +195,8 @@ def test_a_family_is_forgotten_by_its_name(colane: Command, tmp_path: Path) -> N
     assert (code, "nothing is known of family wrong" in err) == (2, True)
     code, _, err = colane("forget")
     assert code == 2
+    code, _, err = colane("list")
+    assert (code, "colane profile --list" in err) == (2, True)
 
 
 def profile_body(family: str, gigabytes: int) -> dict[str, Any]:

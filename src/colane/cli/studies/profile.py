@@ -27,9 +27,9 @@ REQUEST_OPTIONS: Final = (
 )  # fmt: skip
 """Options that are fields of a job request by the same name."""
 
-FORGET: Final = "forget"
+FORGET, LIST = "forget", "list"
 FORGET_WORDS: Final = (FORGET, "FAMILY")
-"""A program of that name is measured as `./forget` or `env forget`."""
+"""A program of these names is measured as `./forget` or `env list`."""
 
 SET_SIZES: Final = {"all_pairs": 2, "all_triples": 3}
 
@@ -117,6 +117,8 @@ def profile(
             raise MisuseError("profile forget: name one family, as colane profile --list has it; ./forget is a program")
         _forget(words[1], as_json=as_json)
         return
+    if words == [LIST]:
+        raise MisuseError("profile list: what is known is shown by colane profile --list; a program is ./list")
     _check(ctx.params)
     _check_gpus(gpus)
     with jobs.client() as scheduler:
