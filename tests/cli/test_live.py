@@ -150,13 +150,13 @@ def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (["--gpus", "3", "--", "true"], "gpus:"),
-        (["--gpu-type", "H900", "--", "true"], "gpu_type:"),
+        (["--gpu-type", "H900", "--", "true"], "--gpu-type: unknown 'H900'"),
         (["--gpu-memory", "lots", "--", "true"], "'--gpu-memory': must be a size such as 2GB"),
-        (["--gpu-memory", "40GB", "--", "true"], "gpu_memory"),
+        (["--gpu-memory", "40GB", "--", "true"], "--gpu-memory: asks for 40000000000"),
         (["--time-limit", "soon", "--", "true"], "'--time-limit' / '-t': must be a duration such as 90"),
         (["--model", "vgg20", "--dataset", "digits"], "did you mean vgg"),
-        (["--model", "vgg19", "--batch-size", "-4", "--dataset", "digits"], "batch_size: must be at least 1, got -4"),
-        (["--model", "vgg19", "--dataset-path", "/nowhere"], "dataset_path:"),
+        (["--model", "vgg19", "--batch-size", "-4", "--dataset", "digits"], "--batch-size: must be at least 1, got -4"),
+        (["--model", "vgg19", "--dataset-path", "/nowhere"], "--dataset-path: /nowhere is not"),
         (["--lr", "0.1", "--", "true"], "lr: belongs to built-in jobs"),
     ],
 )
@@ -474,8 +474,8 @@ def test_what_policies_may_know_and_do_is_said_by_options(live: Colane, shared_u
         (["--latency", "soon"], "'--latency': must be a duration such as"),
         (["--kind", "dance"], "'--kind': must be training or inference, got 'dance'"),
         (["--weight", "0"], "weight: must be more than 0.0, got 0.0"),
-        (["--utility-min", "2"], "utility_min: must be at most 1.0, got 2.0"),
-        (["--comm-weight", "9"], "comm_weight: must be at most 4, got 9"),
+        (["--utility-min", "2"], "--utility-min: must be at most 1.0, got 2.0"),
+        (["--comm-weight", "9"], "--comm-weight: must be at most 4, got 9"),
         (["--comm-pattern", "star"], "'--comm-pattern': must be all, ring or pipeline, got 'star'"),
     ],
 )

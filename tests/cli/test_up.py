@@ -157,7 +157,8 @@ def test_every_order_of_the_scheduler_lets_a_script_save(make_up: MakeUp, tmp_pa
     assert [end["state"] for end in ends] == ["cancelled", "cancelled", "timed-out", "timed-out"]
     for log, signal_name in zip(logs, ["SIGUSR1", "SIGTERM"] * 2, strict=True):
         assert f"saved at {signal_name}" in log
-    assert "colane: reached its time limit of 20 s\ncolane: SIGUSR1 asks it to save its state within 60 s" in logs[2]
+    told = "told to save its state: it reaches its time limit of 20 s in 10 s"
+    assert f"colane: {told}\ncolane: SIGUSR1 asks it to save its state within 60 s" in logs[2]
     start_s, end_s = ends[2]["start_s"], ends[2]["end_s"]
     assert start_s is not None
     assert end_s is not None

@@ -43,7 +43,7 @@ def cluster(head: RayCluster) -> Iterator[RayCluster]:
 
 def up_on(cluster: RayCluster, state: Path, *options: str) -> Up:
     words = ("--engine", "ray", "--address", cluster.address)
-    return Up(state, *words, *options, env=cluster.env)
+    return Up(state, *words, *options, env=cluster.env, is_warm=False)
 
 
 HOLDER = """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from colane.client.client import Client
-from tests.cli.conftest import START_MAX_S, environment, until
+from tests.cli.conftest import COLANE, START_MAX_S, environment, until
 from tests.warm import UP, Warm
 
 IS_UP = "submit with"
@@ -18,14 +19,29 @@ RUNS = frozenset({"launching", "running", "running-protected"})
 
 
 class Up:
-    """A `colane up` and what it said."""
+    """A `colane up` and what it said.
 
-    def __init__(self, state: Path, *options: str, env: Mapping[str, str]) -> None:
+    Args:
+        state: Its directory.
+        options: Further ones.
+        env: What its environment has beside that of the tests.
+        is_warm: Whether it is forked from a process that has imported it. Ray's own libraries start threads and ask
+            who runs them, so that there it begins as a user's does.
+    """
+
+    def __init__(self, state: Path, *options: str, env: Mapping[str, str], is_warm: bool = True) -> None:
         words = ["up", "--port", "0", "--state", str(state), "--devices", "cpu:1:1GB", *options]
         self.log = state.parent / "said"
         before = self.said().count(IS_UP) if self.log.exists() else 0  # by one of before
         self.log.touch()
-        self.process = Warm(UP, words, self.log, self.log, environment(**env))
+        self.process: Warm | subprocess.Popen[bytes]
+        if is_warm:
+            self.process = Warm(UP, words, self.log, self.log, environment(**env))
+        else:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [*COLANE, *words], env=environment(**env), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                )
         self.state = state
         until(lambda: self.said().count(IS_UP) > before or self.process.poll() is not None, "it is up")
         assert self.process.poll() is None, self.said()
