@@ -122,6 +122,21 @@ def test_a_job_that_has_little_left_does_not_restart_for_more() -> None:
     assert sizes(made) == {2: 1}
 
 
+@pytest.mark.parametrize("moves", [0, 4, 30])
+def test_a_job_that_changed_places_often_is_not_left_small_beside_free_gpus(moves: int) -> None:
+    made = core(gpus=2)
+    submit(made, 10.0, replace(rigid(), steps_total=1_000_000))
+    submit(made, 20.0, elastic("steep", sizes=(1, 2)))
+    assert sizes(made) == {1: 1, 2: 1}
+    often = made.state.jobs[JobId(2)].copied()
+    often.attempt += moves
+    made.state.put_job(often)
+    assert often.moves == moves
+    made.step([Ended(JobId(1), 1, "exited", Exit(0, None), 900.0, 900.0, None, "n")], 900.0)
+    go_on(made, 901.0)
+    assert sizes(made) == {2: 2}
+
+
 @pytest.mark.parametrize(("steps", "runs"), [(600, {2: 2}), (200_000, {1: 4})])
 def test_it_leaves_for_a_newcomer_that_is_through_much_sooner(steps: int, runs: dict[int, int]) -> None:
     made = core()

@@ -5,7 +5,8 @@ Each second of a job on k GPUs costs itself a second, and those behind it what k
     cost of k GPUs = (1 + k x price of a GPU) x time left with k
 
 It starts with the k of least cost; with another only where that costs hardly more, or no more than the wait until so
-many GPUs fall free. A restart costs what it takes, at the same price, and each move of a job more than the one before.
+many GPUs fall free. A restart costs what it takes, at the same price, and each move of a job more than the one before,
+up to a quarter of what it has left: one that changed places often is not left small beside free GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
+from colane.scheduling.engine.moving_costs import STOP_S, dearness
 from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
 from colane.scheduling.engine.usual import UsualMoving
@@ -85,6 +86,9 @@ class PricedSizes(UsualMoving):
 
 PRICED_SIZES: Final = PricedSizes()
 
+GROWTH_PART_MAX: Final = 0.25
+"""Part of what a job has left that its move to more GPUs costs at most: others lose nothing by it."""
+
 Growth = tuple[float, JobId, int, Job]
 """What it is worth, in seconds, and to how many GPUs a job would grow."""
 
@@ -134,13 +138,11 @@ class SizeCosts:
         now_s = self.left_s(job, job.gpu_count, spans=len({gpu.node for gpu in job.gpus_held}) > 1)
         restart_s = stopped_s(self._draft.view, job) + STOP_S
         then_s = self.left_s(job, gpus, spans=spans) + restart_s
-        moved_s = dearness(job, self._draft.now_s) * now_s
+        moved_s = min(dearness(job, self._draft.now_s), GROWTH_PART_MAX) * now_s
         return (1.0 + job.gpu_count * price) * now_s - (1.0 + gpus * price) * then_s - moved_s
 
     def growths(self, job: Job) -> Iterator[Growth]:
         """Larger sizes that free GPUs allow and that pay, if it would lie on as few nodes as can be."""
-        if not may_move(job, self._draft.now_s):
-            return
         most = job.gpu_count + usable(self._context, reach_of(job), self._draft.load(job.gpus_held[0]).gpu.type)
         for gpus in job.effective.sizes:
             if job.gpu_count < gpus <= most:
