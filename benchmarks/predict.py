@@ -2,12 +2,12 @@
 
     python benchmarks/predict.py --data DIR [--table FILE ...] [--splits 5] [--learnt 0.2] [--copies]
 
-Tables: Gavel's one- and many-GPU pairs (A/gavel_v100_throughputs.json.gz; further files of that form by `--table`, with
-all their GPU types) and the neighbours on sockets of the topology-aware scheduler (C/prof_from_experiments.json). Of
-each, two questions: a part of the pairs is learnt and the others are judged (*pairs*); a fifth of the jobs is hidden
-with all its pairs and these are judged (*jobs*). Step times alone are known; a job's demand is that of two copies of it
-beside each other (of the nearest batch size where two do not fit; unknown where no two do). `--copies` counts pairs
-of copies too.
+Tables: Gavel's one- and many-GPU pairs (A/gavel_v100_throughputs.json.gz; further files of that form by `--table`,
+with all their GPU types) and the neighbours on sockets of the topology-aware scheduler
+(C/prof_from_experiments.json). Of each, three questions: a part of the pairs is learnt and the others are judged
+(*pairs*); a fifth of the jobs is hidden with all its pairs and these are judged (*jobs*); a fifth of the families is
+(*families*). Step times alone are known; a job's demand is that of two copies of it beside each other (of the nearest
+batch size where two do not fit; unknown where no two do). `--copies` counts pairs of copies too.
 
 For each predictor: median and 95th percentile of the error of a job's slowdown, how often delta >= 1 (paper A, eq. 4.1)
 and the sum of both speeds >= 1 is foreseen right, how often the 80 % interval holds the truth, all in percent, the mean
@@ -326,6 +326,15 @@ def split_jobs(table: Table, seed: int, learnt: float) -> tuple[list[Pair], list
     return known, [pair for pair in table.pairs if not hidden.isdisjoint(pair.jobs)]
 
 
+def split_families(table: Table, seed: int, learnt: float) -> tuple[list[Pair], list[Pair]]:
+    """Pairs of four fifths of the families, and those that any other has a part in."""
+    del learnt
+    families = sorted({job.family for job in table.jobs})
+    hidden = set(Random(seed).sample(families, max(1, len(families) // 5)))  # noqa: S311 - as above
+    known = [pair for pair in table.pairs if hidden.isdisjoint(table.jobs[job].family for job in pair.jobs)]
+    return known, [pair for pair in table.pairs if not hidden.isdisjoint(table.jobs[job].family for job in pair.jobs)]
+
+
 def show(table: Table, splits: int, learnt: float) -> None:
     """Print a row for each predictor."""
     names = ("median", "p95", "delta>=1", "sum>=1", "in 80 %")
@@ -335,16 +344,18 @@ def show(table: Table, splits: int, learnt: float) -> None:
         + "".join(f"{n:>9}" for n in names)
         + f"  {'jobs: ':<6}"
         + "".join(f"{n:>9}" for n in names)
+        + f"  {'families: ':<10}"
+        + "".join(f"{n:>9}" for n in names)
     )
     for name, fit in PREDICTORS.items():
         if "boosting" in name and importlib.util.find_spec("sklearn") is None:
             continue
         columns = []
-        for split in (split_pairs, split_jobs):
+        for split in (split_pairs, split_jobs, split_families):
             parts = [split(table, seed, learnt) for seed in range(splits)]
             rows = [judge(table, fit(table, known), judged) for known, judged in parts if known and judged]
             columns.append("".join(f"{value:9.1f}" for value in np.mean(rows, axis=0)))
-        print(f"{name:26}{'':8}{columns[0]}  {'':6}{columns[1]}")
+        print(f"{name:26}{'':8}{columns[0]}  {'':6}{columns[1]}  {'':10}{columns[2]}")
 
 
 def main() -> None:

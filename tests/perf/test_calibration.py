@@ -67,16 +67,47 @@ def test_a_pair_is_left_out_with_both_sides_and_a_job_with_all_its_pairs() -> No
     assert not pairs(members[:2])
 
 
-def test_jobs_never_seen_have_a_width_of_their_own() -> None:
+def test_jobs_and_families_never_seen_have_widths_of_their_own() -> None:
     jobs = [CoRunnerTraits(f"j{n}", 5.0, -2.0, 0.5) for n in range(8)]
     met = [Encounter("V100", "mps", me, other) for me in jobs for other in jobs if me != other]
     seen = [Sighting(each, abs(float(RNG.normal(0.3, 0.2))), 4e-4) for each in met]
     model = Interference(seen)
-    stranger = CoRunnerTraits("new", 5.0, -2.0, 0.5)
+    stranger, sibling = CoRunnerTraits("new", 5.0, -2.0, 0.5), CoRunnerTraits("j1", 6.0, -2.0, 0.5)
     widths = model.scale.by_world["V100", "mps"]
     assert model.width(met[0]) == widths.of_pairs != widths.of_jobs
-    assert model.width(Encounter("V100", "mps", stranger, jobs[0])) == widths.of_jobs
+    assert model.width(Encounter("V100", "mps", sibling, jobs[0])) == widths.of_jobs
+    assert model.width(Encounter("V100", "mps", stranger, jobs[0])) == widths.of_families
+    assert model.width(Encounter("V100", "mps", jobs[0], stranger)) == widths.of_families
     assert Interference(seen, Scale(1.0, 0.01)).scale == Scale(1.0, 0.01)
+
+
+def part_of_new_families_held(seed: int, of_family: float, of_pair: float) -> float:
+    """Of slowdowns beside jobs of two families never seen, of eight that differ so much, the part in 80 % intervals."""
+    rng = np.random.default_rng(seed)
+    jobs = [CoRunnerTraits(f"f{n // 3}", 4.0 + n % 3, -2.0, 0.5) for n in range(24)]
+    effects = {f"f{n}": rng.normal(0.0, of_family, 2) for n in range(8)}
+    met = [Encounter("V100", "mps", me, other) for me in jobs for other in jobs if me != other]
+    logs = [
+        0.9 + effects[one.me.family][0] + effects[one.other.family][1] + float(rng.normal(0.0, of_pair)) for one in met
+    ]
+    hidden = set(rng.choice(sorted(effects), 2, replace=False).tolist())
+    strangers = [len(hidden.intersection([one.me.family, one.other.family])) for one in met]
+    known = [Sighting(one, seen, 4e-4) for one, seen, new in zip(met, logs, strangers, strict=True) if not new]
+    model = Interference([known[at] for at in rng.permutation(len(known))[:150]])
+    held = list[bool]()
+    for one, truth, new in zip(met, logs, strangers, strict=True):
+        if new == 1:
+            found = model.of(one)
+            within = BOTH_SIDES * model.width(one) * float(np.sqrt(found.variance))
+            held.append(abs(truth - max(0.0, found.log_slowdown)) <= within)
+    return sum(held) / len(held)
+
+
+@pytest.mark.parametrize("of_family", [0.05, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize("of_pair", [0.05, 0.2])
+def test_intervals_beside_a_new_family_hold_however_much_families_differ(of_family: float, of_pair: float) -> None:
+    held = [part_of_new_families_held(seed, of_family, of_pair) for seed in range(10)]
+    assert 0.73 <= sum(held) / len(held) <= 0.9
 
 
 def test_a_width_from_few_measurements_holds_for_one_more() -> None:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.perf.calibration import folds, left_out, pairs, width
+from colane.perf.calibration import Places, folds, left_out, pairs, width
 from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ AMPLITUDE_WIDTH, NOISE_WIDTH, NOISE_USUAL = 1.0, 2.0, 0.01
 JUDGED_MAX = 256
 """Sightings that size and noise are estimated from at most."""
 FOLDS = 5
-"""Jobs are hidden by so many parts, to see how far others are foreseen."""
+"""Jobs, and families, are hidden by so many parts, to see how far others are foreseen."""
 
 
 class _Columns:
@@ -109,11 +109,13 @@ class Widths(NamedTuple):
 
     Attributes:
         of_pairs: Of other pairs of jobs that were seen.
-        of_jobs: Where one of the jobs was not.
+        of_jobs: Where one of the jobs was not, but others of its family were.
+        of_families: Where none of its family was.
     """
 
     of_pairs: float = 1.0
     of_jobs: float = 1.0
+    of_families: float = 1.0
 
 
 class Scale(NamedTuple):
@@ -173,32 +175,37 @@ class Interference:
         members = [(self._kind(s.encounter.me), self._kind(s.encounter.other)) for s in sightings]
         if scale is None:
             worlds = [(s.encounter.gpu_type, s.encounter.sharing) for s in sightings]
-            self.scale = self._calibrated(members, worlds, deviations + self._seen.bound, measuring)
+            families = list(zip(self._seen.me.family.tolist(), self._seen.other.family.tolist(), strict=True))
+            blocks = pairs(members), folds(members, FOLDS), folds(families, FOLDS)
+            self.scale = self._calibrated(blocks, worlds, deviations + self._seen.bound, measuring)
 
     def _kind(self, co_runner: CoRunnerTraits) -> int:
         return self._kinds.setdefault((co_runner.family, co_runner.batch), len(self._kinds))
 
     def _calibrated(
-        self, members: Sequence[tuple[int, int]], worlds: Sequence[World], truth: Floats, measuring: Floats
+        self, left: Sequence[Sequence[Places]], worlds: Sequence[World], truth: Floats, measuring: Floats
     ) -> Scale:
         """The scale with what it shows of how far others are foreseen, on the whole and in each world."""
         kinds = {world: place for place, world in enumerate(dict.fromkeys(worlds))}
         world_at = np.array([kinds[world] for world in worlds], dtype=np.int64)
         whole, each = list[float](), list[list[float]]()
-        for blocks in (pairs(members), folds(members, FOLDS)):
+        for blocks in left:
             judged = left_out(self._precision, self._weights, truth, blocks, measuring)
             where = world_at[np.concatenate(blocks)] if blocks else np.zeros(0, dtype=np.int64)
             usual = width(judged)
             whole.append(usual)
             each.append([width(judged.only(where == place), usual) for place in kinds.values()])
-        by_world = {world: Widths(each[0][place], each[1][place]) for world, place in kinds.items()}
+        by_world = {world: Widths(*[width[place] for width in each]) for world, place in kinds.items()}
         return self.scale._replace(widths=Widths(*whole), by_world=by_world)
 
     def width(self, encounter: Encounter) -> float:
         """Factor on the spread of what is expected of an encounter, by how far such as it were off when left out."""
         known = [(one.family, one.batch) in self._kinds for one in (encounter.me, encounter.other)]
         widths = self.scale.by_world.get((encounter.gpu_type, encounter.sharing), self.scale.widths)
-        return widths.of_pairs if all(known) else widths.of_jobs
+        if all(known):
+            return widths.of_pairs
+        seen = {family for family, _ in self._kinds}
+        return widths.of_jobs if encounter.me.family in seen and encounter.other.family in seen else widths.of_families
 
     def of(self, encounter: Encounter) -> Estimate:
         """What is expected of one job beside another; remembered."""
