@@ -175,9 +175,9 @@ async def test_idle_is_told_once_for_each_time() -> None:
 
 
 def test_that_an_idle_job_is_parked_is_told_as_word_of_idle_jobs() -> None:
-    body = {"job": 1, "state": "paused", "why": "idle-parked", "sentence": "idle for 2520 s"}
+    body = {"job": 1, "state": "paused", "happened": "parked-idle", "sentence": "idle for 2520 s"}
     assert happening_of(AuditLine(1, 2.0, "job", body)) is Happening.IDLE
-    assert happening_of(AuditLine(2, 2.0, "job", {**body, "why": "idle-off-gpu"})) is None
+    assert happening_of(AuditLine(2, 2.0, "job", {**body, "happened": None})) is None
 
 
 async def test_that_a_job_starts_soon_is_told_once() -> None:

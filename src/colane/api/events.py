@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NotRequired
+from typing import Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -15,14 +15,27 @@ SlotRow = tuple[str, int, int]
 """Node, number of the GPU, lane."""
 
 
+JobHappened = Literal["started", "taken-off", "parked-idle", "elements-cut"]
+"""What a change of state means besides the state itself.
+
+`started`: the first process of an attempt runs. `taken-off`: it has left its devices, or leaves them, without having
+ended or failed: it was preempted, parked, requeued or drained, or has lost them. `parked-idle`: it leaves them as it
+used nothing. `elements-cut`: elements of this array were cancelled before they were jobs, and have no events.
+"""
+
+
 class JobEventObject(ReasonObject):
-    """A job has come into another state; `element` names one of an array as `12[3]`, and is None of any other."""
+    """A job has come into another state; `element` names one of an array as `12[3]`, and is None of any other.
+
+    `happened` lacks where a version before 0.3 has written the event.
+    """
 
     job: int
     name: str
     state: str
     attempt: int
     element: str | None
+    happened: NotRequired[JobHappened | None]
 
 
 class PlacementObject(TypedDict):

@@ -35,8 +35,6 @@ T = TypeVar("T")
 AWAY_MAX_S: Final = 120.0
 """So long a scheduler that does not answer is waited for, as while it is upgraded."""
 AGAIN_S: Final = 0.5
-CUTS: Final = frozenset({"cancelled", "array-cut", "after-never"})
-"""Reasons with which an array says that elements of it will not start."""
 
 
 class NotPicklable(SchedulerError):  # noqa: N818 - as its neighbours
@@ -183,10 +181,11 @@ class _JobWatch:
     def _take_in(self, client: Client, change: Mapping[str, Any]) -> None:
         with self._lock:
             known = [self._waiting[change["job"]]] if change["job"] in self._waiting else []
-            if change["why"] in CUTS:  # of an array: elements that never started have no events of their own
+            is_cut = change.get("happened") == "elements-cut"
+            if is_cut:  # elements that were no jobs yet have no events of their own
                 known += [job for job in self._waiting.values() if job.id > change["job"]]
         for job in known:
-            is_over = change["state"] in ENDED or change["why"] in CUTS
+            is_over = change["state"] in ENDED or is_cut
             self._settle(job, client.job(job.id) if is_over else {"state": change["state"]})
 
     def _settle(self, job: JobFuture[Any], told: Any) -> None:  # noqa: ANN401 - a job object, or its state alone

@@ -155,7 +155,7 @@ class Profiler:
             found = self._learnt(subject, job, before.get(subject.key)) or found
             if found and (found.profile.occupancy or _occupancy_ratio(job) is None):
                 return found
-            if job["why"] != "steps-reached":
+            if not _made_all(job):
                 break
             limit = self.rules.steps + _steps_within(2 * self.rules.reports_s, _step_mean_s(job))
         return found or self._refuse_unlearnt(subject, job)
@@ -169,7 +169,7 @@ class Profiler:
         return AloneRun(profile=profile, sampled_step_s=sampled_s, steps=job["steps"], job=job["id"])
 
     def _refuse_unlearnt(self, subject: Subject, job: JobObject) -> NoReturn:
-        if job["why"] == "steps-reached":
+        if _made_all(job):
             raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
         raise ProfileError(
             f"{subject.name}: job {job['id']} made {count(job['steps'], 'step')}, too few between two reports to "
@@ -344,6 +344,12 @@ def _steps_within(seconds: float, step_s: float | None) -> int:
 def _occupancy_ratio(job: JobObject) -> float | None:
     sample = job["progress"]
     return sample.get("occupancy_ratio") if sample else None
+
+
+def _made_all(job: JobObject) -> bool:
+    """Whether it was stopped at its limit of steps, and had not done all its work before."""
+    limit = job["needs"]["steps_limit"]
+    return limit is not None and job["steps"] >= limit
 
 
 def _step_mean_s(job: JobObject) -> float | None:

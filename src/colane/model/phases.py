@@ -241,6 +241,7 @@ class Leaving(NamedTuple):
         for_job: The job it is stopped for.
         isolates: Whether it has its GPUs to itself from its next start on, because of what it is stopped for.
         is_loss: Whether it is stopped for the hardware it has lost: that is counted once it is gone.
+        has_failed: Whether a process of it has ended by itself: those on its other nodes are stopped for that.
     """
 
     ending: JobState
@@ -248,6 +249,7 @@ class Leaving(NamedTuple):
     for_job: JobId | None = None
     isolates: bool = False
     is_loss: bool = False
+    has_failed: bool = False
 
 
 class Parking(NamedTuple):

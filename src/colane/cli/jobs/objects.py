@@ -134,9 +134,6 @@ LATE_FIELDS: Final = (
 )  # fmt: skip
 """Fields that jobs have once they have ended, or that are shown of one job alone, and to its owner."""
 
-CUTS: Final = frozenset({"cancelled", "array-cut", "after-never"})
-"""Reasons with which an array says that elements of it will not start."""
-
 SIGNALLED: Final = 128
 """A shell adds this to the signal a program died of."""
 
@@ -382,7 +379,7 @@ def _told_by(event: Event, arrays: Mapping[int, Sequence[int]]) -> Sequence[int]
     change: JobEventObject = event.body
     return [
         *([change["job"]] if change["state"] in ENDED else ()),
-        *(arrays.get(change["job"], ()) if change["why"] in CUTS else ()),
+        *(arrays.get(change["job"], ()) if change.get("happened") == "elements-cut" else ()),
     ]
 
 

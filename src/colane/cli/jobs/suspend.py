@@ -62,10 +62,12 @@ def suspend(
     A policy may park a running job in that way to preempt it for another, whether or not it is --preemptible: 'colane
     why' says for which. It goes on by itself once its node has a GPU for it; 'colane suspend' keeps it off its GPUs.
     """
-    change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), as_json=as_json)
+    change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), to_host=to_host, as_json=as_json)
 
 
-def change(names: list[jobs.JobName], ask: Callable[[Client, int], None], *, as_json: bool) -> None:
+def change(
+    names: list[jobs.JobName], ask: Callable[[Client, int], None], *, to_host: bool = False, as_json: bool
+) -> None:
     """Ask for a change of each job, and print their states and what was refused.
 
     Raises:
@@ -84,7 +86,7 @@ def change(names: list[jobs.JobName], ask: Callable[[Client, int], None], *, as_
             output.say(f"job {jobs.name_of(job)}: {state_text(job)}")
     conflicts = [str(refused) for refused in refusals.values() if refused.status == CONFLICT]
     conflicts += [
-        f"job {jobs.name_of(job)} is suspended, but {job['reason']}" for job in found if job["why"] == "not-moved"
+        f"job {jobs.name_of(job)} is suspended, but {job['reason']}" for job in found if to_host and _stays_on_gpu(job)
     ]
     unknown = [ids[each] for each, refused in refusals.items() if refused.status == NOT_FOUND]
     if conflicts:
@@ -104,6 +106,11 @@ def state_text(job: JobObject) -> str:
         waits = "" if job["suspended"] else f"; waits for {', '.join(job['gpus'])}"
         return f"{state}, {output.size(size_bytes)} of GPU memory on the host{waits}"
     return f"{state}, its GPU memory is being moved to the host" if _is_moving(job) else state
+
+
+def _stays_on_gpu(job: JobObject) -> bool:
+    """Whether its GPU memory could not be moved: it is suspended all the same."""
+    return job["state"] == "paused" and job["suspended"] and job.get("suspended_via") == "lane"
 
 
 def _is_moving(job: JobObject) -> bool:

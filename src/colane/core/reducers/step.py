@@ -213,12 +213,13 @@ class Step:
 
     def stop(
         self, job: Job, ending: JobState, reason: Reason, *,
-        for_job: JobId | None = None, isolates: bool = False, is_loss: bool = False,
+        for_job: JobId | None = None, isolates: bool = False, is_loss: bool = False, has_failed: bool = False,
     ) -> None:  # fmt: skip
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
         if job.state is JobState.STOPPING:
             return
-        leaving = Leaving(ending, None, for_job or job.preempted_for, isolates=isolates, is_loss=is_loss)
+        for_job = for_job or job.preempted_for
+        leaving = Leaving(ending, None, for_job, isolates=isolates, is_loss=is_loss, has_failed=has_failed)
         if job.leaving is not None:  # it was saving its state, and what that was for is not forgotten
             leaving = job.leaving._replace(ending=ending, is_loss=is_loss)
         stopping = move(job, JobState.STOPPING, self.now_s, reason)
@@ -270,7 +271,7 @@ class Step:
         elif job.state is JobState.STOPPING:
             self.put(ending_as(job, to))
         else:
-            self.stop(job, to, reason, is_loss=is_loss)
+            self.stop(job, to, reason, is_loss=is_loss, has_failed=not is_loss)
 
     def cut(self, job: Job) -> None:
         """What is seen of a job from now on is seen of another size: what it has used so far is charged."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from colane.client.tls import trusted
 from colane.model.job import ENDED, Job, JobId, JobState
-from colane.model.reason import Why
 from colane.model.words import count
 from colane.server.http.problems import RefusedError
 from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig
@@ -38,7 +39,9 @@ KEPT_S: Final = 2 * 86_400.0
 """A message that could not be sent for so long is let go of."""
 
 FAILED: Final = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMED_OUT})
-PREEMPTED: Final = frozenset({Why.PREEMPTED, Why.PARKED, Why.DRAINED, Why.DRAIN_OVER, Why.NODE_LOST, Why.GPU_LOST})
+HAPPENED: Final[Mapping[str | None, Happening]] = MappingProxyType(
+    {"started": Happening.START, "taken-off": Happening.PREEMPTED, "parked-idle": Happening.IDLE}
+)
 log = logging.getLogger(__name__)
 
 
@@ -47,18 +50,9 @@ def happening_of(line: AuditLine) -> Happening | None:
     if line.kind != "job":
         return None
     body = line.body
-    state = body["state"]
-    found: Happening | None = None
-    if state in FAILED:
-        found = Happening.FAILURE
-    elif state in ENDED:
-        found = Happening.END
-    elif body.get("why") == Why.IDLE_PARKED:
-        found = Happening.IDLE
-    elif body.get("why") in PREEMPTED and state in {JobState.QUEUED, JobState.PAUSED}:
-        found = Happening.PREEMPTED
-    elif state == JobState.LAUNCHING and body.get("why") == Why.LAUNCHED:
-        found = Happening.START
+    found = HAPPENED.get(body.get("happened"))
+    if body["state"] in ENDED:
+        found = Happening.FAILURE if body["state"] in FAILED else Happening.END
     return found if body.get("element") is None or found is Happening.FAILURE else None
 
 

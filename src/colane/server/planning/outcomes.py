@@ -73,6 +73,11 @@ class Fates(NamedTuple):
         """Whether any of them starts at once."""
         return any(fate.starts for fate in self.jobs)
 
+    @property
+    def makes_way(self) -> bool:
+        """Whether another job leaves devices, or some of them, in this very step."""
+        return any(one.action in MAKES_WAY for one in self.changed)
+
 
 def fates(
     core: Core,
@@ -136,6 +141,7 @@ def _changed(core: Core, outcome: Outcome, own: set[JobId]) -> tuple[Changed, ..
     return tuple([Changed(job, action, _ratio(core, job)) for job, action in done.items() if action in CHANGES])
 
 
+MAKES_WAY: Final = frozenset({"stop", "park", "resize"})
 CHANGES: Final = frozenset({"stop", "park", "move", "resize", "set-cores", "set-throttle"})
 """Actions that a job's owner would notice; a start of another is not for ours, and a remark changes nothing."""
 

@@ -22,7 +22,6 @@ from colane.api.plans import (
 )
 from colane.core.core import Core
 from colane.model.job import Job, JobId
-from colane.model.reason import Why
 from colane.model.words import count, percent
 from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
@@ -87,8 +86,8 @@ class PlanQuestion:
         return ask(lambda: fates(self.core, turn.events, turn.now_s, jobs, lengths, explains=explains))
 
     def _changes(self, found: Fates, until_s: float) -> Iterator[ChangeObject]:
-        """Of a single job that waits for room: one need after the other is made smaller, the others stay."""
-        if len(self.requests) != 1 or found.jobs[0].state != WAITS or found.jobs[0].reason["why"] == Why.PREEMPTING:
+        """Of a single job that waits for room which no other makes: one need after the other is made smaller."""
+        if len(self.requests) != 1 or found.jobs[0].state != WAITS or found.makes_way:
             return
         for smaller in smaller_needs(self.requests[0], self.turn.read_model.nodes.values()):
             change = self._smallest(smaller)
@@ -206,7 +205,7 @@ def index_of(version: int, requests: Sequence[JobRequest], found: Fates) -> str:
     asked = [request.model_dump(mode="json", exclude_unset=True, exclude={"env"}) for request in requests]
     jobs = [
         [
-            fate.state, fate.reason["why"], fate.holds, fate.starts_count,
+            fate.state, fate.holds, fate.starts_count,
             [[one.element, one.place, sorted(beside.job for beside in one.beside)] for one in fate.starts],
         ]
         for fate in found.jobs

@@ -17,6 +17,7 @@ from colane.server.http.access import TokenRecord
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord, with_moves
 from colane.server.store.documents import Body
+from colane.server.store.happened import changes
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     FINISHED_JOBS,
@@ -296,7 +297,7 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
     told: dict[int, ReasonObject] = {}  # by identity: all jobs of a batch have one reason
     for job in outcome.jobs:
         old = turn.read_model.jobs.get(job.id)
-        for line in job.changes_since(old.changes if old else 0):
+        for line, happened in changes(old, job):
             reason = told.get(id(line.reason))
             if reason is None:
                 reason = told[id(line.reason)] = explain(line.reason)
@@ -306,6 +307,7 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
                 "state": line.state.value,
                 "attempt": job.attempt,
                 "element": None if job.element is None else str(job.element),
+                "happened": happened,
                 **reason,
             }
             yield AuditEntry(turn.now_s, "job", body)

@@ -1,0 +1,158 @@
+"""What events mean to those who follow them is told by records of jobs: codes of reasons word it and decide nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from colane.core.events import Outcome
+from colane.model.job import Job, JobId
+from colane.model.reason import Reason, Why
+from colane.scheduling.registry import create
+from colane.server.metrics.meters import Meters
+from colane.server.notify.channels import Happening
+from colane.server.notify.teller import happening_of
+from colane.server.store.happened import changes
+from colane.server.store.ledger import explain
+from colane.server.store.store import AuditLine
+from tests.core.test_idling import IdleSite
+from tests.core.test_laws import ANY_FACT, SEEDS, EventfulWorld
+from tests.examples import examples
+from tests.server.harness import SLEEP, World, finished, launched, node, report, world
+
+POLICIES = ("colane", "srtf", "coda")
+
+
+def permuted(seed: int) -> Callable[[Job], Job]:
+    """Gives jobs in whose stories each code of a reason is another one."""
+    codes = list(Why)
+    Random(seed).shuffle(codes)
+    other = dict(zip(Why, codes, strict=True))
+
+    def retold(reason: Reason) -> Reason:
+        return Reason(other[reason.why], ANY_FACT, reason.jobs)
+
+    def retell(job: Job) -> Job:
+        story = tuple(replace(line, reason=retold(line.reason)) for line in job.story)
+        return replace(job, reason=None if job.reason is None else retold(job.reason), story=story)
+
+    return retell
+
+
+class Follower:
+    """Is told of outcomes as the server writes them, and keeps what it makes of them."""
+
+    def __init__(self, retell: Callable[[Job], Job] = lambda job: job) -> None:
+        self.retell, self.known, self.meters = retell, dict[JobId, Job](), Meters()
+        self.texts: list[str] = []
+
+    def counted(self) -> tuple[Any, ...]:
+        return self.meters.ended, self.meters.submitted, self.meters.started
+
+    def follow(self, outcome: Outcome) -> Iterator[tuple[Any, ...]]:
+        jobs = [self.retell(job) for job in outcome.jobs]
+        self.meters.count(jobs, self.known)
+        for job in jobs:
+            for line, happened in changes(self.known.get(job.id), job):
+                element = None if job.element is None else str(job.element)
+                body = {"job": job.id, "state": line.state.value, "element": element, "happened": happened}
+                told = AuditLine(1, line.at_s, "job", {**body, **explain(line.reason)})
+                self.texts.append(told.body["sentence"])
+                yield job.id, line.state, happened, happening_of(told)
+            self.known[job.id] = job
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@examples(6)
+@given(seed=SEEDS)
+def test_codes_of_reasons_send_no_notice_and_count_nothing(name: str, seed: int) -> None:
+    told, retold, lived = Follower(), Follower(permuted(seed)), EventfulWorld(create(name), seed)
+    for number in range(60):
+        lived.go_on(number)
+    for outcome in lived.outcomes:
+        assert list(told.follow(outcome)) == list(retold.follow(outcome))
+    assert told.counted() == retold.counted()
+    assert told.texts != retold.texts
+
+
+def test_the_law_meets_what_may_happen_to_a_job() -> None:
+    met = Counter[Any]()
+    for seed in range(4):
+        follower, lived = Follower(), EventfulWorld(create("srtf"), seed)
+        for number in range(60):
+            lived.go_on(number)
+        met.update(line[2] for outcome in lived.outcomes for line in follower.follow(outcome))
+    assert met.keys() == {"started", "taken-off", None}
+
+
+def test_a_job_that_uses_nothing_is_parked_idle_and_no_more_is_told_as_it_leaves() -> None:
+    site = IdleSite()
+    before = site.job()
+    parked = site.idle().jobs[0]
+    assert [happened for _, happened in changes(before, parked)] == ["parked-idle"]
+    assert [happened for _, happened in changes(parked, site.leaves().jobs[0])] == [None]
+
+
+async def meant(w: World, job: int) -> list[str]:
+    """What the events of a job mean besides its states."""
+    told = [
+        line.body["happened"]
+        for line in w.service.store.audit(0, 1_000)
+        if line.kind == "job" and line.body["job"] == job
+    ]
+    return [one for one in told if one is not None]
+
+
+CAUSES: dict[str, tuple[dict[str, Any], Any, int]] = {
+    "requeued by a user": ({}, ("POST", "/job/1/requeue", {}), 0),
+    "drained": ({"preemptible": True}, ("POST", "/node/n1/drain", {}), 0),
+    "failed, tried again": ({"retries": 1}, None, 3),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_a_job_that_is_queued_again_was_taken_off_unless_it_failed(cause: str) -> None:
+    fields, asked, code = CAUSES[cause]
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        await w.submit(**fields)
+        await w.good("POST", "/node/n1/report", report(launched(1)))
+        if asked is not None:
+            await w.good(*asked)
+        await w.good("POST", "/finished_job", finished(1, exit_code=code))
+        assert await meant(w, 1) == ["started", *(["taken-off"] if asked else [])]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_gang_one_of_whose_processes_fails_is_not_taken_off(fails: bool) -> None:
+    async with world() as w:
+        for name in ("n1", "n2"):
+            await w.good("POST", "/node", node(name, agent_id=name))
+        await w.submit(gpus=2, multi_node=True, retries=1)
+        for name in ("n1", "n2"):
+            await w.good("POST", f"/node/{name}/report", report(launched(1), agent_id=name))
+        if not fails:
+            await w.good("POST", "/job/1/requeue", {})
+        for name in ("n1", "n2"):
+            await w.good("POST", "/finished_job", finished(1, node=name, agent_id=name, exit_code=3))
+        assert await meant(w, 1) == ["started", *([] if fails else ["taken-off"])]
+
+
+async def test_an_array_tells_of_elements_that_are_cut() -> None:
+    async with world() as w:
+        await w.good("POST", "/job", {**SLEEP, "array": "0-99"})
+        assert await meant(w, 1) == []
+        await w.good("DELETE", "/job/1?elements=90-95")
+        assert await meant(w, 1) == ["elements-cut"]
+
+
+async def test_a_line_of_a_version_that_did_not_say_what_happened_is_read() -> None:
+    line = {"job": 1, "state": "launching", "why": "launched", "element": None, "sentence": "process 7 started on n1"}
+    assert happening_of(AuditLine(1, 0.0, "job", line)) is None
+    assert happening_of(AuditLine(1, 0.0, "job", {**line, "state": "failed"})) is Happening.FAILURE
