@@ -222,7 +222,7 @@ def main() -> int:
     for text in policy_results.tables(found, [task.key for task in tasks]):
         print(text, flush=True)
     if options.picture is not None:
-        policy_results.draw(found, [task.key for task in tasks], options.picture)
+        policy_results.draw(policy_results.ratios_of(found, [task.key for task in tasks]), options.picture)
     return 0
 
 

@@ -1,16 +1,23 @@
-"""Results of `policies.py`: one line a run in a CSV file, tables with intervals over seeds, and one picture."""
+"""Results of `policies.py`: one line a run in a CSV file, tables with intervals over seeds, and one picture.
+
+    python -m benchmarks.policy_results benchmarks/results/policies.csv --rows a:1.5,b,c:1,d,f --picture FILE
+
+draws the picture again from the table that is kept.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import fcntl
 import statistics
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isfinite, nan, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.policy_rows import ROWS
+from benchmarks.policy_rows import ROWS, chosen
 
 
 class Key(NamedTuple):
@@ -175,49 +182,81 @@ TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 FINE_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4)
 
 
-def draw(found: Found, keys: Iterable[Key], path: Path) -> None:
-    """Mean jct and makespan of every policy over those of `fifo`, seed by seed, one panel a row."""
+class Ratio(NamedTuple):
+    """Over `fifo` on the same jobs: mean over seeds, and half the width of its 95 % interval, infinite of one seed."""
+
+    mean: float
+    width: float
+
+
+Ratios = Mapping[str, Mapping[str, Mapping[str, Ratio]]]
+"""By row, by policy, by the column of `OVER_FIFO`; what was not run is not there."""
+
+
+def ratios_of(found: Found, keys: Iterable[Key]) -> Ratios:
+    """Return those of runs."""
+    asked = [key for key in keys if key in found]
+    ratios: dict[str, dict[str, dict[str, Ratio]]] = {}
+    for row, policy in dict.fromkeys((key.row, key.policy) for key in asked):
+        values = {column: _ratios(found, asked, row, policy, name) for column, name in OVER_FIFO.items()}
+        means = {column: Ratio(statistics.mean(some), interval(some)) for column, some in values.items() if some}
+        ratios.setdefault(row, {})[policy] = means
+    return ratios
+
+
+def ratios_in(table: Path, rows: Iterable[str]) -> Ratios:
+    """Return those of some rows of a table as `benchmarks/results/policies.csv`."""
+    ratios: dict[str, dict[str, dict[str, Ratio]]] = {row: {} for row in rows}
+    with table.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            if line["row"] in ratios:
+                said = {column: line[column].partition(" ± ") for column in OVER_FIFO if line[column] != "-"}
+                means = {column: Ratio(float(mean), float(width or inf)) for column, (mean, _, width) in said.items()}
+                ratios[line["row"]][line["policy"]] = means
+    return {row: policies for row, policies in ratios.items() if policies}
+
+
+def draw(ratios: Ratios, path: Path) -> None:
+    """Mean jct and makespan of every policy over those of `fifo`, one panel a row, as SVG or PNG."""
     import matplotlib as mpl  # noqa: PLC0415 - only here
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    asked = [key for key in keys if key in found]
-    rows = list(dict.fromkeys(key.row for key in asked))
-    names = list(dict.fromkeys(key.policy for key in asked))
-    wide = 4
-    tall = -(-len(rows) // wide)
-    figure, axes = plt.subplots(
-        tall, wide, figsize=(3.6 * wide, 0.6 + (0.19 * len(names) + 0.9) * tall), sharey=True, squeeze=False
-    )
-    for row, panel in zip(rows, axes.flat, strict=False):
-        for name, mark, color, up in (("jct_h", "o", "#1f5a96", -0.15), ("makespan_h", "D", "#c2571a", 0.15)):
-            lines = {policy: _ratios(found, asked, row, policy, name) for policy in names}
-            places = [place for place, policy in enumerate(names) if lines[policy]]
-            means = [statistics.mean(lines[names[place]]) for place in places]
-            widths = [interval(lines[names[place]]) for place in places]
+    names = list(dict.fromkeys(policy for policies in ratios.values() for policy in policies if policy != "fifo"))
+    names.sort(key=lambda name: not name.startswith("colane"))
+    wide = min(4, len(ratios))
+    tall = -(-len(ratios) // wide)
+    size = 1.2 + 3.4 * wide, 0.6 + (0.19 * len(names) + 0.9) * tall
+    figure, axes = plt.subplots(tall, wide, figsize=size, sharey=True, squeeze=False)
+    for (row, policies), panel in zip(ratios.items(), axes.flat, strict=False):
+        for column, mark, color, up in zip(OVER_FIFO, "oD", ("#1f5a96", "#c2571a"), (-0.15, 0.15), strict=True):
+            shown = [(names.index(name), said[column]) for name, said in policies.items() if name in names and said]
             panel.errorbar(
-                means, [place + up for place in places], xerr=[w if isfinite(w) else 0.0 for w in widths],
-                fmt=mark, color=color, markersize=3.5, elinewidth=1, label={"jct_h": "mean jct"}.get(name, "makespan"),
+                [ratio.mean for _, ratio in shown], [place + up for place, _ in shown],
+                xerr=[ratio.width if isfinite(ratio.width) else 0.0 for _, ratio in shown],
+                fmt=mark, color=color, markersize=3.5, elinewidth=1, label=column.replace("jct over", "mean jct over"),
             )  # fmt: skip
         panel.axvline(1.0, color="#999999", linewidth=0.8)
+        panel.axhspan(-0.5, sum(name.startswith("colane") for name in names) - 0.5, color="#f3f3f3", zorder=0)
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
         panel.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         left, right = max(0.1, panel.get_xlim()[0]), panel.get_xlim()[1]
         panel.set_xlim(left, right)
         panel.set_xticks([x for x in (FINE_TICKS if right < 1.6 * left else TICKS) if left <= x <= right])
-        panel.set_title(f"({row}) {ROWS[row].title}"[:60], fontsize=7)
-        panel.set_yticks(range(len(names)), names, fontsize=7)
-        panel.tick_params(axis="x", labelsize=7)
+        panel.set_title(f"({row})\n{ROWS[row].title}", fontsize=8)
+        panel.set_yticks(range(len(names)), names, fontsize=8)
+        panel.set_ylim(len(names) - 0.5, -0.5)
+        panel.tick_params(axis="x", labelsize=8)
         panel.grid(axis="y", color="#eeeeee")
-    for panel in list(axes.flat)[len(rows) :]:
+    for panel in list(axes.flat)[len(ratios) :]:
         panel.axis("off")
-    axes[0][0].invert_yaxis()
-    axes[0][0].legend(fontsize=7, loc="lower right")
-    figure.suptitle("Over fifo on the same jobs (left is better); bars: 95 % over seeds", fontsize=9)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=9, loc="upper right", ncols=2, frameon=False)
+    figure.suptitle("Over fifo on the same jobs (left is better); bars: 95 % over seeds", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _ratios(found: Found, keys: Iterable[Key], row: str, policy: str, name: str) -> list[float]:
@@ -226,3 +265,21 @@ def _ratios(found: Found, keys: Iterable[Key], row: str, policy: str, name: str)
     pairs = [(found[key], found.get(key._replace(policy="fifo"))) for key in mine]
     whole = [(one, base) for one, base in pairs if base is not None and not one.interrupted and not base.interrupted]
     return [float(getattr(one, name)) / float(getattr(base, name)) for one, base in whole]
+
+
+def main() -> int:
+    """Draw the picture of a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--rows", default="all", help="Letters or names, such as a:1.5,c.")
+    parser.add_argument("--picture", type=Path, required=True)
+    options = parser.parse_args()
+    try:
+        draw(ratios_in(options.table, chosen(options.rows)), options.picture)
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
