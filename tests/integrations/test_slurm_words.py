@@ -12,8 +12,8 @@ from colane.integrations.slurm import quantities
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.install import install, is_shim
 from colane.integrations.slurm.main import VERBS
-from colane.integrations.slurm.options import parse
-from colane.integrations.slurm.request import build
+from colane.integrations.slurm.options import OF_SBATCH, parse
+from colane.integrations.slurm.request import OPTIONS_OF, build, typed_of
 from colane.integrations.slurm.rows import SlurmRow, duration, long_duration, names, rows_of
 from colane.integrations.slurm.sacct import COLUMNS
 from colane.integrations.slurm.scontrol import hosts
@@ -223,3 +223,27 @@ def test_a_record_of_a_job_that_waits_for_its_turn_says_that_it_runs(state: str,
     """submitit takes SUSPENDED for an end, and a result is not there."""
     job: Any = {"id": 1, "state": state}
     assert COLUMNS["state"][2](SlurmRow(job)) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "typed"),
+    [
+        (("--gres=gpu:a100:1",), "gpu_type", "--gres"),
+        (("--gpus-per-task=a100:1",), "gpus", "--gpus-per-task"),
+        (("--mem-per-gpu=1G", "-G1"), "host_memory_bytes", "--mem-per-gpu"),
+        (("--cpus-per-gpu=4", "-G1"), "cores", "--cpus-per-gpu"),
+        ((), "gpus", "--gpus"),
+    ],
+)
+def test_a_refusal_names_the_option_that_filled_the_field(words: tuple[str, ...], field: str, typed: str) -> None:
+    assert typed_of(parse("sbatch", [*words]))[field] == typed
+
+
+def test_a_refusal_names_the_line_of_a_script() -> None:
+    script = read_script("job.sh", HEAD + "#SBATCH --gres=gpu:a100:1\n")
+    assert typed_of(script.options)["gpu_type"] == "job.sh:2: --gres"
+
+
+def test_options_that_fill_fields_are_options_of_sbatch() -> None:
+    known = {name.removeprefix("--") for row in OF_SBATCH for name in row.names.replace(",", " ").split()}
+    assert {name for names in OPTIONS_OF.values() for name in names} <= known

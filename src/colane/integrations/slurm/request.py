@@ -18,6 +18,7 @@ from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.options import SlurmOptions
 from colane.model.checkpoint import CHECKPOINT_SIGNALS
 from colane.model.hardware import DEFAULT_POOL
+from colane.model.job_fields import JOB_FIELDS
 
 SESSION_NAMES: Final = frozenset({"bash", "interactive"})
 """Lightning takes a job of such a name for a session, in which it does not look for its ranks."""
@@ -40,6 +41,36 @@ def read(options: SlurmOptions, name: str, parse: Callable[[str], T]) -> T | Non
         return parse(value.strip())
     except ValueError as error:
         raise SlurmError(f"{options.place(name)} {error}") from error
+
+
+_OF_GPUS: Final = ("gpus", "gpus-per-node", "gres", "gpus-per-task")
+_MORE_OPTIONS: Final = {
+    "gpus": _OF_GPUS,
+    "gpu_type": _OF_GPUS,
+    "gpus_per_node": ("gpus-per-node", "gres", "gpus", "gpus-per-task"),
+    "multi_node": ("nodes",),
+    "cores": ("cpus-per-task", "cpus-per-gpu"),
+    "host_memory_bytes": ("mem", "mem-per-cpu", "mem-per-gpu"),
+    "host_memory": ("mem", "mem-per-cpu", "mem-per-gpu"),
+    "share": ("exclusive",),
+    "checkpoint": ("signal",),
+    "checkpoint_lead_s": ("signal",),
+    "qos": ("qos",),
+    "labels.account": ("account",),
+}
+OPTIONS_OF: Final = {
+    name: tuple(option.removeprefix("--") for option in field.slurm if option.startswith("--"))
+    for field in JOB_FIELDS
+    if field.slurm
+    for name in (field.name, field.said)
+} | _MORE_OPTIONS
+"""Options that fill each field of a request."""
+
+
+def typed_of(options: SlurmOptions) -> dict[str, str]:
+    """Return for each field of a request the option that filled it and where it stands, else the one that could."""
+    said = {field: [name for name in names if name in options.said] for field, names in OPTIONS_OF.items()}
+    return {field: options.place(said[field][0]) if said[field] else f"--{OPTIONS_OF[field][0]}" for field in said}
 
 
 def _count(text: str) -> int:

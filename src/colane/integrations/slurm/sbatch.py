@@ -16,10 +16,9 @@ from colane.integrations.slurm import contact
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import SCRIPT_BYTES_MAX, BatchFiles, command
 from colane.integrations.slurm.options import SaidValue, SlurmOptions, merged, parse
-from colane.integrations.slurm.request import build
+from colane.integrations.slurm.request import build, typed_of
 from colane.integrations.slurm.rows import moment
 from colane.integrations.slurm.scripts import BatchScript, read_script
-from colane.model.job_fields import JOB_FIELDS
 
 if TYPE_CHECKING:
     from colane.api.plans import PlanAnswer
@@ -71,9 +70,9 @@ def run(words: Sequence[str], shims: str) -> int:
     with contact.client() as scheduler:
         check_partition(scheduler, options)
         if options.get("test-only") is not None:
-            contact.note("sbatch", _planned(_taken(request, lambda asked: scheduler.plan([asked]))))
+            contact.note("sbatch", _planned(_taken(request, options, lambda asked: scheduler.plan([asked]))))
             return 0
-        job_id = hand_in(scheduler, request)
+        job_id = hand_in(scheduler, request, options)
         contact.print_lines(str(job_id) if options.get("parsable") is not None else f"Submitted batch job {job_id}")
         sys.stdout.flush()
         if options.get("wait") is not None:
@@ -91,13 +90,13 @@ def tell(notes: Sequence[str], options: SlurmOptions, verb: str = "sbatch") -> N
         contact.note(verb, f"without effect here: {', '.join(options.without_effect)}")
 
 
-def hand_in(scheduler: Client, request: dict[str, Any], verb: str = "sbatch") -> int:
+def hand_in(scheduler: Client, request: dict[str, Any], options: SlurmOptions, verb: str = "sbatch") -> int:
     """Submit a job and return its id.
 
     Raises:
         SlurmError: The scheduler refuses.
     """
-    return _taken(request, scheduler.submit, verb)
+    return _taken(request, options, scheduler.submit, verb)
 
 
 def _planned(plan: PlanAnswer) -> str:
@@ -108,7 +107,9 @@ def _planned(plan: PlanAnswer) -> str:
     return f"Job {job['id']} to start at {moment(plan['now_s'] + starts_in_s)}: {job['sentence']}"
 
 
-def _taken(request: dict[str, Any], take: Callable[[dict[str, Any]], T], verb: str = "sbatch") -> T:
+def _taken(
+    request: dict[str, Any], options: SlurmOptions, take: Callable[[dict[str, Any]], T], verb: str = "sbatch"
+) -> T:
     """Have a request taken.
 
     One without a GPU that asks for cores where no machine has any to book shares all cores: scripts ask for cores as a
@@ -122,26 +123,18 @@ def _taken(request: dict[str, Any], take: Callable[[dict[str, Any]], T], verb: s
     except Refused as refused:
         is_of_cores = {problem.field for problem in refused.problems} == {"cores"}
         if not is_of_cores or request["gpus"] or not request.get("cores"):
-            raise _refusal(refused) from refused
+            raise _refusal(refused, options) from refused
     contact.note(verb, "no machine has cores to book for jobs without a GPU: it shares them")
     try:
         return take({**request, "cores": 0})
     except Refused as refused:
-        raise _refusal(refused) from refused
+        raise _refusal(refused, options) from refused
 
 
-OPTION_OF: Final = {
-    name: next(option for option in field.slurm if option.startswith("--"))
-    for field in JOB_FIELDS
-    if field.slurm
-    for name in (field.name, field.said)
-}
-"""The option that stands for each field of a request."""
-
-
-def _refusal(refused: Refused) -> SlurmError:
-    """Return what the scheduler refuses as a verb says it, with options in place of fields."""
-    said = [as_typed(*one, OPTION_OF) if one.field else one.message for one in refused.problems]
+def _refusal(refused: Refused, options: SlurmOptions) -> SlurmError:
+    """Return what the scheduler refuses as a verb says it, with options and where they stand in place of fields."""
+    typed = typed_of(options)
+    said = [as_typed(*one, typed) if one.field else one.message for one in refused.problems]
     return SlurmError("; ".join(" ".join(one.split()) for one in said))
 
 

@@ -66,7 +66,7 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
 
     with contact.client() as scheduler:
         check_partition(scheduler, options)
-        job_id = hand_in(scheduler, request, "srun")
+        job_id = hand_in(scheduler, request, options, "srun")
         contact.note("srun", f"job {job_id} queued")
         try:
             copy_log(scheduler, job_id)
