@@ -213,6 +213,7 @@ def test_each_command_says_what_it_does_with_an_example(colane: Colane, name: st
     assert not PYTHON_TYPES.search(said.out)
     assert command.help
     assert f"colane {name}" in (command.epilog or "")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said.out, "a word is cut off"
 
 
 def test_help_imports_nothing_heavy() -> None:
