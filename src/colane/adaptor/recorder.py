@@ -85,6 +85,7 @@ class Recorder:
         self._sees_requests = self._has_told = False
         self._requests = self._calls = 0
         self._request_s: float | None = None
+        self._idle_s = 0.0
 
     def register(self, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         """Claim the steps file, once; tentatively where another process of the job may still be the one that trains.
@@ -230,8 +231,7 @@ class Recorder:
     def _was_idle(self, now_s: float) -> None:
         """What has passed since the last boundary was no step's: no request was there."""
         self._sees_requests = True
-        if self._writer is not None:
-            self._writer.idle(max(0.0, now_s - self._last_s))
+        self._idle_s += max(0.0, now_s - self._last_s)
         self._begin_anew()
 
     def uncount(self) -> None:
@@ -396,6 +396,9 @@ class Recorder:
         looks = count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._look_s)
         if looks:
             self._read("memory", writer)
+        if steps and self._idle_s:  # with the step that ended it, so that the rest of the time is that of steps
+            writer.idle(self._idle_s)
+            self._idle_s = 0.0
         if self._clock is not None:
             self._publish_untimed(writer, self._clock, steps, loss)
         else:

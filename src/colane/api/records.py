@@ -116,6 +116,7 @@ class ProfileObject(TypedDict):
     core_paces: list[tuple[int, ValueObject]]
     category: str
     memory_window: tuple[int, float, float] | None
+    answer_p99_s: ValueObject | None
 
 
 class MeasurementObject(TypedDict):

@@ -11,7 +11,15 @@ from colane.model.versions import read_as
 if TYPE_CHECKING:
     from colane.client.client import Client
 
-VALUES: Final = ("step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth")
+VALUES: Final = (
+    "step_s",
+    "step_median_s",
+    "persistent_bytes",
+    "ephemeral_bytes",
+    "occupancy",
+    "bandwidth",
+    "answer_p99_s",
+)
 """Fields of a profile that carry a source and a sample count."""
 
 _SCALARS: Final = ("sharing", "delta", "delta_general", "at_s")

@@ -123,6 +123,7 @@ class Profile:
         core_paces: Step times by cores, ascending, of jobs that book some.
         category: What its jobs work on.
         memory_window: What P and E give way to once enough attempts have ended; None before any was seen.
+        answer_p99_s: Of servers: what 99 of 100 answers take, the least that was seen over many of them.
     """
 
     key: ProfileKey
@@ -140,6 +141,7 @@ class Profile:
     core_paces: tuple[CorePace, ...] = ()
     category: Category = Category.UNKNOWN
     memory_window: MemoryWindow | None = None
+    answer_p99_s: Value | None = None
 
     @property
     def memory_bytes(self) -> int | None:

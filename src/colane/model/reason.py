@@ -136,6 +136,7 @@ class Why(StrEnum):
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
     LATE_ANSWERS = "late-answers"
+    LATE_ALONE = "late-alone"
     RETRY_ALONE = "retry-alone"
     MPS_FAULT_OF_OTHER = "mps-fault-of-other"
     MPS_FAULT_UNKNOWN = "mps-fault-unknown"

@@ -232,6 +232,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "gives {gpu} up because beside it answers of job {job} take {p99_s:.3g} s (p99), above its objective of "
             "{latency_s:.3g} s; it goes on with a GPU to itself"
         ),
+        Why.LATE_ALONE: (
+            "an answer takes {took} alone on {gpu_type}, more than its objective of {latency_s:.3g} s, which no policy "
+            "can keep; no other job is moved for it"
+        ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
         Why.MPS_FAULT_OF_OTHER: (
             "ended by a fatal error of another job on the GPU they shared through MPS on {node}: {detail}; "

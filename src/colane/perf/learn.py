@@ -43,6 +43,7 @@ def _said(profile: Profile) -> dict[object, Value]:
         "median": profile.step_median_s,
         "occupancy": profile.occupancy,
         "bandwidth": profile.bandwidth,
+        "answers": profile.answer_p99_s,
     }
     found.update({name: value for name, value in of_all.items() if value is not None})
     return found
@@ -89,12 +90,16 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         slowdowns=_slowdowns(old.slowdowns, new.slowdowns, samples_max),
         core_paces=paces,
         category=old.category if new.category is Category.UNKNOWN else new.category,
+        answer_p99_s=_least(old.answer_p99_s, new.answer_p99_s),
     )
 
 
 def without_speed(profile: Profile) -> Profile:
     """What is left of a profile once nothing that was measured of its speed and load alone holds."""
-    return replace(profile, step_s=None, step_median_s=None, occupancy=None, bandwidth=None, core_paces=(), places=())
+    return replace(
+        profile, step_s=None, step_median_s=None, occupancy=None, bandwidth=None, core_paces=(), places=(),
+        answer_p99_s=None,
+    )  # fmt: skip
 
 
 def memory_alone(profile: Profile) -> Profile:
@@ -157,3 +162,10 @@ def _largest(old: Value | None, new: Value | None) -> Value | None:
     if old.source is not new.source:
         return new if RANK[new.source] <= RANK[old.source] else old
     return max(old, new, key=lambda value: value.value)._replace(samples=old.samples + new.samples)
+
+
+def _least(old: Value | None, new: Value | None) -> Value | None:
+    """What can be reached was reached once: whatever else ran on the machine makes answers late, never early."""
+    if old is None or new is None:
+        return new or old
+    return min(old, new, key=lambda value: value.value)._replace(samples=old.samples + new.samples)

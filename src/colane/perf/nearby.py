@@ -48,10 +48,23 @@ class Stay(NamedTuple):
 
 
 class StepMark(NamedTuple):
-    """A job had made so many steps at that time."""
+    """A job had made so many steps once it had been at work for so long.
+
+    Attributes:
+        steps: How many.
+        busy_s: Seconds by the clock of its last step, less those in which a server waited for requests: differences of
+            it are the time that steps took.
+    """
 
     steps: int
-    at_s: float
+    busy_s: float
+
+
+def step_mark(progress: Progress) -> StepMark | None:
+    """How far a job has come; None before its first step."""
+    if progress.steps <= 0 or progress.last_step_s is None:
+        return None
+    return StepMark(progress.steps, progress.last_step_s - (progress.idle_s or 0.0))
 
 
 @dataclass(slots=True)
@@ -71,14 +84,15 @@ class _StayTrack:
     last: StepMark | None = None
 
     def add(self, progress: Progress) -> None:
-        if self.neighbours is not None and progress.steps > 0 and progress.last_step_s is not None:
-            self.last = StepMark(progress.steps, progress.last_step_s)
+        mark = step_mark(progress)
+        if self.neighbours is not None and mark is not None:
+            self.last = mark
             self.first = self.first or self.last
 
     def stay(self) -> Stay | None:
         if self.neighbours is None or self.first is None or self.last is None:
             return None
-        steps, span_s = self.last.steps - self.first.steps, self.last.at_s - self.first.at_s
+        steps, span_s = self.last.steps - self.first.steps, self.last.busy_s - self.first.busy_s
         return Stay(self.neighbours, steps, span_s / steps) if steps > 0 and span_s > 0 else None
 
     def window(self) -> Stay | None:

@@ -6,6 +6,9 @@ that runs for long teaches soon and seldom. Alone, a job teaches its profile; to
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 
+Of a server the time of its steps is that of its answers, without the time between them; what 99 of 100 of them take is
+learnt beside their mean. One that tells of no requests teaches nothing of its speed: it may have waited for them.
+
 No job is faster with co-runners than alone. One that is has changed since it was measured alone: nothing that is said
 of its speed alone holds any more.
 """
@@ -22,7 +25,7 @@ from colane.model.job_spec import Category
 from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.knowledge import Knowledge
-from colane.perf.nearby import StepMark
+from colane.perf.nearby import StepMark, step_mark
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
 STILL_RATIO = 2.0
@@ -30,6 +33,11 @@ STILL_RATIO = 2.0
 DISTURBED_MAX = 3
 """So many windows in a row in which a job stood still are no disturbance any more: it runs like that."""
 
+
+ANSWERS_MIN = 100
+"""Of fewer answers the longest would be what 99 of 100 take, and so the first, which warms up."""
+ANSWERS_SEEN = 447
+"""A sample tells what so many of the last answers took (`adaptor.writer.ANSWERS_KEPT`)."""
 
 OUTPACED_RATIO = 1.5
 """A job so many times as fast with co-runners as it was alone is not the job any more that was measured then."""
@@ -45,6 +53,7 @@ class EpochMember(NamedTuple):
         lane: Of the GPU.
         cores: Booked for it.
         category: What it works on.
+        serves: Whether it answers requests.
     """
 
     job: JobId
@@ -53,25 +62,39 @@ class EpochMember(NamedTuple):
     lane: int
     cores: int = 0
     category: Category = Category.UNKNOWN
+    serves: bool = False
 
 
 @dataclass(slots=True)
 class _EpochTrack:
-    """One member's samples within an epoch."""
+    """One member's samples within an epoch.
+
+    Attributes:
+        first: Where this window began.
+        last: How far it has come.
+        latest: The last sample.
+        answers_before: Answers that it may have given before the epoch; None before it was seen to step.
+        occupancies: Of its GPU, by sample.
+        bandwidths: The same.
+    """
 
     first: StepMark | None = None
     last: StepMark | None = None
     latest: Progress | None = None
+    answers_before: int | None = None
     occupancies: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
 
     def add(self, progress: Progress, since_s: float) -> None:
         """Take a sample; what was done before the epoch began is none of it, be it a step that ended just then."""
         self.latest = progress
-        if progress.steps > 0 and progress.last_step_s is not None and progress.last_step_s >= since_s:
-            mark = StepMark(progress.steps, progress.last_step_s)
+        mark = step_mark(progress)
+        if mark is not None and progress.last_step_s is not None and progress.last_step_s >= since_s:
             self.first = self.first or mark
             self.last = mark
+            if self.answers_before is None:
+                began_here = progress.first_step_s is not None and progress.first_step_s >= since_s
+                self.answers_before = 0 if began_here else progress.answers or 0
         if self.steps and progress.occupancy_ratio is not None:
             self.occupancies.append(progress.occupancy_ratio)
         if self.steps and progress.bandwidth_ratio is not None:
@@ -83,11 +106,23 @@ class _EpochTrack:
 
     @property
     def span_s(self) -> float:
-        return 0.0 if self.first is None or self.last is None else self.last.at_s - self.first.at_s
+        return 0.0 if self.first is None or self.last is None else self.last.busy_s - self.first.busy_s
 
     @property
     def step_s(self) -> float:
         return self.span_s / self.steps
+
+    @property
+    def answer_p99_s(self) -> Value | None:
+        """What 99 of 100 of its last answers took; None of few, and where some were given before this epoch."""
+        latest = self.latest
+        if latest is None or latest.answers is None or latest.latency_p99_s is None:
+            return None
+        count = min(latest.answers, ANSWERS_SEEN)
+        is_of_epoch = latest.answers - (self.answers_before or 0) >= count
+        if count < ANSWERS_MIN or not is_of_epoch:
+            return None
+        return Value(latest.latency_p99_s, ValueSource.MEASURED, count, "answers")
 
     def has_made(self, steps: int) -> bool:
         """Whether it has made so many steps in this window, and taken some time for them."""
@@ -136,6 +171,13 @@ class _Epoch:
         """Whether others used the GPU in this window, or a job stood still and it is not yet how things are."""
         self.disturbed = self.disturbed + 1 if any(t.stood_still for t in self.tracks.values()) else 0
         return self.others_came or 0 < self.disturbed < DISTURBED_MAX
+
+    @property
+    def may_be_idle(self) -> bool:
+        """Whether a server does not tell how long it waits for requests."""
+        latest = [track.latest for track in self.tracks.values()]
+        tells_none = {job for job, one in zip(self.tracks, latest, strict=True) if one is None or one.answers is None}
+        return any(member.serves and member.job in tells_none for member in self.members)
 
     def next_window(self) -> None:
         """Begin another one, twice as long unless this one was disturbed."""
@@ -234,7 +276,7 @@ class Observer:
 
 
 def _learnt(epoch: _Epoch, sharing: str, beliefs: Knowledge, at_s: float) -> Learnt:
-    if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed():
+    if not epoch.is_full(beliefs.steps_min) or epoch.is_disturbed() or epoch.may_be_idle:
         return NOTHING
     if len(epoch.members) == 1:
         member = epoch.members[0]
@@ -292,6 +334,7 @@ def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
         users=(member.user,) if member.user else (),
         core_paces=(CorePace(member.cores, step_s),) if member.cores else (),
         category=member.category,
+        answer_p99_s=track.answer_p99_s,
     )
 
 

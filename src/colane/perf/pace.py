@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from colane.model.job import JobId
 from colane.model.progress import Progress
+from colane.perf.nearby import StepMark, step_mark
 
 
 @dataclass(slots=True)
@@ -15,14 +16,14 @@ class Pace:
 
     Attributes:
         co_runners: The jobs with it; a change of them begins anew.
-        steps: Steps at the window's begin.
-        at_s: When the last of them ended.
+        begin: How far it had come at the window's begin.
+        at_s: When the last of those steps ended.
         step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
         foreseen: Slowdown predicted for these co-runners when they came together; what they teach changes that no more.
     """
 
     co_runners: Hashable
-    steps: int
+    begin: StepMark
     at_s: float
     step_s: float | None = None
     foreseen: float | None = None
@@ -59,18 +60,19 @@ class Paces:
 
         A window takes so many steps and so long at least.
         """
-        if progress.steps == 0 or progress.last_step_s is None:
+        mark = step_mark(progress)
+        if mark is None or progress.last_step_s is None:
             self.forget(job)
             return False
         pace = self._paces.get(job)
-        if pace is None or pace.co_runners != co_runners or progress.steps < pace.steps:
-            self._paces[job] = Pace(co_runners, progress.steps, progress.last_step_s)
+        if pace is None or pace.co_runners != co_runners or mark.steps < pace.begin.steps:
+            self._paces[job] = Pace(co_runners, mark, progress.last_step_s)
             return False
-        steps, span_s = progress.steps - pace.steps, progress.last_step_s - pace.at_s
-        if steps < steps_min or span_s <= 0:
+        steps, busy_s = mark.steps - pace.begin.steps, mark.busy_s - pace.begin.busy_s
+        if steps < steps_min or busy_s <= 0:
             return False
-        pace.step_s = span_s / steps
-        if span_s < window_s:
+        pace.step_s = busy_s / steps
+        if progress.last_step_s - pace.at_s < window_s:
             return False
-        self._paces[job] = Pace(co_runners, progress.steps, progress.last_step_s, pace.step_s, pace.foreseen)
+        self._paces[job] = Pace(co_runners, mark, progress.last_step_s, pace.step_s, pace.foreseen)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from colane.model.job_spec import JobKind
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.estimates import Estimates, profile_key
@@ -94,6 +95,10 @@ class Sampler:
         beyond = max(0.0, process.done_steps - whole)
         last_s = now_s - beyond / process.steps_per_s if process.steps_per_s > 0 else now_s
         memory = self._world.memory(running.job, running.gpu_type) if self._learns else None
+        answers: int | None = None
+        answer_s: float | None = None
+        if running.job.spec.kind is JobKind.INFERENCE and whole and process.steps_per_s > 0:
+            answers, answer_s = whole, 1.0 / process.steps_per_s  # its requests wait for it: it is never idle
         return Progress(
             at_s=now_s,
             steps=whole,
@@ -104,6 +109,11 @@ class Sampler:
             peak_bytes=sum(memory) if memory else None,
             occupancy_ratio=process.occupancy_ratio,
             occupancy_by="world",
+            answers=answers,
+            idle_s=None if answers is None else 0.0,
+            latency_p50_s=answer_s,
+            latency_p95_s=answer_s,
+            latency_p99_s=answer_s,
         )
 
 

@@ -332,7 +332,7 @@ def _amount(takes: Values, value: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(takes, Amount):
         return value
     if takes.unit is SECONDS:
-        return output.duration(value)
+        return output.duration(value) if value >= 1 else output.moment(value)
     return output.size(value) + ("/s" if takes.unit is BYTES_PER_S else "")
 
 

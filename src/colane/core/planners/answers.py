@@ -5,6 +5,8 @@ How long the steps of a job of unknown kind are is not known when it comes to a 
 leaves by its cheapest means that has held its lane while answers waited, and shares no GPU from then on; where none has
 held it, the newest there that answers no requests. One that may be neither parked nor stopped is stopped in its first
 time there alone, in which it has little to lose. A server never leaves: where one has held the lane, all stay.
+
+A server that is measured to answer later than it may even alone has no job moved for it; its owner is told so, once.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from colane.core.planners.means import SplitReasons, may_split_off, split_off
 from colane.model.job import Job, JobId, JobKind
 from colane.model.phases import STEPPING
 from colane.model.plan import Plan
+from colane.model.profile import ValueSource
 from colane.model.progress import LateAnswers, late_answers
 from colane.model.reason import Reason, Why
+from colane.perf.answers import answers_alone
 
 TRIAL_S: Final = 900.0
 """So long after its start a job is on trial beside servers: it is stopped even if its owner did not allow it."""
@@ -51,15 +55,18 @@ class KeptAnswers:
         self._state = state
         self._kept: dict[JobId, Mapping[JobId, float]] = {}  # how long others had held its lane by then
         self._late: list[_Late] = []
+        self._hopeless: dict[JobId, Reason] = {}
+        self._told: set[JobId] = set()
 
     @property
     def is_due(self) -> bool:
-        """Whether a server misses its objective that it has kept before."""
-        return bool(self._late)
+        """Whether a server misses its objective that it has kept before, or is seen to miss it even alone."""
+        return bool(self._late or self._hopeless)
 
     def notice(self, events: Iterable[Event]) -> None:
         """Look at the servers of which samples have come in this step."""
         self._late.clear()
+        self._hopeless.clear()
         for event in events:
             if isinstance(event, Progressed):
                 job = self._state.jobs.get(event.job)
@@ -68,12 +75,35 @@ class KeptAnswers:
 
     def _look(self, job: Job, event: Progressed) -> None:
         late = late_answers(event.progress, job.effective.latency_s)
-        if late is None:
+        hopeless = None if late is None else self._late_alone(job, late)
+        if hopeless is not None:
+            self._kept.pop(job.id, None)
+            if job.id not in self._told and job.state in STEPPING:
+                self._hopeless[job.id] = hopeless
+        elif late is None:
             self._kept[job.id] = {held.job: held.held_s for held in self._holders(job)}
         elif job.id in self._kept:
             before = self._kept[job.id]
             held_by = blamed(held._replace(held_s=_since(before, held)) for held in self._holders(job))
             self._late.append(_Late(job.id, late, held_by))
+
+    def _late_alone(self, server: Job, late: LateAnswers) -> Reason | None:
+        """Why it misses its objective whatever runs beside it; None where it may keep it, as far as was measured."""
+        load = self._state.gpus.get(server.gpus_held[0]) if server.gpus_held else None
+        if load is None:
+            return None
+        alone = answers_alone(self._state.beliefs, server.effective, load.gpu.type)
+        if alone is None or not self._is_measured(server, load) or alone.beyond_s(late.latency_s) is None:
+            return None
+        facts: dict[str, str | float] = {"took": alone.text, "gpu_type": load.gpu.type, "latency_s": late.latency_s}
+        return Reason(Why.LATE_ALONE, facts)
+
+    def _is_measured(self, server: Job, load: GpuLoad) -> bool:
+        """Whether what is believed of its speed alone was measured on this type: not declared, nor seen elsewhere."""
+        beliefs = self._state.beliefs
+        profile = beliefs.profiles.get(beliefs.terms(server.effective, load.gpu.type).key)
+        step_s = None if profile is None else profile.step_s
+        return step_s is not None and step_s.source is ValueSource.MEASURED
 
     def _holders(self, server: Job) -> Iterator[Held]:
         """How long each job has held a lane of a server's since it shares it."""
@@ -88,6 +118,12 @@ class KeptAnswers:
     def plan(self, view: ClusterView) -> Plan:
         """Let those leave that are to blame; what is late already counts against none that comes later."""
         draft = Draft(view)
+        self._told = {job for job in self._told if job in view.jobs}
+        for job_id, reason in self._hopeless.items():
+            hopeless = view.jobs.get(job_id)
+            if hopeless is not None and hopeless.state in STEPPING:
+                self._told.add(job_id)
+                draft.remark(hopeless, reason)
         self._kept = {job: held for job, held in self._kept.items() if job in view.jobs}
         for late in self._late:
             server = view.jobs.get(late.server)

@@ -367,7 +367,15 @@ class Step:
     def _member(self, booking: Booking) -> EpochMember:
         job = self.state.jobs[booking.job]
         cores = 0 if job.placement is None else job.placement.cores_booked
-        return EpochMember(booking.job, booking.key, booking.user, booking.lane, cores, job.spec.category)
+        return EpochMember(
+            booking.job,
+            booking.key,
+            booking.user,
+            booking.lane,
+            cores,
+            job.spec.category,
+            job.spec.kind is JobKind.INFERENCE,
+        )
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book the jobs it concerns; waiting jobs of any pool may be judged by it."""

@@ -176,6 +176,7 @@ PROFILE: Final = record(
     core_paces=several(row(CorePace, step_s=VALUE)),
     category=choice(Category),
     memory_window=maybe(row(MemoryWindow)),
+    answer_p99_s=maybe(VALUE),
 )
 MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from colane.core import ClusterState
 from colane.model.job import JobSpec
 from colane.model.problem import Problem
-from colane.perf.rate import Situation
+from colane.perf.answers import answers_alone
 from colane.server.http.problems import RefusedError
 
 
@@ -29,13 +29,13 @@ def objective_problem(state: ClusterState, spec: JobSpec) -> Problem | None:
         return None
     nodes = [known.node for known in state.nodes.values() if known.node.pool == spec.pool]
     types = {gpu.type for node in nodes for gpu in node.gpus if spec.gpu_type in {None, gpu.type}}
-    took = [(state.beliefs.rate(spec, Situation(kind, spec.gpus)).step_s, kind) for kind in sorted(types)]
-    known_s = [(step_s, kind) for step_s, kind in took if step_s is not None]
-    if not took or len(known_s) < len(took) or min(known_s)[0] <= spec.latency_s:
+    took = [(answers_alone(state.beliefs, spec, kind), kind) for kind in sorted(types)]
+    late = [(one, kind) for one, kind in took if one is not None and one.beyond_s(spec.latency_s) is not None]
+    if not late or len(late) < len(took):
         return None
-    step_s, kind = min(known_s)
+    one, kind = min(late, key=lambda each: max(each[0].mean_s, each[0].p99_s or 0.0))
     return Problem(
         "latency_s",
-        f"asks for answers within {spec.latency_s:.3g} s, but one of {spec.family} takes {step_s:.3g} s alone on {kind}"
+        f"asks for answers within {spec.latency_s:.3g} s, but one of {spec.family} takes {one.text} alone on {kind}"
         f": ask for more, or leave it out; if that was learnt of something else, colane profile forget {spec.family}",
     )
