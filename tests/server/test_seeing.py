@@ -459,6 +459,15 @@ async def test_rows_of_the_page_are_of_jobs_that_the_caller_is_told_of() -> None
         assert (await w.http.get("/page_rows?limit=501")).status_code == 422
 
 
+async def test_the_row_of_an_array_that_runs_says_how_its_elements_stand() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        await w.submit(array="0-2")
+        (row,) = (await w.good("GET", "/page_rows"))["rows"]
+        assert (row["state"], row["run"]) == ("running", None)
+        assert row["reason"] == "3 elements: 1 running, 2 waiting, 0 ended"
+
+
 async def test_many_screens_share_an_overview_and_the_next_asks_for_what_has_happened_since() -> None:
     async with world(see=See.OWN) as w:
         bob = await guest(w, "b", user="bob")

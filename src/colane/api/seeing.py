@@ -377,8 +377,9 @@ class RowRunObject(TypedDict):
 
 
 class RowObject(TypedDict):
-    """A row; `is_own` says whether the caller may change the job, `reason` is empty of a job that runs.
+    """A row; `is_own` says whether the caller may change the job.
 
+    `reason` is empty of a job that runs, and says of an array that runs how its elements stand;
     `asks` is its number of GPUs, as `2` or `1,2,4`; `gpus` are those that it holds, none while its memory is on the
     host; `nodes` are those of a job that has a place; `since_s` is when it was
     submitted, or was given its place; `run` is null of one that waits, and of an array.

@@ -121,7 +121,7 @@ def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObje
         "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
         "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,
         "run": None if place is None else _run(service, job),
-        "reason": sentence_of(reasons.of(job)) if waits else "",
+        "reason": sentence_of(reasons.of(job)) if waits or job.array is not None else "",
         "is_own": sight.caller.owns(job.spec.user),
     }
 

@@ -43,9 +43,9 @@ const choose = row => { if (!chosen.delete(row.id)) chosen.set(row.id, row); };
 
 const Part = ({ word, children }) => html`<span><small class="nw">${word} </small>${children}</span>`;  // its word where the head of its column is not shown
 
-function Going({ job: { gpus, nodes, run, state } }) {  // place and pace of a job that runs
+function Going({ job: { gpus, nodes, reason, run, state } }) {  // place and pace of a job that runs
   const where = gpus.length ? shortened(gpus) : `${nodes.join(", ")}${state === "paused" ? ", on the host" : ""}`, share = run?.turn_share_ratio ?? null, asked = run?.share_asked_ratio ?? null;
-  if (!run) return html`<span title=${where}>${where}</span>`;
+  if (!run) return html`<span title=${where || reason}>${where || reason}</span>`;  // of an array how its elements stand
   const told = run.slowdown_predicted, seen = run.slowdown_measured;
   return html`<span class="rn"><span title=${gpus.join(", ") || where}>${where}</span>
     <span>${run.done_ratio === null ? html`<span class="q">no end known</span>` : html`<span class="pb"><i style=${{ width: `${run.done_ratio * 100}%` }}></i></span> ${(run.done_ratio * 100).toFixed(run.done_ratio < 0.1 ? 1 : 0)} %`}</span>

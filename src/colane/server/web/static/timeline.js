@@ -173,7 +173,7 @@ export function View() {
   const on = new Set(all.flatMap(row => row.blocks.filter(one => !one.mark && one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
   const present = !at && !address().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
   const next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
-  return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${held} ${!node && devices !== null ? `of ${Math.round(devices)} ` : ""}${held === 1 && devices === null ? "device" : "devices"}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
+  return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${!node && devices !== null ? `${held} of ${count(Math.round(devices), "device")}` : count(held, "device")}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
       waiting === null ? "" : ` and ${count(Math.round(waiting), "job")} ${isNow ? Math.round(waiting) === 1 ? "waits" : "wait" : "waited"}`}.</h1>
       <p class="lead">Point at a moment, or take decision after decision.</p></div>
     <span class="acts">${SPANS.map(([word, s]) => html`<a class=${`btn${s === wide ? " on" : ""}`} key=${s} aria-current=${s === wide ? "true" : null} href=${to({ span: s, until: "" })}>${word}</a>`)}
@@ -181,7 +181,7 @@ export function View() {
       <a class="btn" href=${to({ at: "", until: "" })}>Now</a></span></div>
     <p class="said"><label>Node <select onChange=${event => go({ node: event.target.value })}><option value="">all</option>${shown.nodes.map(one => html`<option key=${one.name} value=${one.name} selected=${one.name === node}>${one.name}</option>`)}</select></label></p>
     <div class="tw"><${Strip} wide=${drawn} from=${from} until=${until} /></div>
-    <div class="fig"><div><span>${clock(cursor)}</span><em>${held} <small>${devices === null ? "devices at work" : `of ${Math.round(devices)} devices at work`}</small></em></div>
+    <div class="fig"><div><span>${clock(cursor)}</span><em>${held} <small>${devices === null ? "devices at work" : `of ${count(Math.round(devices), "device")} at work`}</small></em></div>
       <div><span>Waiting</span><em>${waiting === null ? "unknown" : Math.round(waiting)} <small>jobs</small></em></div>
       <div><span>Busy</span><em>${busy === null ? "unknown" : Math.round(busy * 100)} <small>% of the time of devices at work</small></em></div></div>
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}

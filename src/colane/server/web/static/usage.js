@@ -44,7 +44,7 @@ function Bars({ first, many }) {
       ${others ? html`<rect class="ot" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own + others)} height=${Math.max(1, y(own) - y(own + others) - (own ? 1 : 0))} />` : ""}
       ${lost && own + others ? html`<rect class="lo" x=${LEFT + at * step + 1} width=${Math.max(1, step - 2)} y=${y(own + others)} height=${Math.max(2, y(0) - y(Math.min(lost, own + others)))} />` : ""}</g>
       ${at % every === 0 ? html`<text x=${LEFT + at * step} y=${HIGH + 24}>${dayName(first + at * 86400)}</text>` : ""}`)}
-  </svg></div><p class="key"><span><i class="fa"></i>yours</span><span><i class="ot"></i>others'</span>${hasLost ? html`<span><i class="lo"></i>▲ of these, made again</span>` : ""}${all ? html`<span>all ${known.overview.devices.total} devices: ${hours(all)} hours a day</span>` : ""}</p>`;
+  </svg></div><p class="key"><span><i class="fa"></i>yours</span><span><i class="ot"></i>others'</span>${hasLost ? html`<span><i class="lo"></i>▲ of these, made again</span>` : ""}${all ? html`<span>${known.overview.devices.total === 1 ? "the device" : `all ${known.overview.devices.total} devices`}: ${hours(all)} hours a day</span>` : ""}</p>`;
 }
 
 function perDay(user, first, many) {
