@@ -67,7 +67,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
         Why.GUARANTEED_TO_OTHERS: (
-            "Resources: needs {need:GPU}, and what is left is guaranteed to groups, which it could not be stopped for: "
+            "Resources: needs {need:GPU}, and {kept} guaranteed to groups, which it could not be stopped for: "
             "submit it with --checkpoint or --preemptible to borrow that"
         ),
         Why.DEADLINE_SEATS: (
@@ -281,7 +281,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
 def sentence_of(reason: Reason) -> str:
     """One sentence with numbers, as `colane why` prints it."""
     words = {name: _words(name, value) for name, value in reason.facts.items()}
-    return fill(SENTENCES[reason.why], {**words, "asked": _asked(reason.facts), "jobs": _name_jobs(reason.jobs)})
+    known = {"asked": _asked(reason.facts), "kept": _kept(reason.facts), "jobs": _name_jobs(reason.jobs)}
+    return fill(SENTENCES[reason.why], {**words, **known})
 
 
 def _words(name: str, value: str | float) -> str | float:
@@ -294,6 +295,13 @@ def _asked(facts: Mapping[str, str | int | float]) -> str:
     need, kind = facts.get("need", 1), facts.get("gpu_type", "any")
     each = f", {facts['on_each']} on each node," if "on_each" in facts else ""
     return count(need, "GPU" if kind == "any" else f"{kind} GPU") + each
+
+
+def _kept(facts: Mapping[str, str | int | float]) -> str:
+    """How many GPUs are guaranteed to groups, of how many."""
+    if "there" not in facts:
+        return "what is left is"
+    return f"{facts['guaranteed']} of {count(facts['there'], 'GPU')} are"
 
 
 JOBS_NAMED_MAX = 4

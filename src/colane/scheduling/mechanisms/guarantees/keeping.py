@@ -1,7 +1,8 @@
 """Gives groups the GPUs they are guaranteed, before the policy decides anything.
 
 What a group does not use others borrow; once one of its jobs waits that is within the guarantee, borrowers leave for it
-as soon as they have saved their state. Who could not be stopped may not borrow what is guaranteed.
+as soon as they have saved their state. Its jobs of several GPUs get the best connected place of a node, as in a
+cluster of their own (HiveD, OSDI 2020, section 4). Who could not be stopped may not borrow what is guaranteed.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
+from colane.perf.topology import best_order, comm_of, distinct_sets, excess, shape_of_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +61,24 @@ class _Pool:
         left = each.gpus - self._jobs.has(each.group)
         for job in sorted(self._jobs.waiting.get(each.group, {}).values(), key=_turn):
             spec = job.effective.at(job.effective.gpus_min)
-            is_ours = job.spec.pool == self._pool and not job.home and not job.spec.multi_node
+            is_ours = job.spec.pool == self._pool and not job.home and spec.fits_one_node
             if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id) and self._serve(job, spec, each):
                 left -= spec.gpus
 
     def _serve(self, job: Job, spec: JobSpec, each: Guarantee) -> bool:
         """Start it, or have borrowers leave; whether there is a place for it."""
-        draft, found = self._draft, list[tuple[int, list[GpuLoad]]]()
+        draft, found = self._draft, list[tuple[float, int, list[GpuLoad]]]()
         for gpu_type in draft.view.gpu_types_for(spec):
             for node in draft.view.nodes.values():
                 if node.node.pool == self._pool and node.node.takes_jobs:
                     loads = [draft.load(gpu) for gpu in node.ids.values()]
-                    place = self._place(job, spec, [load for load in loads if load.gpu.type == gpu_type])
+                    place = self._place(job, spec, node, [load for load in loads if load.gpu.type == gpu_type])
                     if place:
-                        found.append((len({one for load in place for one in load.jobs}), place))
+                        far = _far(node, spec, place)
+                        found.append((far, len({one for load in place for one in load.jobs}), place))
         if not found:
             return False
-        _, place = min(found, key=lambda one: (one[0], one[1][0].id))
+        _, _, place = min(found, key=lambda one: (one[0], one[1], one[2][0].id))
         node = draft.view.nodes[place[0].id.node]
         if all(load.is_free for load in place) and draft.has_room(node, spec):
             facts: dict[str, str | int | float] = {
@@ -83,11 +89,24 @@ class _Pool:
         self._vacate(job, place, each)
         return True
 
-    def _place(self, job: Job, spec: JobSpec, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
-        """GPUs of a node that are free, or that borrowers leave: those that the fewest do."""
+    def _place(self, job: Job, spec: JobSpec, node: NodeState, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
+        """GPUs of a node that are free, or that borrowers leave: the best connected, of those what the fewest leave."""
         able = [load for load in loads if self._may_be_taken(job, load) and load.capacity_bytes >= _memory(spec)]
         able.sort(key=lambda load: (not load.is_free, len(load.bookings), load.id))
-        return sorted(able[: spec.gpus], key=lambda load: load.id) if len(able) >= spec.gpus else []
+        if len(able) < spec.gpus:
+            return []
+        best = able[: spec.gpus]
+        if spec.gpus > 1:
+            shape, least, at = shape_of_node(node.node), inf, _places(node)
+            for count in range(spec.gpus, len(able) + 1):  # ever more that borrowers would leave
+                place = {at[load.id]: load for load in able[:count]}
+                for gpus in distinct_sets(shape, sum([1 << number for number in place]), spec.gpus):
+                    far = excess(shape, gpus, comm_of(spec))
+                    if far < least:
+                        best, least = [place[number] for number in best_order(shape, gpus, spec.comm_pattern)], far
+                if not least:
+                    break
+        return best
 
     def _may_be_taken(self, job: Job, load: GpuLoad) -> bool:
         if (
@@ -127,7 +146,8 @@ class _Pool:
         draft = self._draft
         gpus = [draft.load(gpu) for node in draft.view.nodes.values() for gpu in node.ids.values()]
         room = sum([load.is_usable and draft.view.nodes[load.id.node].node.pool == self._pool for load in gpus])
-        room -= sum([each.gpus for each in self._guarantees])
+        there, guaranteed = room, sum([each.gpus for each in self._guarantees])
+        room -= guaranteed
         running = chain.from_iterable([each.values() for each in self._jobs.running.values()])
         room -= sum([job.gpu_count for job in running if job.id not in self._within and self._stays(job)])
         waiting = chain.from_iterable([each.values() for each in self._jobs.waiting.values()])
@@ -137,7 +157,8 @@ class _Pool:
                     room -= job.effective.gpus_min
                 else:
                     draft.leave_alone(job.id)
-                    draft.wait(job.id, Reason(Why.GUARANTEED_TO_OTHERS, {"need": job.effective.gpus_min}))
+                    facts = {"need": job.effective.gpus_min, "guaranteed": guaranteed, "there": there}
+                    draft.wait(job.id, Reason(Why.GUARANTEED_TO_OTHERS, facts))
 
     def _stays(self, job: Job) -> bool:
         """Whether a job of the pool could not be stopped once it runs."""
@@ -146,6 +167,17 @@ class _Pool:
 
 def _turn(job: Job) -> tuple[int, JobId]:
     return -job.spec.priority, job.id
+
+
+def _far(node: NodeState, spec: JobSpec, place: Sequence[GpuLoad]) -> float:
+    """How much worse connected a place is than the best of an empty node like it: 0 to 1, by how much the job talks."""
+    at = _places(node)
+    return excess(shape_of_node(node.node), tuple(sorted([at[load.id] for load in place])), comm_of(spec))
+
+
+def _places(node: NodeState) -> dict[GpuId, int]:
+    """Where each GPU of a node is among those of its shape."""
+    return {gpu: place for place, gpu in enumerate(node.ids.values())}
 
 
 def _memory(spec: JobSpec) -> int:
