@@ -10,12 +10,12 @@ from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Attempt, Job, JobId, JobSpec, JobState, StateChange, Totals
 from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
-from colane.report.parsing import RecordError, devices_of_nodes, parse_measurements, parse_records
+from colane.report.parsing import RecordError, devices_of_nodes, parse_records
 from colane.report.records import UNLABELLED, Device, group_by_label, group_by_policy
 from colane.server.store import documents
 from colane.server.views.jobs_and_nodes import finished_view
 
-from .batches import fifo, measurement, record
+from .batches import fifo, record
 
 
 def job() -> Job:
@@ -126,18 +126,6 @@ def test_a_missing_field_is_named(name: str) -> None:
 def test_what_is_no_record_is_named_by_its_place() -> None:
     with pytest.raises(RecordError, match="record 0: "):
         parse_records(["job"])
-
-
-def test_measurements_of_the_scheduler_are_read() -> None:
-    taken = measurement(1.25, "a", "b")
-    raw = json.loads(json.dumps(documents.encode_measurement(taken)))
-    assert parse_measurements([raw]) == (taken,)
-
-
-def test_a_measurement_with_lists_of_different_length_is_refused() -> None:
-    raw = documents.encode_measurement(measurement(1.25, "a", "b")) | {"steps": [3]}
-    with pytest.raises(RecordError, match="measurement 0: field 'steps': must have one value for each key"):
-        parse_measurements([raw])
 
 
 def test_devices_come_from_nodes() -> None:

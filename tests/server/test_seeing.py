@@ -92,6 +92,27 @@ async def test_what_needs_a_look_is_told_worst_first() -> None:
         assert (found["devices"]["broken"], found["devices"]["closed"]) == (1, 2)
 
 
+async def test_jobs_wait_for_nodes_that_are_not_there_by_what_nodes_are_there() -> None:
+    async with world() as w:
+        await w.submit()
+        assert (await overview(w))["look"][0]["sentence"] == "1 job waits for nodes that are not there"
+        await w.good("POST", "/node", node())
+        await w.submit()
+        assert (await overview(w))["look"] == [], "the second waits for the first alone"
+        await w.good("POST", "/node/n1/drain", {})
+        assert [one["code"] for one in (await overview(w))["look"]] == ["draining", "no-node"]
+
+
+async def test_free_devices_of_a_node_that_is_reserved_are_kept() -> None:
+    async with world(policy="easy-backfill") as w:
+        await w.good("POST", "/node", node(gpus=2))
+        runs = await w.submit(time_limit_s=600)
+        await w.good("POST", "/node/n1/report", report(launched(runs)))
+        first = await w.submit(gpus=2)
+        await w.submit(gpus=2)
+        assert (await overview(w))["kept"] == [{"gpu": "n1/1", "job": first, "why": "reserved"}]
+
+
 async def test_a_user_is_told_of_own_jobs_and_of_all_devices() -> None:
     async with world(see=See.OWN) as w:
         bob = await guest(w, "b", user="bob")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
+from colane.model.inventory import Inventory
 from colane.model.job import JobId, JobSpec
 from colane.traces.check import Level, check_trace, offered_load, split, why_not
 from colane.traces.clusters import Cluster, load
@@ -138,14 +139,15 @@ def test_submissions_of_another_unit_are_seen() -> None:
     ],
 )
 def test_why_a_job_can_never_run(needs: dict[str, object], reason: str | None) -> None:
-    why = why_not(job(1, **needs).spec, load("paper-d"))  # type: ignore[arg-type]
+    why = why_not(job(1, **needs).spec, Inventory(load("paper-d").nodes))  # type: ignore[arg-type]
     assert why is None if reason is None else why is not None and why.startswith(reason)
 
 
 def test_no_node_has_all_of_it(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("groups: [{gpus: 1, gpu_type: A, gpu_memory: 1GB}, {name: b, gpus: 0, cores: 9}]")
-    assert why_not(job(1, cores=9).spec, load(path)) == "no single node has all of the GPUs, cores and memory it needs"
+    inventory = Inventory(load(path).nodes)
+    assert why_not(job(1, cores=9).spec, inventory) == "no single node has all of the GPUs, cores and memory it needs"
 
 
 def test_jobs_that_never_fit_are_split_off_with_reasons() -> None:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 BY: Final = "colane profile"
 
-STEPS_MIN: Final = 10
-"""Steps the scheduler needs between two reports before it learns (paper A, 4.2: ten sampled iterations)."""
-
 ATTEMPTS: Final = 3
 """A job too fast to be seen twice within its steps is run again for more of them, at most this often in all."""
 

@@ -98,10 +98,12 @@ class QueueReasons(NamedTuple):
     Attributes:
         reasons: Of each waiting job that nothing holds.
         holds: GPUs kept for waiting jobs.
+        reserved: Nodes, by name, reserved for waiting jobs that they cannot hold yet.
     """
 
     reasons: Mapping[JobId, Reason]
     holds: Mapping[JobId, tuple[GpuId, ...]]
+    reserved: Mapping[str, JobId]
 
 
 HANDLERS: dict[type, Handler] = {
@@ -275,7 +277,7 @@ class Core:
         found: dict[JobId, Reason] = {}
         waiting = [job for job in self.state.jobs.values() if job.is_waiting]
         if not waiting:
-            return QueueReasons({}, {})
+            return QueueReasons({}, {}, {})
         view = ClusterView(self.state, now_s, explain=waiting[0].id)
         plan, sets = self.policy.plan(view), self._sets.plan(view)
         cpu_only = plan if plan.serves_cpu_only else self._cpu_only.plan(view)
@@ -285,7 +287,7 @@ class Core:
             made = sets if of_set else plan if job.spec.gpus else cpu_only
             told = acted[id(made)].get(job.id) or made.wait_of(job) or (job.reason if job.parked else None)
             found[job.id] = told or Reason(Why.SUBMITTED)
-        return QueueReasons(found, plan.holds)
+        return QueueReasons(found, plan.holds, plan.reserved)
 
     @property
     def turns(self) -> Turns:

@@ -41,7 +41,6 @@ SILENT: Final = {
 NAMESPACE: Final = "colane"
 RESOURCE: Final = "colane:"
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NAMED: Final = "name it with ray start --resources '{\"colane:NAME\": 1}'"
 VERSIONS: Final = re.compile(r"Ray: (\S+)\s+Python: (\S+).*?Ray: (\S+)\s+Python: (\S+)", re.DOTALL)
 
 

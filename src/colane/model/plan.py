@@ -204,6 +204,7 @@ class Plan:
         replan: When each pool is planned again; `ON_CHANGE` for those not named.
         holds: GPUs kept for waiting jobs in this plan: no other job starts on them by it.
         serves_cpu_only: Whether it has placed the jobs without GPUs too, so that no other planner does after it.
+        reserved: Nodes, by name, reserved for a waiting job that they cannot hold yet; only users are told of it.
     """
 
     based_on: Final[int]
@@ -214,6 +215,7 @@ class Plan:
     replan: Final[Mapping[str, Replan]] = field(default_factory=dict)
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]] = field(default_factory=dict)
     serves_cpu_only: Final[bool] = field(default=False, kw_only=True)
+    reserved: Final[Mapping[str, JobId]] = field(default_factory=dict, kw_only=True)
 
     def reason_for(self, job: Job) -> Reason | None:
         """Why a job starts or waits under this plan; None where it says nothing of it."""

@@ -32,7 +32,6 @@ _DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|mlx[0-9]+_[0-9]+|\S+")
 _GPU = re.compile(r"GPU[0-9]+")
 _ROW = re.compile(r"\s*(GPU[0-9]+)")
 _CORES = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
-_ACROSS_BRIDGE = frozenset({LinkKind.PIX, LinkKind.PXB})
 _WITHIN_SOCKET = frozenset({LinkKind.PIX, LinkKind.PXB, LinkKind.PHB, LinkKind.NODE})
 
 

@@ -250,7 +250,6 @@ def _told(found: Mapping[str, MonthRun], *columns: str) -> str:
 
 GAIN_POINTS = 10.0
 FRAGMENTED_MAX = 2.0
-CPU_IN_3MIN_MIN = 94.0
 WITHIN_POINTS = 5.0
 """A share that is met lies so near, in points: the month is made up to the paper's marginals, not to its jobs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,8 @@ from colane.papers.cpu_month import (
 )  # fmt: skip
 from colane.papers.cpu_neighbours import contention_claim
 from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
-from colane.simulate.table_files import DATA_VARIABLE, SYNERGY
+from colane.simulate.table_files import SYNERGY, file_of
 from colane.traces.coda import Coda
-from colane.traces.errors import TraceError
 from colane.traces.tables import synergy
 from colane.traces.workload import Workload
 
@@ -59,7 +57,7 @@ def evaluate(tables: Path | None, jobs: int | None = None, names: Sequence[str] 
     Raises:
         TraceError: There are no tables.
     """
-    curves = synergy.read_matrix(_matrix_file(tables))
+    curves = synergy.read_matrix(file_of(tables, SYNERGY))
     runs = tuning_runs(curves)
     workload = month(jobs or MONTH_JOBS, MONTH_SEED)
     found = run_month(workload, tuple(setups()) if names is None else names)
@@ -90,11 +88,3 @@ def _write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[objec
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(rows)
-
-
-def _matrix_file(tables: Path | None) -> Path:
-    named = tables if tables is not None else Path(os.environ.get(DATA_VARIABLE, ""))
-    path = named / SYNERGY
-    if not path.is_file():
-        raise TraceError(named, f"holds no {SYNERGY}; name a directory that does, or set {DATA_VARIABLE}")
-    return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +18,10 @@ from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_files import DATA_VARIABLE, SCALING, pollux_table
+from colane.simulate.table_files import SCALING, file_of, pollux_table
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import ScalingSpeeds, Sources
 from colane.traces import clusters
-from colane.traces.errors import TraceError
 from colane.traces.tables import scaling
 from colane.traces.tables.scaling import ScalingTable
 from colane.traces.workload import TraceJob, Workload
@@ -67,7 +65,7 @@ def evaluate(tables: Path | None) -> Evaluation:
     Raises:
         TraceError: There are no tables.
     """
-    table = scaling.read(_table_file(tables))
+    table = scaling.read(file_of(tables, SCALING))
     elastic = _loaded(table, GPUS, tuple(range(1, GPUS + 1)))
     policies: list[tuple[Loaded, Policy]] = [(elastic, PAPER)]
     policies += [(_loaded(table, n, ()), preset("fifo", name=f"static-{n}", max_wait_s=None)) for n in SLOTS]
@@ -271,10 +269,6 @@ def _time_spent(runs: dict[str, Run]) -> Claim:
     return Claim("E-f", claim, stated, WORLD)
 
 
-def _mean_spent(run: Run) -> TimeSpent:
-    return TimeSpent(*map(_mean, zip(*run.ledger.time_spent.values(), strict=True)))
-
-
 JOB_S: Final = sum(FIXTURE_SPENT_S.values())
 
 
@@ -292,11 +286,3 @@ def _swept(sweep: dict[float, Run]) -> Claim:
 def _as_shipped(run: Run) -> Claim:
     told = f"{total_s(run):.1f} s, resized {resizes(run)} times"
     return Claim("E-s", "f-sched as shipped: a restart must pay", (ours("total", told),), WORLD)
-
-
-def _table_file(tables: Path | None) -> Path:
-    named = tables if tables is not None else Path(os.environ.get(DATA_VARIABLE, ""))
-    path = named / SCALING
-    if not path.is_file():
-        raise TraceError(named, f"holds no {SCALING}; name a directory that does, or set {DATA_VARIABLE}")
-    return path

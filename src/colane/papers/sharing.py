@@ -50,9 +50,6 @@ from colane.traces.errors import TraceError
 PACK_GAIN = Gain(lanes=2, rho=1.1)
 """Tuned on the calibrated trace."""
 
-TOLERANCE = 0.1
-PACK_P95_TOLERANCE = 0.15
-
 
 class TableRow(NamedTuple):
     """A row of table 2, in minutes."""
@@ -249,13 +246,6 @@ PACK_NOTE = (
 
 def _cell(column: str, published: float, found: float) -> Figure:
     return Figure(COLUMNS[column], published, found, "min", "table 2", printed=f"{published:.1f}")
-
-
-def is_close(policy: str, ours: TableRow) -> bool:
-    """Whether every cell is within 10 % of the published one; PACK's 95th percentile within 15 %."""
-    tolerances = [TOLERANCE] * 3 + [PACK_P95_TOLERANCE if policy == "pack" else TOLERANCE]
-    cells = zip(ours, TABLE_2[policy], tolerances, strict=True)
-    return all(abs(value / published - 1) <= tolerance for value, published, tolerance in cells)
 
 
 def _orderings_claim(found: Mapping[str, TableRow]) -> Claim:

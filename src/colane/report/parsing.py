@@ -14,14 +14,12 @@ from pydantic import (
     Field,
     FiniteFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     ValidationError,
 )
 
 from colane.model.job import ENDED, JobState
 from colane.model.phases import STORY_FIRST
-from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.time_spent import TimeSpent
 from colane.report.records import Device, JobTime, RunRecord
 
@@ -50,15 +48,6 @@ def devices_of_nodes(nodes: Sequence[Mapping[str, object]]) -> tuple[Device, ...
     except ValidationError as error:
         raise RecordError(f"node object: {_first_problem(error)}") from error
     return tuple(Device(f"{node.name}/{gpu.index}", gpu.type) for node in parsed for gpu in node.gpus)
-
-
-def parse_measurements(items: Sequence[object]) -> tuple[SetMeasurement, ...]:
-    """Read records of `GET /measurements`.
-
-    Raises:
-        RecordError: A field is missing, unknown or of the wrong kind, or the lists differ in length.
-    """
-    return tuple(_parse_measurement(item, position) for position, item in enumerate(items))
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -211,32 +200,3 @@ def _sentence_of(fields: _RecordFields) -> str:
     if isinstance(fields.reason, Mapping):
         return str(fields.reason.get("sentence", ""))
     return fields.story[-1].sentence if fields.story else fields.detail or ""
-
-
-class _MeasurementFields(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    keys: tuple[ProfileKey, ...]
-    sharing: str
-    step_alone_s: tuple[PositiveFloat, ...]
-    step_together_s: tuple[PositiveFloat, ...]
-    steps: tuple[NonNegativeInt, ...]
-    delta: PositiveFloat
-    delta_general: PositiveFloat
-    at_s: FiniteFloat
-    # Derived from the others, so it is accepted and not read.
-    slowdowns: tuple[float, ...] | None = None
-
-
-def _parse_measurement(item: object, position: int) -> SetMeasurement:
-    try:
-        fields = _MeasurementFields.model_validate(item)
-    except ValidationError as error:
-        raise RecordError(f"measurement {position}: {_first_problem(error)}") from error
-    for name in ("step_alone_s", "step_together_s", "steps"):
-        if len(getattr(fields, name)) != len(fields.keys):
-            raise RecordError(f"measurement {position}: field '{name}': must have one value for each key")
-    return SetMeasurement(**{name: getattr(fields, name) for name in _MEASUREMENT_NAMES})
-
-
-_MEASUREMENT_NAMES = tuple(name for name in _MeasurementFields.model_fields if name != "slowdowns")

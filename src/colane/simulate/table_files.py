@@ -78,6 +78,18 @@ def pair_type(named: Path | None = None) -> str:
     return "" if table is None else measured_type(table)
 
 
+def file_of(named: Path | None, name: Path) -> Path:
+    """Return a table that must be there, in that directory or in the one that `DATA_VARIABLE` names.
+
+    Raises:
+        TraceError: It is not.
+    """
+    folder = named if named is not None else Path(os.environ.get(DATA_VARIABLE, ""))
+    if not (folder / name).is_file():
+        raise TraceError(folder, f"holds no {name}; name a directory that does, or set {DATA_VARIABLE}")
+    return folder / name
+
+
 def pollux_table(named: Path | None = None) -> pollux.PolluxTable | None:
     """Pollux's measurements, where there are any."""
     folder = folder_of(named)

@@ -68,12 +68,8 @@ def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Find
     return sorted(findings, key=lambda finding: levels.index(finding.level))
 
 
-def why_not(spec: JobSpec, cluster: Cluster) -> str | None:
+def why_not(spec: JobSpec, inventory: Inventory) -> str | None:
     """Why a job could not run even on an empty cluster, None when it could. One line with numbers."""
-    return _why_not(spec, Inventory(cluster.nodes))
-
-
-def _why_not(spec: JobSpec, inventory: Inventory) -> str | None:
     shortfall = inventory.shortfall(spec)
     return None if shortfall is None else _sentence(spec, shortfall, inventory.gpu_types(spec.pool))
 
@@ -89,7 +85,7 @@ def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], t
     for job in (_sized(one, inventory) for one in workload.jobs):
         need = job.spec.need
         if need not in known:
-            known[need] = _why_not(job.spec, inventory)
+            known[need] = why_not(job.spec, inventory)
         reason = known[need]
         if reason is None:
             held.append(job)

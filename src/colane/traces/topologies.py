@@ -10,7 +10,6 @@ from colane.model.hardware import Link, LinkKind, Topology
 from colane.model.words import count
 
 PCIE3_X16 = 15.75e9
-PCIE4_X16 = 31.5e9
 NVLINK1 = 20e9
 NVLINK2 = 25e9
 """One NVLink of the first (P100) and second or third (V100, A100) generation."""

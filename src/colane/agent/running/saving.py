@@ -23,9 +23,6 @@ from colane.agent.supervisor.shim_files import ASKED
 
 DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
 
-NO_SIGNAL: Final = "job {key} cannot be asked to save its state (--checkpoint): this machine has no signal {signal}"
-
-
 PROGRAM_WORDS = 4
 """A program of ours is run as these many words: Python, its two options, the program."""
 

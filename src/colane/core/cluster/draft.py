@@ -59,6 +59,7 @@ class Overlay:
         self.beliefs = view.beliefs
         self._gpus = view.gpus
         self.held: dict[GpuId, JobId] = {}
+        self.reserved: dict[str, JobId] = {}
         self.touched: list[GpuId] = []
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
@@ -551,7 +552,8 @@ class Draft(Overlay):
             if count == len(actions):
                 self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(settled=True)
         return Plan(
-            self.view.version, actions, *waits, self.replan, holds, serves_cpu_only=self.serves_cpu_only,
+            self.view.version, actions, *waits, self.replan, holds,
+            serves_cpu_only=self.serves_cpu_only, reserved=self.reserved,
         )  # fmt: skip
 
     def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:

@@ -422,7 +422,7 @@ def _for_whom(action: Action) -> JobId | None:
 def _with_actions(plan: Plan, actions: tuple[Action, ...]) -> Plan:
     return Plan(
         plan.based_on, actions, plan.waits, plan.class_waits, plan.rest, plan.replan, plan.holds,
-        serves_cpu_only=plan.serves_cpu_only,
+        serves_cpu_only=plan.serves_cpu_only, reserved=plan.reserved,
     )  # fmt: skip
 
 

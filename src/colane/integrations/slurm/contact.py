@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
 
 from colane.client.client import Client
-from colane.integrations.slurm.errors import SlurmError
 
 
 def client() -> Client:
@@ -22,12 +20,3 @@ def note(verb: str, text: str) -> None:
 def print_lines(*lines: str) -> None:
     """Write to standard output."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def misuse(text: str) -> NoReturn:
-    """Refuse.
-
-    Raises:
-        SlurmError: Always.
-    """
-    raise SlurmError(text)

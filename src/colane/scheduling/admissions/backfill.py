@@ -268,6 +268,7 @@ class BackfillRule(UsualRule):
             return Verdict.STOP
         in_s = max(0.0, found.at_s - draft.now_s)
         facts: dict[str, str | int | float] = {"node": found.node.node.name, "in_s": in_s}
+        draft.reserved[found.node.node.name] = job.id
         draft.wait(job.id, Reason(Why.RESERVED, facts, tuple(found.node.jobs)))
         return Verdict.NEXT_JOB
 

@@ -291,12 +291,6 @@ def encode_placement(placement: Placement) -> PlacementObject:
     return body
 
 
-def encode_reason(reason: Reason) -> Body:
-    """Return a reason's code, numbers and jobs."""
-    body: Body = REASON.write(reason)
-    return body
-
-
 def encode_progress(progress: Progress) -> ProgressObject:
     """Return a sample's fields by name."""
     body: ProgressObject = PROGRESS.write(progress)
@@ -312,11 +306,6 @@ def encode_node(node: Node) -> HardwareObject:
     """Return a node with its GPUs."""
     body: HardwareObject = NODE.write(node)
     return body
-
-
-def decode_node(body: Mapping[str, Any]) -> Node:
-    """Return the node of `encode_node`."""
-    return NODE.read(body)
 
 
 def encode_profile(profile: Profile) -> ProfileObject:

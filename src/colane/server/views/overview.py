@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colane.api.seeing import (
@@ -25,7 +25,8 @@ from colane.core.reducers import idling
 from colane.model.arrays import number_of
 from colane.model.hardware import GpuId, Node
 from colane.model.idle import IdleRule
-from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.inventory import Inventory
+from colane.model.job import Job, JobId, JobKind, JobSpec, JobState, NeedClass
 from colane.model.phases import STEPPING
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
@@ -46,7 +47,23 @@ PACING_AGE_MAX_S: Final = 20.0
 PACING_PHASES: Final = 16
 COST_RATIO_MAX: Final = 0.1
 JOBS_TOLD_MAX: Final = 5
-NOWHERE: Final = frozenset({Why.NO_NODE, Why.NODES_DRAINED})
+
+
+@dataclass(slots=True)
+class _NodesThere:
+    """Nodes that take jobs, and which classes of need none of them could ever run."""
+
+    nodes: list[Node]
+    inventory: Inventory
+    lacking: dict[NeedClass, bool] = field(default_factory=dict)
+
+    def lacks(self, spec: JobSpec) -> bool:
+        """Whether none could run it, in any size."""
+        known = self.lacking.get(spec.need)
+        if known is None:
+            least = spec if spec.gpus == spec.gpus_min else replace(spec, gpus=spec.gpus_min)
+            known = self.lacking[spec.need] = self.inventory.shortfall(least) is not None
+        return known
 
 
 @dataclass(slots=True)
@@ -87,6 +104,7 @@ class OverviewMaker:
     _shared: tuple[float, int, OverviewAnswer] | None = field(default=None)
     _pacings: dict[JobId, tuple[float, Pacing | None, bool]] = field(default_factory=dict)
     _facts: dict[str, _NodeFacts] = field(default_factory=dict)
+    _there: _NodesThere | None = None
 
     def waits(self, driver: LiveDriver, cost_ratio_max: float = COST_RATIO_MAX) -> QueueReasons:
         """Why all jobs wait; found anew as rarely as takes no more than that part of the scheduler's time."""
@@ -99,6 +117,14 @@ class OverviewMaker:
         waits = driver.core.waits(driver.now())
         self._known = _KnownReasons(version, now_s, time.monotonic() - now_s, waits)
         return waits
+
+    def _nowhere(self, service: Service, waiting: Iterable[Job]) -> list[JobId]:
+        """Waiting jobs that no node which is there and takes jobs could ever run, were it empty."""
+        nodes = [one.node for one in service.read_model.nodes.values() if not one.lost and one.node.takes_jobs]
+        there = self._there
+        if there is None or there.nodes != nodes:
+            there = self._there = _NodesThere(nodes, Inventory(nodes))
+        return [job.id for job in waiting if job.is_waiting and not job.parked and there.lacks(job.effective)]
 
     @property
     def reasons_cost_s(self) -> float:
@@ -185,7 +211,6 @@ class OverviewMaker:
         kept = list(kept_devices(service, waits, holders))
         sharing, gain = _sharing(service, holders)
         by_reason = _why_waiting(driver, waiting, waits)
-        nowhere = waiting if any(one["why"] in NOWHERE for one in by_reason) else ()
         return {
             "at_s": now_s,
             "devices": _devices(service, {one["gpu"] for one in kept}, holders),
@@ -195,7 +220,7 @@ class OverviewMaker:
             "sharing_gain": gain,
             "why_waiting": by_reason,
             "kept": [one if one["job"] in seen else {**one, "job": None} for one in kept],
-            "look": look.in_order(_look(service, placed, nowhere, waits, idle, now_s)),
+            "look": look.in_order(_look(service, placed, self._nowhere(service, waiting), idle, now_s)),
             "idle": idle,
         }
 
@@ -263,7 +288,7 @@ def waiting_by_user(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons
 def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
     """Yield the devices that are kept for jobs, in the order of nodes."""
     held = {gpu: (job, "preempting") for job, gpus in waits.holds.items() for gpu in gpus}
-    reserved = {str(reason.facts.get("node")): job for job, reason in waits.reasons.items() if reason.why is RESERVED}
+    reserved = waits.reserved
     returning: dict[GpuId, tuple[JobId, str]] = {}
     for job in holders.moving:
         if job.is_returning and job.placement is not None:
@@ -281,9 +306,6 @@ def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Ite
                 kept = reserved[name], "reserved"
             if kept is not None:
                 yield {"gpu": str(gpu), "job": kept[0], "why": kept[1]}
-
-
-RESERVED: Final = Why.RESERVED
 
 
 def _devices(service: Service, kept: set[str], holders: Holders) -> DeviceCountsObject:
@@ -331,8 +353,7 @@ def _sharing(service: Service, holders: Holders) -> tuple[int, float | None]:
 def _look(
     service: Service,
     placed: Iterable[Job],
-    waiting: Iterable[Job],
-    waits: QueueReasons,
+    nowhere: list[JobId],
     idle: Iterable[IdleObject],
     now_s: float,
 ) -> Iterator[LookObject]:
@@ -351,8 +372,6 @@ def _look(
         if job.id in odd:
             pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
             yield from look.of_job(driver, job, by_job.get(job.id), pacing)
-    told = waits.reasons
-    nowhere = [job.id for job in waiting if (reason := told.get(job.id)) is not None and reason.why in NOWHERE]
     if nowhere:
         yield look.nowhere(nowhere)
 
