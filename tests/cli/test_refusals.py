@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from colane.cli.app import make_app
 from colane.cli.jobs import suspend
 from colane.cli.submit.handing_in import complaint
 from colane.cli.submit.jobfile import JobFile, read_job_file
+from colane.cli.submit.scripts import missing_program
 from colane.client.errors import Refused
 from colane.client.typed_fields import as_typed, options_of
 from colane.model.job_fields import JOB_FIELDS, JobField
@@ -74,3 +76,12 @@ def test_a_refusal_of_any_command_names_its_option(
     monkeypatch.setattr(suspend, "change", refuse)
     assert app.run(["change", "7", "--time-limit", "2h"]) == 2
     assert capsys.readouterr().err == "colane: --time-limit: must be at most 60m of qos short\n"
+
+
+def test_a_command_in_quotes_is_told_from_a_program_that_is_missing(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    said = missing_program(["python3 train.py --lr 0.1"], env, str(tmp_path)) or ""
+    assert "without the quotes, as its words, -- python3 train.py --lr 0.1, or" in said
+    assert said.endswith("-- sh -c 'python3 train.py --lr 0.1'")
+    assert "quotes" not in (missing_program(["no-such-program", "a b"], env, str(tmp_path)) or "quotes")
+    assert missing_program(["python3"], env, str(tmp_path)) is None

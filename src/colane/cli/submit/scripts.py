@@ -72,7 +72,7 @@ def missing_program(command: object, env: object, workdir: object) -> str | None
     word = str(command[0])
     if "/" not in word:
         found = shutil.which(word, path=env.get("PATH", os.defpath))
-        return None if found else f"there is no program {word!r} in PATH here; name its path, or what runs it"
+        return None if found else _not_found(word)
     place = Path(workdir) / word
     if not place.exists():
         return f"there is no {word} in {workdir}" if not place.is_absolute() else f"there is no {word} here"
@@ -182,3 +182,10 @@ def _head(path: Path) -> str:
             return file.read(HEAD_BYTES).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _not_found(word: str) -> str:
+    if len(word.split()) > 1:
+        line = f"as its words, -- {word}, or as a line of a shell, -- sh -c {shlex.quote(word)}"
+        return f"there is no program {word!r} in PATH here: give the command without the quotes, {line}"
+    return f"there is no program {word!r} in PATH here; name its path, or what runs it"

@@ -54,6 +54,7 @@ OPTIONS: Final = (
 """Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
 
 ELSEWHERE: Final = (
+    ("--wrap", "a line of a shell is a command: colane submit -- sh -c 'LINE'"),
     ("--error", "what a job prints goes to one place: colane logs JOB, and a copy to --output FILE"),
     ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
 )
