@@ -10,8 +10,9 @@ from benchmarks.calls import calls_of
 from benchmarks.decide import Size, fill, submissions
 
 from colane.core import Core, core
-from colane.core.events import Ended
-from colane.model.job import Exit, Job
+from colane.core.events import Ended, Launched, Progressed
+from colane.model.job import Exit, Job, JobId
+from colane.model.progress import Progress
 
 pytestmark = pytest.mark.skipif(
     not core.__file__.endswith(".py"), reason="functions that compiled code calls are not seen"
@@ -57,6 +58,31 @@ def calls_an_end(policy: str, families: int, queued: int = QUEUED, nodes: int = 
     return median(calls)
 
 
+def calls_an_end_among_stepping(families: int) -> float:
+    """The same under `colane` where all that runs makes steps, so that sharing may be tried wherever it is unmeasured.
+
+    All that may be tried was looked at before: what an end costs is what it changes.
+    """
+    full = fill("colane", Size(nodes=32, gpus=8, queued=QUEUED, families=families))[0]
+    begun, now_s = set[JobId](), 2.0
+
+    def begin(at_s: float) -> None:
+        while new := [job for job in full.state.jobs.values() if job.placement is not None and job.id not in begun]:
+            begun.update(job.id for job in new)
+            full.step([Launched(job.id, job.attempt, 1, at_s) for job in new], at_s)
+            at_s += 0.01
+            first = Progress(at_s=at_s, steps=1, first_step_s=at_s, last_step_s=at_s)
+            full.step([Progressed(job.id, job.attempt, first) for job in new], at_s)
+
+    begin(now_s)
+    calls = list[int]()
+    for job in [job for job in full.state.jobs.values() if job.placement is not None][: 2 * ENDS]:
+        now_s += 0.1
+        calls.append(calls_of(full.step, [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, now_s)], now_s))
+        begin(now_s)
+    return median(calls[ENDS:])
+
+
 def _end(job: Job) -> Ended:
     return Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)
 
@@ -69,6 +95,23 @@ def test_an_arrival_costs_the_same_however_many_families_wait(policy: str) -> No
 @pytest.mark.parametrize("policy", ["sjf", "srtf", "colane"])
 def test_an_end_costs_little_more_the_more_families_wait(policy: str) -> None:
     assert calls_an_end(policy, 128) < 1.3 * calls_an_end(policy, 26)
+
+
+@pytest.mark.parametrize(("nodes", "most"), [(8, 5.0), (16, 2.5), (32, 2.5), (68, 2.5)])
+def test_an_end_under_colane_costs_little_more_where_there_are_more_families_than_gpus(nodes: int, most: float) -> None:
+    """With 1,000 on 256 GPUs 17 times as much, where each was asked whether sharing may be tried with any group.
+
+    What is left is that pairs meet for the first time: 32 jobs are weighed for the GPU on which one has started, and
+    in a pool of 64 GPUs, where everything is looked at each time, 64 jobs for each of these.
+    """
+    assert calls_an_end("colane", 1_000, 2_000, nodes) < most * calls_an_end("colane", 26, 2_000, nodes)
+
+
+def test_an_end_asks_no_job_again_whether_sharing_may_be_tried_with_those_that_run() -> None:
+    """Each of them on each GPU took 1,430,000 calls."""
+    few = calls_an_end_among_stepping(26)
+    assert few < 60 * calls_an_end("fifo", 26)
+    assert calls_an_end_among_stepping(1_000) < 2.5 * few
 
 
 def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cluster() -> None:

@@ -19,7 +19,7 @@ from colane.perf.knowledge import Knowledge
 from colane.perf.learn import is_other, memory_alone, merge_profiles, without_speed
 from colane.perf.lengths import Lengths
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation
+from colane.perf.rate import Factors, LaneMate, Prediction, Rate, Situation, without_beside
 from colane.perf.sharing_beliefs import SharingBeliefs, sort_key
 from colane.perf.speedup import LinearFit, fit_line
 
@@ -398,27 +398,40 @@ class Beliefs(Knowledge):
             self._rates.clear()
 
     def _rate(self, spec: JobSpec, situation: Situation) -> Rate:
+        if situation.beside:
+            return self._rate_beside(spec, situation)
         fastest = spec.gpu_type or self._curves.fastest(spec.family, spec.batch_size, spec.gpus)
         gpu_type = situation.gpu_type or fastest
-        reference = ProfileKey(spec.family, spec.batch_size, spec.gpus, fastest or gpu_type)
         gpus = spec.gpus if situation.gpus is None else situation.gpus
         key = ProfileKey(spec.family, spec.batch_size, gpus, gpu_type)
+        reference = ProfileKey(spec.family, spec.batch_size, spec.gpus, fastest or gpu_type)
         place = self._curves.of(key).place(gpus, situation)
         size = self._curves.size(reference, key)
-        beside, mine = situation.beside, LaneMate(key, spec.weight)
-        known = self._profiles.get(key)
-        together = self.predict([*beside, key], situation.sharing) if beside else None
+        known, mine = self._profiles.get(key), LaneMate(key, spec.weight)
         found = Factors(
             factors.times(size, place),
             factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
             factors.of_turns(mine, situation.lane_mates, situation.rule, self._profiles),
             factors.of_bus(key, situation.near, self._neighbours, situation.bandwidth_pressure),
-            factors.of_gpu(key, 1 + len(beside), together),
         )
         alone = self._curves.alone(reference, key, situation.distance, size)
         if alone is not None and situation.spans is not None:
             alone = alone._replace(value=alone.value * place.slowdown)
-        return compose(alone, found, self.config.spreads, 1 + len(beside), together)
+        return compose(alone, found, self.config.spreads)
+
+    def _rate_beside(self, spec: JobSpec, situation: Situation) -> Rate:
+        """That with nothing in other lanes of its GPU, and what the jobs there cost it."""
+        beside, jobs = situation.beside, 1 + len(situation.beside)
+        gpus = spec.gpus if situation.gpus is None else situation.gpus
+        gpu_type = situation.gpu_type or spec.gpu_type
+        if not gpu_type:
+            gpu_type = self._curves.fastest(spec.family, spec.batch_size, spec.gpus)
+        key = ProfileKey(spec.family, spec.batch_size, gpus, gpu_type)
+        lane = self.rate(spec, without_beside(situation))
+        together = self.predict([*beside, key], situation.sharing)
+        size, cores, turns, bus, _ = lane.factors
+        found = Factors(size, cores, turns, bus, factors.of_gpu(key, jobs, together))
+        return compose(lane.alone, found, self.config.spreads, jobs, together)
 
 
 def declared(profile: Profile) -> Profile:

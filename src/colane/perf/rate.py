@@ -57,6 +57,12 @@ class Situation(NamedTuple):
     spans: bool | None = None
 
 
+def without_beside(situation: Situation) -> Situation:
+    """The same with nothing in other lanes of its GPU."""
+    gpu_type, gpus, distance, sharing, _, lane_mates, rule, near, cores, pressure, spans = situation
+    return Situation(gpu_type, gpus, distance, sharing, (), lane_mates, rule, near, cores, pressure, spans)
+
+
 ALONE = Situation()
 """The reference: itself alone, at the size and on the type it asked for, best connected, with enough cores."""
 

@@ -216,6 +216,9 @@ class SharingBeliefs:
         return single + share * variance
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
+        self._fit()
+        if self._model is None and sharing not in AT_ONCE:  # what a bound says is no evidence
+            return without_gain(keys)
         expected = self._expected(keys, sharing)
         if sharing not in AT_ONCE and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
             return without_gain(keys)

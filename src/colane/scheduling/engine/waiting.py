@@ -74,9 +74,17 @@ class Waits:
 
     def would_wait(self, job: Job, ratio: float, gpu: GpuId) -> bool:
         """Whether a job had better wait than come to a GPU: for its own end, or for that of a job parked there."""
+        if self.would_rather_wait(job, ratio):
+            return True
         if self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False
-        return self.delays(job, ratio) or (self.is_awaited(gpu, job) and self._stay_s(job, ratio) > self._drains_s)
+        return self.is_awaited(gpu, job) and self._stay_s(job, ratio) > self._drains_s
+
+    def would_rather_wait(self, job: Job, ratio: float) -> bool:
+        """Whether a job ends sooner by waiting than at such a speed, wherever that is."""
+        if self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
+            return False
+        return self.delays(job, ratio)
 
     def is_awaited(self, gpu: GpuId, by_newcomer: Job) -> bool:
         """Whether a parked job, no less urgent than a newcomer, can go on nowhere else."""

@@ -20,7 +20,7 @@ from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
-from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.mechanisms.topology.utility_placer import best_emptied, least_utility
 
@@ -141,15 +141,16 @@ class GpuChanges:
         best: GpuChange | None = None
         spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
         is_moving = at is not None
+        may_leave = self._may_leave and not is_moving
         every, groups = self._among(self._draft.view.gpu_types_for(spec), is_moving, among)
         for gpu_group, given in groups:
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
-            for way in self._regroupings(job, spec, numbers[kind], gpu_group):
+            for way in self._regroupings(job, spec, numbers[kind], gpu_group, may_leave=may_leave):
                 if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
                     continue
-                if way.leaves and (is_moving or not self._takes_places(job, gpu_group, given, every)):
+                if way.leaves and not self._takes_places(job, gpu_group, given, every):
                     continue
                 gpus = self._cheapest_first(gpu_group, is_moving, every) if given is None else given
                 found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least)
@@ -187,8 +188,6 @@ class GpuChanges:
 
         Of very many jobs that run those alone are ranked that are on the GPUs to be looked at.
         """
-        if not self._may_leave:
-            return False
         if len(self._live.jobs) <= LOOKS_MAX:
             if self._last is None:
                 rank, jobs = self._queue.rank, self._live.jobs.values()
@@ -281,17 +280,22 @@ class GpuChanges:
 
     # -- speeds of GPUs that are alike
 
-    def _regroupings(self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup) -> list[Regrouping]:
-        found: list[Regrouping] | None = gpu_group.worked_out.get(number)
+    def _regroupings(
+        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, *, may_leave: bool
+    ) -> list[Regrouping]:
+        kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
+        found = kept.get(number)
         if found is None:
-            found = gpu_group.worked_out[number] = list(self._work_out(job, spec, number, gpu_group))
+            found = kept[number] = list(self._work_out(job, spec, number, gpu_group, may_leave=may_leave))
         return found
 
-    def _work_out(self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup) -> Iterator[Regrouping]:
+    def _work_out(
+        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, *, may_leave: bool
+    ) -> Iterator[Regrouping]:
         members, before = gpu_group.members, self._before(gpu_group)
         known = self.values.number(job, spec, gpu_group.kind[1]) is not None
         places = range(len(members))
-        for count in _counts(len(members)):
+        for count in _counts(len(members)) if may_leave else (len(members),):
             if count >= self._jobs_max:
                 continue
             for stays in combinations(places, count) if not count or (known and may_share(spec)) else ():
@@ -306,16 +310,21 @@ class GpuChanges:
                 yield Regrouping(stays, leaves, before, after[:-1], after[-1], -inf if some_gain else slowed, fall)
 
     def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
-        """Whether these may share their GPU with a newcomer, memory apart."""
+        """Whether these may share their GPU with a newcomer that may share one itself, memory apart."""
         values, site, known = self.values, gpu_group.site, self.values.gpu_groups.co_runners
-        if any(not known.known[who].share or known.known[who].memory is None for who in (*kept, number)):
-            return False
-        if any(not is_known_alone(self._draft, known.specs[who], gpu_group.kind[1]) for who in (*kept, number)):
-            return False
-        return values.rise(number, site, kept) > -inf
+        for who in kept:
+            one = known.known[who]
+            if not one.share or one.memory is None:
+                return False
+            if not values.is_known_alone(who, gpu_group.kind[1]):
+                return False
+        return values.is_borne(number, site, kept)
 
     def _before(self, gpu_group: GpuGroup) -> tuple[float, ...]:
-        return self.speeds(gpu_group, gpu_group.members)
+        before = gpu_group.speeds
+        if before is None:
+            before = gpu_group.speeds = self.speeds(gpu_group, gpu_group.members)
+        return before
 
     def speeds(self, gpu_group: GpuGroup, members: Members) -> tuple[float, ...]:
         """Of these jobs together on such a GPU, each over that alone at its best."""

@@ -6,13 +6,14 @@ job there makes steps: what is learnt counts for all such jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
@@ -50,14 +51,18 @@ TRIED: Final = 0.05
 
 
 class BoundUnmeasured(BoundSourceDefaults):
-    """`BesideUnmeasured` for one plan."""
+    """`BesideUnmeasured` for one plan.
+
+    Where a plan may look at no more than what has changed (`ClusterView.news`), jobs that came are asked for any GPU,
+    others for GPUs that jobs came to or left or on which one may do more than before, as from its first steps on.
+    """
 
     def __init__(self, context: SchedulingContext, jobs_per_gpu_max: int) -> None:
         self.has_grown = True
         self._draft = context.draft
         self._pool = context.pool
         self._values = SharingValues(context.draft, context.pool, jobs_per_gpu_max - 1, context.queue)
-        self._jobs_max = float(jobs_per_gpu_max)
+        self._news = None if context.explains else context.draft.view.news(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         for kind in self._draft.view.gpu_types_for(spec):
@@ -73,18 +78,26 @@ class BoundUnmeasured(BoundSourceDefaults):
         hopes = Hopes()
         if classes is self._draft.view.queue(self._pool).classes:
             hopes = self._values.gpu_groups.hopes.setdefault(self._pool, hopes)
-        kinds = self._draft.view.gpu_types(self._pool)
-        for key in hopes.due(classes, (float(self._values.stamp()), float(len(kinds)), self._jobs_max)):
-            need, line = key[1], classes[key]
-            if need.home or (need.share and need.sizes):
-                hopes.found[key] = line
-            elif need.share and need.gpus == 1 and self._may_try(line, kinds):
-                hopes.tries[key] = line
-        # Not kept: a job's first step changes no group, so the stamp does not tell of it.
-        tried = [kind for kind in kinds if hopes.tries and self._values.may_try(kind)]
-        if not tried:
-            return hopes.found
-        return {**hopes.found, **{key: line for key, line in hopes.tries.items() if self._may_try(line, tried)}}
+        hopes.look(classes)
+        found = self._tried(hopes.tries)
+        return {**hopes.found, **found} if found else hopes.found
+
+    def _tried(self, classes: Classes) -> Classes:
+        """Those of classes of one GPU of which one may be tried, on GPUs whose only job makes steps."""
+        view, values, news = self._draft.view, self._values, self._news
+        kinds = view.gpu_types(self._pool) if classes else []
+        if news is None:
+            return self._among(classes, [kind for kind in kinds if values.may_try(kind)])
+        changed = [kind for kind in kinds if values.may_try(kind, news.gpus)]
+        found = self._among(classes, changed, news.gpus)
+        came = [view.job(job) for job in news.came if job in view.jobs]
+        keys = dict.fromkeys([(job.spec.priority, job.need) for job in came])
+        lines = {key: classes[key] for key in keys if key in classes and key not in found}
+        return {**found, **self._among(lines, [kind for kind in kinds if lines and values.may_try(kind)])}
+
+    def _among(self, classes: Classes, kinds: Sequence[str], gpus: Sequence[GpuId] | None = None) -> Classes:
+        """Classes of which the first job may be tried on one of these types, on these GPUs where any are named."""
+        return {key: line for key, line in classes.items() if self._may_try(line, kinds, gpus)} if kinds else {}
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Co-runners that would not pay, or a first run alone."""
@@ -103,8 +116,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         lacking = no_place(self._draft, spec)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
 
-    def _may_try(self, line: Line, kinds: Iterable[str]) -> bool:
-        """Whether there is sharing to be tried for the first of a class, on one of these types."""
+    def _may_try(self, line: Line, kinds: Sequence[str], gpus: Sequence[GpuId] | None) -> bool:
         job = None if line.first is None else self._draft.view.job(line.first)
         if job is None:
             return False
@@ -112,12 +124,13 @@ class BoundUnmeasured(BoundSourceDefaults):
         for kind in kinds:
             if job.spec.gpu_type in {None, kind}:
                 number = self._values.number(job, job.effective, kind)
-                found = found or (number is not None and self._values.has_untried(number, kind))
+                found = found or (number is not None and self._values.has_untried(number, kind, gpus))
         return found
 
     def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
         number = self._values.number(job, spec, kind) if may_share(spec) else None
-        return None if number is None else self._values.untried(job, spec, number, kind)
+        gpus = None if self._news is None or job.id in self._news.came else self._news.gpus
+        return None if number is None else self._values.untried(job, spec, number, kind, gpus)
 
     def _try(self, spec: JobSpec, load: GpuLoad) -> Candidate:
         """No job loses more by it than by taking turns; what is learnt counts for all such jobs."""

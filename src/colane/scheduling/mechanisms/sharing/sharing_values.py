@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 from colane.core.cluster.contents import Kind
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad, book
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.perf.rate import Rate, Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup, GpuGroupIndex, Members, Site, others
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, GpuGroupIndex, Members, Site, by_weight, others
 from colane.scheduling.mechanisms.sharing.sharing_places import SEEN, is_known_alone
 
 JOBS_PER_GPU_MAX: Final = 16
@@ -60,6 +61,7 @@ class SharingValues:
         self._queue = queue
         self._jobs_max = jobs_max
         self.waits = Waits(draft, pool, queue)
+        self._alone: dict[tuple[int, str], bool] = {}
         self._still: set[GpuGroup] = set()
         self._left: dict[Kind, tuple[tuple[int, int], list[GpuGroup]]] = {}
         self.gpu_groups = draft.view.derived(GpuGroupIndex)
@@ -81,7 +83,7 @@ class SharingValues:
         """Of a job as a co-runner on a GPU of a type; None where its memory or its time alone is not known."""
         number = self.number_any(job, spec, gpu_type)
         known = self.gpu_groups.co_runners.known[number]
-        return number if known.memory is not None and self._is_known_alone(number, gpu_type) else None
+        return number if known.memory is not None and self.is_known_alone(number, gpu_type) else None
 
     def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
         """The same, whatever is known of it."""
@@ -117,15 +119,21 @@ class SharingValues:
 
     def rise(self, number: int, site: Site, members: Members) -> float:
         """By how much the sum of speeds rises by one that joins; minus infinity where one is too slow, or to answer."""
+        if not self.is_borne(number, site, members):
+            return -inf
+        return self.total(site, (*members, number)) - self.total(site, members)
+
+    def is_borne(self, number: int, site: Site, members: Members) -> bool:
+        """Whether all are as fast as they must be, and answer as soon, if one joins these."""
         joined = (*members, number)
         for place, who in enumerate(joined):
             known = self.gpu_groups.co_runners.known[who]
             least, latency_s = known.utility_min, known.latency_s
             if least and self.ratio(site, who, others(joined, place)) < least:
-                return -inf
+                return False
             if latency_s is not None and (self._rate(site, who, others(joined, place)).step_s or inf) > latency_s:
-                return -inf
-        return self.total(site, joined) - self.total(site, members)
+                return False
+        return True
 
     def rise_at(self, number: int, gpu_group: GpuGroup) -> float:
         """The same for a group of GPUs; minus infinity where it may not be joined by such a job."""
@@ -144,9 +152,11 @@ class SharingValues:
             known = self.gpu_groups.known_sets[asked] = stamp, is_known
         return known[1]
 
-    def has_untried(self, number: int, gpu_type: str) -> bool:
-        """Whether there are co-runners for a job of which nothing is known, cores apart."""
+    def has_untried(self, number: int, gpu_type: str, among: Sequence[GpuId] | None = None) -> bool:
+        """Whether there are co-runners for a job of which nothing is known, cores apart; on these GPUs if named."""
         kind = self._pool, gpu_type
+        if among is not None:
+            return any(self._is_untried(number, gpu_group) for gpu_group in self._tries(kind, among))
         version = self.gpu_groups.version(kind)
         known = self.gpu_groups.tries.get((number, kind))
         if known is None or known[0] != version:
@@ -167,40 +177,54 @@ class SharingValues:
         alone = [self._rate(gpu_group.site, who, ()).alone for who in joined]
         return None not in alone
 
-    def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
+    def untried(
+        self, job: Job, spec: JobSpec, number: int, gpu_type: str, among: Sequence[GpuId] | None = None
+    ) -> GpuLoad | None:
         """The lightest GPU where sharing may be tried: the job there makes steps, so that it will be known."""
-        draft = self._draft
-        if not self.has_untried(number, gpu_type):
+        draft, waits = self._draft, self.waits
+        if not self.has_untried(number, gpu_type, among):
             return None
-        for gpu_group in self._tries((self._pool, gpu_type)):
+        for gpu_group in self._tries((self._pool, gpu_type), among):
             if not self._is_untried(number, gpu_group):
                 continue
-            for load in self._stepping(gpu_group):
+            if waits.is_asked and waits.would_rather_wait(job, self.ratio(gpu_group.site, number, gpu_group.members)):
+                continue  # on none of its GPUs
+            for load in self._stepping(gpu_group, among):
                 has_room = draft.has_room_beside(draft.view.nodes[load.id.node], spec)
                 if has_room and not self.is_declined(load, gpu_group.site, gpu_group.members, number, job):
                     return load
         return None
 
-    def may_try(self, gpu_type: str) -> bool:
+    def may_try(self, gpu_type: str, among: Sequence[GpuId] | None = None) -> bool:
         """Whether on any GPU that may be joined the only job makes steps: elsewhere nothing would be learnt."""
-        return any(self._stepping(gpu_group) for gpu_group in self._tries((self._pool, gpu_type)))
+        return any(self._stepping(gpu_group, among) for gpu_group in self._tries((self._pool, gpu_type), among))
 
-    def _tries(self, kind: Kind) -> list[GpuGroup]:
+    def _tries(self, kind: Kind, among: Sequence[GpuId] | None) -> list[GpuGroup]:
         """Groups of one job each that are not known to stand still: no others can be tried in this plan."""
         if not self.gpu_groups.stepping:
             return []
+        if among is not None:
+            there = dict.fromkeys([gpu_group for gpu in among if (gpu_group := self.gpu_groups.of(gpu)) is not None])
+            return sorted([one for one in there if one.kind == kind and self._is_tried(one)], key=by_weight)
         asked = self.gpu_groups.version(kind), len(self._still)
         known = self._left.get(kind)
         if known is None or known[0] != asked:
-            found = [one for one in self._groups(kind) if len(one.members) == 1 and one not in self._still]
+            found = [one for one in self._groups(kind) if self._is_tried(one) and one not in self._still]
             known = self._left[kind] = asked, found
         return known[1]
 
-    def _stepping(self, gpu_group: GpuGroup) -> list[GpuLoad]:
+    @staticmethod
+    def _is_tried(gpu_group: GpuGroup) -> bool:
+        return len(gpu_group.members) == 1 and gpu_group.sharing_domain is not None
+
+    def _stepping(self, gpu_group: GpuGroup, among: Sequence[GpuId] | None) -> list[GpuLoad]:
         """Of a group's first GPUs those whose only job makes steps; where there is none it is not asked again."""
-        jobs, loads = self._draft.view.jobs, [self._draft.load(gpu) for gpu in gpu_group.gpus[:TRIES_MAX]]
+        jobs, gpus = self._draft.view.jobs, gpu_group.gpus[:TRIES_MAX]
+        if among is not None:
+            gpus = sorted([gpu for gpu in among if self.gpu_groups.of(gpu) is gpu_group and gpu not in gpu_group.fresh])
+        loads = [self._draft.load(gpu) for gpu in gpus]
         found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
-        if not found:
+        if not found and among is None:
             self._still.add(gpu_group)
         return found
 
@@ -240,10 +264,16 @@ class SharingValues:
             return False
         if not known.share or gpu_group.sharing_domain != known.sharing_domain:
             return False
-        return all(self._is_known_alone(who, gpu_group.kind[1]) for who in (*gpu_group.members, number))
+        return all(self.is_known_alone(who, gpu_group.kind[1]) for who in (*gpu_group.members, number))
 
-    def _is_known_alone(self, number: int, gpu_type: str) -> bool:
-        return is_known_alone(self._draft, self.gpu_groups.co_runners.specs[number], gpu_type)
+    def is_known_alone(self, number: int, gpu_type: str) -> bool:
+        """Whether the time of a job alone is known there."""
+        asked = number, gpu_type
+        is_known = self._alone.get(asked)
+        if is_known is None:
+            spec = self.gpu_groups.co_runners.specs[number]
+            is_known = self._alone[asked] = is_known_alone(self._draft, spec, gpu_type)
+        return is_known
 
     def loss(self, gpu_group: GpuGroup, place: int) -> float:
         """By how much the sum of speeds falls if one of a group leaves."""
@@ -260,11 +290,6 @@ class SharingValues:
                 index.burdened[gpu_group] = None
         index.unjudged.clear()
         return [gpu_group for gpu_group in index.burdened if gpu_group.kind[0] == self._pool]
-
-    def stamp(self) -> int:
-        """What was worked out of all groups holds as long as this stays the same."""
-        gpu_group, pool = self.gpu_groups, self._pool
-        return gpu_group.updates + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
 
     def _groups(self, kind: Kind) -> list[GpuGroup]:
         return self.gpu_groups.lightest(kind, self._jobs_max, GROUPS_MAX)
