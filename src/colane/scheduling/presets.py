@@ -32,16 +32,13 @@ from colane.scheduling.mechanisms.fairness.usage import PastUse
 from colane.scheduling.mechanisms.guarantees.keeping import Guarantees
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
-from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
 from colane.scheduling.mechanisms.price.chooser import ByPrice
 from colane.scheduling.mechanisms.price.gangs import ByExchange, GangMoves
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasured
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.sharing.splitting import Splitting
 from colane.scheduling.mechanisms.topology.connected import Fastest
-from colane.scheduling.mechanisms.topology.consolidation import Consolidation
 from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
@@ -95,7 +92,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         "colane", ByShadowPrice(),
         (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), GANGS),
         (WEEK,), sizes=PRICED_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
-        moving=InTurn((GangMoves(), Splitting(), VacateForParked(), Consolidation(), PRICED_SIZES, GiveBack())),
+        moving=InTurn((GangMoves(), GiveBack())),
     ),
 )  # fmt: skip
 

@@ -5,8 +5,9 @@ Each second of a job on k GPUs costs itself a second, and those behind it what k
     cost of k GPUs = (1 + k x price of a GPU) x time left with k
 
 It starts with the k of least cost; with another only where that costs hardly more, or no more than the wait until so
-many GPUs fall free. A restart costs what it takes, at the same price, and each move of a job more than the one before,
-up to a quarter of what it has left: one that changed places often is not left small beside free GPUs.
+many GPUs fall free. A running job goes on with other GPUs by the same price (`price.gangs`): a restart costs what it
+takes, and each move of a job more than the one before, up to a quarter of what it has left: one that changed places
+often is not left small beside free GPUs.
 """
 
 from __future__ import annotations
@@ -18,19 +19,16 @@ from typing import Final
 
 from colane.core.planners.means import stopped_s
 from colane.model.job import Job, JobId, JobSpec, NeedClass
-from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S, dearness
 from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
-from colane.scheduling.engine.usual import UsualMoving
-from colane.scheduling.mechanisms.elastic.reach import grown, reach_of, usable
-from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
+from colane.scheduling.mechanisms.elastic.reach import reach_of, usable
 
 
 @dataclass(frozen=True, slots=True)
-class PricedSizes(UsualMoving):
+class PricedSizes:
     """Sizes by what they cost a job and those behind it.
 
     Attributes:
@@ -61,20 +59,6 @@ class PricedSizes(UsualMoving):
     def room_for(self, context: SchedulingContext, job: Job) -> int:
         return self.costs(context).ranked(job)[0][1]
 
-    def plan(self, context: SchedulingContext) -> None:
-        """Let running jobs grow into free GPUs, that first to which it is worth most."""
-        able = [job for job in elastic_jobs(context) if is_resizable(context.draft, job)]
-        if not able:
-            return
-        context.draft.plan_while_idle(context.pool)
-        context.draft.plan_after_moves(context.pool)
-        costs = self.costs(context)
-        growths = sorted([growth for one in able for growth in costs.growths(one)], key=_most_first)
-        for _, _, gpus, job in growths:
-            loads = grown(context, job, gpus) if context.draft.is_undecided(job.id) else None
-            if loads is not None and costs.gain_s(job, gpus, spans=len({load.id.node for load in loads}) > 1) > 0:
-                context.draft.resize(job, loads, Reason(Why.GROWN, {"had": job.gpu_count, "gpus": gpus}))
-
     def costs(self, context: SchedulingContext) -> SizeCosts:
         """What each size costs each job, worked out once in a plan."""
         asked = (self, context.pool)
@@ -86,15 +70,8 @@ class PricedSizes(UsualMoving):
 
 PRICED_SIZES: Final = PricedSizes()
 
-GROWTH_PART_MAX: Final = 0.25
-"""Part of what a job has left that its move to more GPUs costs at most: others lose nothing by it."""
-
-Growth = tuple[float, JobId, int, Job]
-"""What it is worth, in seconds, and to how many GPUs a job would grow."""
-
-
-def _most_first(growth: Growth) -> tuple[float, JobId, int]:
-    return -growth[0], growth[1], growth[2]
+MOVED_PART_MAX: Final = 0.25
+"""Part of what a job has left that its move to free GPUs costs at most: others lose nothing by it."""
 
 
 class SizeCosts:
@@ -132,23 +109,30 @@ class SizeCosts:
         """What that costs it and those behind it."""
         return (1.0 + gpus * self._queue.gpu_price(job)) * self.left_s(job, gpus, spans=spans)
 
-    def gain_s(self, job: Job, gpus: int, *, spans: bool) -> float:
-        """What is saved if it goes on with so many GPUs, its restart paid."""
-        price = self._queue.gpu_price(job)
-        now_s = self.left_s(job, job.gpu_count, spans=len({gpu.node for gpu in job.gpus_held}) > 1)
-        restart_s = stopped_s(self._draft.view, job) + STOP_S
-        then_s = self.left_s(job, gpus, spans=spans) + restart_s
-        moved_s = min(dearness(job, self._draft.now_s), GROWTH_PART_MAX) * now_s
-        return (1.0 + job.gpu_count * price) * now_s - (1.0 + gpus * price) * then_s - moved_s
+    def now_s(self, job: Job) -> float:
+        """What a running job has left where it is."""
+        return self.left_s(job, job.gpu_count, spans=len({gpu.node for gpu in job.gpus_held}) > 1)
 
-    def growths(self, job: Job) -> Iterator[Growth]:
-        """Larger sizes that free GPUs allow and that pay, if it would lie on as few nodes as can be."""
+    def gain_s(self, job: Job, gpus: int, then_s: float) -> float:
+        """What is saved if it goes on with so many GPUs, with which it has that left, its restart paid.
+
+        That moves are dear counts at the price of its GPUs where it goes on with as many, and for itself alone where it
+        grows into free ones: it takes no others' place.
+        """
+        had, price, now_s = job.gpu_count, self._queue.gpu_price(job), self.now_s(job)
+        restart_s = stopped_s(self._draft.view, job) + STOP_S
+        moved_s = min(dearness(job, self._draft.now_s), MOVED_PART_MAX) * now_s
+        moved_s *= 1.0 + had * price if gpus == had else 1.0
+        return (1.0 + had * price) * now_s - (1.0 + gpus * price) * (then_s + restart_s) - moved_s
+
+    def growths(self, job: Job) -> Iterator[tuple[float, int]]:
+        """Larger sizes that free GPUs allow and that pay, with what they save, if it lies on as few nodes as can be."""
         most = job.gpu_count + usable(self._context, reach_of(job), self._draft.load(job.gpus_held[0]).gpu.type)
         for gpus in job.effective.sizes:
             if job.gpu_count < gpus <= most:
-                gain_s = self.gain_s(job, gpus, spans=self._spans(gpus))
+                gain_s = self.gain_s(job, gpus, self.left_s(job, gpus, spans=self._spans(gpus)))
                 if gain_s > 0:
-                    yield gain_s, job.id, gpus, job
+                    yield gain_s, gpus
 
     def opens_s(self, job: Job, gpus: int) -> float:
         """In how many seconds so many GPUs of one type are expected to be free for it, if no other job takes them."""

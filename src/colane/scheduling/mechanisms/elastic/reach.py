@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from colane.core.cluster.bookings import NodeState
@@ -54,6 +55,42 @@ def grown(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...
     if job.placement is None or context.draft.load(job.gpus_held[0]).gpu.is_mig_instance:
         return None
     return _over_nodes(context, job, gpus) if job.spec.multi_node else _on_its_node(context, job, gpus)
+
+
+def on_one_node(context: SchedulingContext, job: Job) -> tuple[GpuLoad, ...] | None:
+    """As many of its own and of free GPUs of one node, of its type; None where no node has these for all its ranks.
+
+    Of nodes those with most of its ranks go first, then the fullest.
+    """
+    draft, gpus = context.draft, job.gpu_count
+    held = [draft.load(gpu) for gpu in job.gpus_held]
+    gpu_type = held[0].gpu.type
+    for node in _nodes_for_all(context, job, gpu_type):
+        there = [load for load in held if load.id.node == node.node.name]
+        free = _fitting(draft, job.effective, node, gpu_type)
+        need = host_needs(job.effective, gpus) - host_needs(job.effective, len(there))
+        if len(there) + len(free) >= gpus and need <= draft.host_free(node):
+            return in_rank_order([*there, *free[: gpus - len(there)]])
+    return None
+
+
+def _nodes_for_all(context: SchedulingContext, job: Job, gpu_type: str) -> Iterator[NodeState]:
+    draft, view = context.draft, context.draft.view
+    ranks = Counter([gpu.node for gpu in job.gpus_held])
+    for name, own in sorted(ranks.items(), key=_most_ranks_first):
+        node = view.nodes[name]
+        if node.node.takes_jobs and own + draft.free_count(node, gpu_type) >= job.gpu_count:
+            yield node
+    free = draft.free((context.pool, gpu_type))
+    for count in range(job.gpu_count, free.most_free + 1):
+        for order in free.nodes_with_exactly(count):
+            node = view.node_at(order)
+            if node.node.name not in ranks:
+                yield node
+
+
+def _most_ranks_first(entry: tuple[str, int]) -> tuple[int, str]:
+    return -entry[1], entry[0]
 
 
 def _on_its_node(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:

@@ -12,7 +12,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import is_untouched, may_leave, stopped_s
+from colane.core.planners.means import Means, is_untouched, may_leave, means_of, stopped_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.choices import urgent_value
@@ -277,6 +277,12 @@ class GpuChanges:
         """What leaving a GPU and going on later costs a job, if what is won by it lasts so long."""
         cost_s = stopped_s(self._draft.view, job) + STOP_S
         return self._queue.weigh(job) * (cost_s / max(1.0, lasts_s) + dearness(job, self._draft.now_s))
+
+    def leaving_price(self, job: Job, away_s: float) -> float:
+        """What waiting for so long costs a job beside its time: as moving, or less if it is parked where it is."""
+        if means_of(self._draft, job, away_s=away_s) is Means.PARK:
+            return self._queue.weigh(job) * dearness(job, self._draft.now_s)
+        return self.moving_price(job, away_s)
 
     # -- speeds of GPUs that are alike
 

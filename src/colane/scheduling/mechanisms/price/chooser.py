@@ -1,4 +1,4 @@
-"""Jobs of one GPU start, join, take places and move in the order of what that is worth (see `changes`).
+"""Jobs of one GPU start, join, take places, move and part in the order of what that is worth (see `changes`).
 
 Of all changes that may be made now the one that is worth most is made, and again until none pays, those of the highest
 priority first. A job that waits and one that runs compete alike for a free GPU: with whichever of them most is won. Of
@@ -23,11 +23,12 @@ from typing import Final, NamedTuple
 from colane.core.cluster.bookings import books_host
 from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import cheapest, is_untouched
+from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouched, may_split_off, split_off
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import (
     Candidate,
     Classes,
@@ -41,7 +42,7 @@ from colane.scheduling.engine.contracts import (
     Take,
     entry_of,
 )
-from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime, ran_since_s
 from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
 from colane.scheduling.engine.usual import BoundReturn
 from colane.scheduling.mechanisms.fairness.users import Users
@@ -50,10 +51,10 @@ from colane.scheduling.mechanisms.price.changes import (
     GpuChanges,
     returning_part,
 )
-from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
-from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX
-from colane.scheduling.mechanisms.topology.connected import BoundFastest
+from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX
+from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
 
 HEADS_MAX: Final = 4
@@ -74,6 +75,8 @@ LOOK_EVERY_S: Final = 300.0
 SHARED_SEEN_MAX: Final = 32
 """The same where no more is looked at than what has changed."""
 
+SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
+
 SHARED_MAX: Final = 256
 """So many GPUs are looked at whose jobs could go elsewhere, those with most to gain first; alike ones go together."""
 
@@ -84,11 +87,15 @@ class ByPrice:
 
     Attributes:
         moves: Whether running jobs are moved at all.
+        makes_way: Whether jobs move off a GPU to which a parked job is bound.
+        parts: Whether one of the jobs on a GPU waits that are worth more without it.
         jobs_per_gpu_max: Jobs on one GPU at most.
         look_at_all_max: In a pool of no more GPUs everything is looked at each time.
     """
 
     moves: bool = True
+    makes_way: bool = True
+    parts: bool = True
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     look_at_all_max: int = 64
 
@@ -108,12 +115,31 @@ class ByPrice:
 
 
 class _Chosen(NamedTuple):
-    """A change, and what it is worth; of those worth the same the job first in the order goes first."""
+    """A change, and what it is worth; of those worth the same the job first in the order goes first.
+
+    Attributes:
+        net: What it is worth.
+        job: The job that comes.
+        candidate: Where, and what leaves for it.
+        rise: By how much a running job is worth more there.
+        parked: The job that goes on where a running one was; None where it moves for itself.
+    """
 
     net: float
     job: Job
     candidate: Candidate
     rise: float = 0.0
+    parked: JobId | None = None
+
+
+class _Parting(NamedTuple):
+    """A job that had better wait: what that is worth, what it has left, and for how long the others have the GPU."""
+
+    net: float
+    left_s: float
+    job: Job
+    away_s: float
+    facts: Facts
 
 
 class _Leaver(NamedTuple):
@@ -136,6 +162,7 @@ class _Leaver(NamedTuple):
 
 class _Chooser:
     def __init__(self, settings: ByPrice, context: SchedulingContext, take: Take, news: News | None) -> None:
+        self._settings = settings
         self._news = news
         self._context = context
         self._draft = context.draft
@@ -188,6 +215,8 @@ class _Chooser:
             self._make(change)
             self._changes.look()
             self._look()
+        if self._settings.parts:
+            self._part()
         self._settle()
 
     def _settle(self) -> None:
@@ -386,11 +415,45 @@ class _Chooser:
             net = price * candidate.ratio * part
             if net > least:
                 best, least = _Chosen(net, job, candidate), net
+        if job.home:
+            best = self._vacated(job, least) or best
+            least = best.net if best is not None else least
         if least >= price * part:  # at full speed, at no cost to any
             return best
         change = self._found(job, None, 0.0)
         found = None if change is None or change.net <= least else self._candidate(job, change)
         return best if change is None or found is None else _Chosen(change.net, job, found)
+
+    def _vacated(self, parked: Job, least: float) -> _Chosen | None:
+        """The job that has a GPU alone to which a parked one is bound moves to a free one: both run then."""
+        best: _Chosen | None = None
+        if not self._settings.makes_way or not self._settings.moves or not self._any_free:
+            return None
+        if self._queue.place(parked) > self._gang:
+            return None
+        for load in self._draft.homes(parked):
+            job = self._draft.view.job(load.jobs[0]) if len(load.bookings) == 1 else None
+            if job is None or load.id in self._closed or not self._makes_way(job, load, parked):
+                continue
+            gain = self._queue.weigh(parked) * speed_on(self._draft, parked.effective, (load,))
+            gain -= self._changes.moving_price(job, self._queue.left_s(job) or 0.0)
+            has = speed_on(self._draft, job.effective, (load,))
+            for candidate in self._fastest.candidates(job, job.effective):
+                net = gain + self._queue.weigh(job) * (candidate.ratio - has)
+                if net > least and not self._changes.values.waits.is_awaited(candidate.gpus[0].id, job):
+                    best, least = _Chosen(net, job, candidate, candidate.ratio - has, parked.id), net
+        return best
+
+    def _makes_way(self, job: Job, load: GpuLoad, parked: Job) -> bool:
+        """Whether it may move now, and leaves the cores and the bandwidth that the parked one goes on with."""
+        draft = self._draft
+        if not is_untouched(draft, load) or not may_move(job, draft.now_s):
+            return False
+        if job.effective.sizes or not is_past_min_runtime(draft, job, self._queue.quantum_s):
+            return False
+        free = draft.host_free(draft.view.nodes[load.id.node])
+        need = host_needs(parked.effective, 1) - host_needs(job.effective, 1)
+        return need.cores <= free.cores and need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
 
     def _found(self, job: Job, at: GpuLoad | None, least: float) -> GpuChange | None:
         """The best GPU in use for a job: looked for once in a plan, then where something was decided since."""
@@ -499,8 +562,37 @@ class _Chooser:
             "had": str(job.gpus_held[0]), "gpu": str(gpu.id), "rise": change.rise
         }  # fmt: skip
         self._closed |= {gpu.id, *job.gpus_held}
-        self._draft.resize(job, (gpu,), Reason(Why.MOVED, facts, gpu.jobs))
+        if change.parked is not None:
+            self._promised.add(change.parked)
+            del facts["rise"]
+            self._draft.resize(job, (gpu,), Reason(Why.VACATED, facts, (change.parked,)), for_job=change.parked)
+        else:
+            self._draft.resize(job, (gpu,), Reason(Why.MOVED, facts, gpu.jobs))
         self._context.changed((gpu,))
+
+    def _part(self) -> None:
+        """Let a job wait where all on a GPU are worth more without it, its leaving paid: no better place was found."""
+        for gpu_group in self._changes.values.burdened():
+            for load in [self._draft.load(gpu) for gpu in gpu_group.gpus]:
+                if is_untouched(self._draft, load):
+                    found = max(self._partings(gpu_group, load), key=_most_first_parting, default=None)
+                    if found is not None:
+                        split_off(self._draft, load, found.job, found.facts, SLOWER_TOGETHER, away_s=found.away_s)
+
+    def _partings(self, gpu_group: GpuGroup, load: GpuLoad) -> Iterator[_Parting]:
+        """Jobs without which the others are worth more than with it, for as long as they run."""
+        draft, values, left_s = self._draft, self._changes.values, self._queue.left_s
+        here = [draft.view.job(booking.job) for booking in load.bookings]
+        for place, job in enumerate(here):
+            if not may_split_off(draft, job) or ran_since_s(job) + self._queue.quantum_s > draft.now_s:
+                continue
+            rest = values.total(gpu_group.site, others(gpu_group.members, place))
+            away_s = sum([left_s(other) or 0.0 for other in here if other is not job]) / rest
+            net = -self._changes.lost(gpu_group, here, place) - self._changes.leaving_price(job, away_s)
+            if net > 0 and values.loss(gpu_group, place) < -BURDEN_MIN:
+                together = values.total(gpu_group.site, gpu_group.members)
+                facts: Facts = {"gpu": str(load.id), "sum": together, "without": rest}
+                yield _Parting(net, left_s(job) or 0.0, job, away_s, facts)
 
     def _promise(self, job: Job, candidate: Candidate) -> None:
         """Let a waiting job have it, at once or once others have left."""
@@ -528,6 +620,10 @@ FIRST_OF: Final = FirstOf(_is_served, attrgetter("moves"), HEADS_MAX)
 
 def _loss(entry: tuple[float, GpuGroup]) -> float:
     return entry[0]
+
+
+def _most_first_parting(parting: _Parting) -> tuple[float, float, JobId]:
+    return parting.net, parting.left_s, JobId(-parting.job.id)
 
 
 def _most_first(mover: _Leaver) -> tuple[float, JobId]:

@@ -1,26 +1,33 @@
-"""Jobs of several GPUs by price: whether they take places, and others theirs, and whether they move while they run.
+"""Jobs of several GPUs by price: whether they take places, and others theirs, and whether they change while they run.
 
 A job that takes the places of others ends sooner by as long as the last of them would have kept it waiting; each of
 them ends later by as long as it runs, as far as its GPUs are theirs. What leaving costs them is taken off.
+
+One that runs goes on with other GPUs, faster ones, those of one node in the place of several, or more, where what it
+has left, and what its GPUs are worth to others meanwhile, then costs less, its restart paid (`SizeCosts.gain_s`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
-from colane.core.planners.means import is_untouched, stopped_s
+from colane.core.planners.means import is_untouched
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.reason import Reason, Why
+from colane.perf.rate import Situation
 from colane.scheduling.engine.choices import horizon_s, most_valued, value_of
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext
-from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.moving_costs import MOVE_PART, STOP_S, dearness, may_move
+from colane.scheduling.engine.live import JobsOfKind, LiveJobs, ran_since_s
+from colane.scheduling.engine.moving_costs import MOVE_PART, may_move
 from colane.scheduling.engine.sized_rates import left_with_s
 from colane.scheduling.engine.usual import UsualMoving
+from colane.scheduling.mechanisms.elastic.priced import PRICED_SIZES, PricedSizes
+from colane.scheduling.mechanisms.elastic.reach import grown, on_one_node
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 from colane.scheduling.mechanisms.topology.connected import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free
 
@@ -82,73 +89,154 @@ def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victi
 
 @dataclass(frozen=True, slots=True)
 class GangMoves(UsualMoving):
-    """Running gangs go to free GPUs on which they are faster, where that pays what moving costs them.
-
-    Worth and cost are both parts of the job's own price, so the price drops out: a gang gains the difference of its
-    speeds for as long as it runs, and pays as a job of one GPU does (`changes`). Those over several nodes are gathered
-    elsewhere.
+    """Running gangs and elastic jobs go on with other GPUs where that saves more than it costs.
 
     Attributes:
-        moves: Whether running jobs are moved at all.
+        moves: Whether running jobs are moved at all; elastic ones grow anyway.
+        consolidates: Whether jobs over several nodes go to one.
+        sizes: What numbers of GPUs cost.
     """
 
     moves: bool = True
+    consolidates: bool = True
+    sizes: PricedSizes = PRICED_SIZES
 
     def plan(self, context: SchedulingContext) -> None:
-        """Make the moves of a pool that pay, that which is worth most first, until none does."""
-        if not self.moves or not any_free(context):
-            return
-        mover = _Mover(context)
-        while best := max(mover.found(), key=_most_first, default=None):
-            mover.move(best)
+        """Make the changes of a pool that save most first; one takes a place that was another's, too."""
+        gangs = _Gangs(self, context)
+        found = sorted([change for job in gangs.able() for change in gangs.changes(job)], key=_most_first)
+        for change in found:
+            gangs.make(change)
 
 
-class _Faster(NamedTuple):
-    """A faster place for a job that runs: what it is worth, costs taken off, and by how much faster it is."""
+class _GangChange(NamedTuple):
+    """What a job goes on with, and what that saves, in seconds.
 
-    net: float
-    rise: float
+    `why` is `MOVED`, to faster GPUs, `CONSOLIDATED`, to one node, or `GROWN`.
+    """
+
+    gain_s: float
+    why: Why
+    gpus: int
     job: Job
-    gpus: tuple[GpuLoad, ...]
 
 
-class _Mover:
-    def __init__(self, context: SchedulingContext) -> None:
+class _Gangs:
+    def __init__(self, settings: GangMoves, context: SchedulingContext) -> None:
+        self._settings = settings
+        self._context = context
         self._draft = context.draft
-        self._queue = context.queue
+        self._quantum_s = context.queue.quantum_s
         self._fastest = BoundFastest(context)
-        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._costs = settings.sizes.costs(context)
 
-    def found(self) -> Iterator[_Faster]:
-        """Every move that pays."""
-        for job_id in list(self._live.gangs_past_min_runtime(self._draft.now_s, self._queue.quantum_s)):
-            job = self._draft.view.job(job_id)
-            if self._may_go(job):
-                yield from self._elsewhere(job)
+    def able(self) -> list[Job]:
+        """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
+        context, draft, view = self._context, self._draft, self._draft.view
+        elastic = [job for job in elastic_jobs(context) if is_resizable(draft, job)]
+        scattered: Iterable[JobId] = ()
+        if self._settings.moves and self._settings.consolidates:
+            scattered = sorted(view.derived(ScatteredJobs).of(context.pool))
+        if elastic:
+            draft.plan_after_moves(context.pool)
+        if elastic or scattered:
+            draft.plan_while_idle(context.pool)
+        if not any_free(context):
+            return []
+        found = {job.id: job for job in elastic}
+        live = view.derived(LiveJobs).pool(context.pool)
+        gangs = live.gangs_past_min_runtime(draft.now_s, self._quantum_s) if self._settings.moves else ()
+        found.update({job_id: view.job(job_id) for job_id in [*gangs, *scattered]})
+        return list(found.values())
 
-    def move(self, faster: _Faster) -> None:
-        """Do so."""
-        job, gpu = faster.job, faster.gpus[0]
-        facts: dict[str, str | int | float] = {"had": str(job.gpus_held[0]), "gpu": str(gpu.id), "rise": faster.rise}
-        self._draft.resize(job, faster.gpus, Reason(Why.MOVED, facts, gpu.jobs))
+    def changes(self, job: Job) -> Iterator[_GangChange]:
+        """Every change that pays."""
+        if self._may_move(job):
+            why = Why.CONSOLIDATED if self._is_scattered(job) else Why.MOVED
+            then = self._same_size(job)
+            if then is not None:
+                yield _GangChange(then[0], why, job.gpu_count, job)
+        if is_resizable(self._draft, job):
+            for gain_s, gpus in self._costs.growths(job):
+                yield _GangChange(gain_s, Why.GROWN, gpus, job)
 
-    def _may_go(self, job: Job) -> bool:
-        """Whether a job saves its state, has its GPUs for itself, and has not been moved too often."""
-        if job.state is not JobState.RUNNING or not job.effective.preemptible or not may_move(job, self._draft.now_s):
+    def make(self, change: _GangChange) -> None:
+        """Do so, if there is still a place on which it pays."""
+        job, draft = change.job, self._draft
+        if not draft.is_undecided(job.id):
+            return
+        if change.why is Why.GROWN:
+            loads = grown(self._context, job, change.gpus)
+            if loads is not None:
+                then_s = self._costs.left_s(job, change.gpus, spans=len({load.id.node for load in loads}) > 1)
+                if self._costs.gain_s(job, change.gpus, then_s) > 0:
+                    draft.resize(job, loads, Reason(Why.GROWN, {"had": job.gpu_count, "gpus": change.gpus}))
+            return
+        found = self._same_size(job)
+        if found is None:
+            return
+        _, faster, rise, loads = found
+        facts: dict[str, str | int | float]
+        if change.why is Why.CONSOLIDATED:
+            nodes = len({gpu.node for gpu in job.gpus_held})
+            facts = {"nodes": nodes, "node": loads[0].id.node, "faster": faster}
+            draft.resize(job, loads, Reason(Why.CONSOLIDATED, facts))
+        else:
+            facts = {"had": str(job.gpus_held[0]), "gpu": str(loads[0].id), "rise": rise}
+            draft.resize(job, loads, Reason(Why.MOVED, facts, loads[0].jobs))
+
+    def _is_scattered(self, job: Job) -> bool:
+        return job.placement is not None and len(job.placement.nodes) > 1
+
+    def _may_move(self, job: Job) -> bool:
+        """Whether a job saves its state, has its GPUs for itself, and has not gone to faster ones too often."""
+        draft = self._draft
+        if not self._settings.moves or job.state is not JobState.RUNNING or not job.effective.preemptible:
             return False
-        if len(job.gpus_held) != job.effective.gpus or not self._draft.is_undecided(job.id):
+        if job.gpu_count < 2 or not (job.effective.sizes or job.gpu_count == job.effective.gpus):
             return False
-        return all(is_untouched(self._draft, self._draft.load(gpu)) for gpu in job.gpus_held)
+        if not draft.is_undecided(job.id) or ran_since_s(job) + self._quantum_s > draft.now_s:
+            return False
+        if not self._is_scattered(job) and not may_move(job, draft.now_s):
+            return False
+        loads = [draft.load(gpu) for gpu in job.gpus_held]
+        return all(len(load.bookings) == 1 and is_untouched(draft, load) for load in loads)
 
-    def _elsewhere(self, job: Job) -> Iterator[_Faster]:
-        draft, left_s = self._draft, self._queue.left_s(job) or 0.0
-        has = speed_on(draft, job.effective, [draft.load(gpu) for gpu in job.gpus_held])
-        cost = (stopped_s(draft.view, job) + STOP_S) / max(1.0, left_s) + dearness(job, draft.now_s)
-        for candidate in self._fastest.candidates(job, job.effective) if has + cost < 1.0 else ():
-            rise = candidate.ratio - has
-            if rise > cost:
-                yield _Faster(self._queue.weigh(job) * (rise - cost), rise, job, candidate.gpus)
+    def _same_size(self, job: Job) -> tuple[float, float, float, tuple[GpuLoad, ...]] | None:
+        """The place of as many GPUs that saves most: what, by how much it is faster there, in parts and speed."""
+        draft, spec = self._draft, job.effective.at(job.gpu_count)
+        has = self._speed(job, spec, [draft.load(gpu) for gpu in job.gpus_held])
+        now_s, best = self._costs.now_s(job), None
+        places: Iterable[tuple[GpuLoad, ...] | None]
+        if self._is_scattered(job):
+            places = [on_one_node(self._context, job)]
+        else:
+            places = [candidate.gpus for candidate in self._fastest.candidates(job, spec)]
+        for loads in places:
+            if loads is not None:
+                there = self._speed(job, spec, loads)
+                gain_s = self._costs.gain_s(job, job.gpu_count, now_s * has / there)
+                if gain_s > (0.0 if best is None else best[0]):
+                    best = gain_s, there / has, there - has, loads
+        return best
+
+    def _speed(self, job: Job, spec: JobSpec, loads: Sequence[GpuLoad]) -> float:
+        """Alone on these; of one over several nodes by what is known of one node and several, else by type."""
+        if not self._is_scattered(job):
+            return speed_on(self._draft, spec, loads)
+        spans = len({load.id.node for load in loads}) > 1
+        return self._draft.beliefs.rate(spec, Situation(loads[0].gpu.type, len(loads), spans=spans)).ratio
 
 
-def _most_first(faster: _Faster) -> tuple[float, JobId]:
-    return faster.net, JobId(-faster.job.id)
+def _most_first(change: _GangChange) -> tuple[float, JobId, int]:
+    return -change.gain_s, change.job.id, change.gpus
+
+
+class ScatteredJobs(JobsOfKind):
+    """Jobs over several nodes that can be stopped, by pool, kept from plan to plan; not those that must be so."""
+
+    def belongs(self, job: Job) -> bool:
+        spec, placement = job.effective, job.placement
+        if not spec.multi_node or spec.gpus_per_node or not spec.preemptible or job.state is not JobState.RUNNING:
+            return False
+        return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1
