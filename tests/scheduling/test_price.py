@@ -21,7 +21,7 @@ from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.moving_costs import MOVES_MAX, moved_part
-from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_price, shadow_price
+from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_ratio, shadow_price
 from colane.scheduling.registry import create
 from colane.simulate.world import NeutralWorld
 from tests.core.worlds import GIB, World, make_node, make_profile
@@ -51,7 +51,8 @@ def test_of_jobs_on_one_gpu_a_second_of_the_first_saves_one_for_each_but_half_a_
 @examples(50)
 @given(had=st.floats(0, 1e6), more=st.floats(0, 1e6), usual=st.floats(0, 1e6))
 def test_who_has_had_less_counts_for_more_but_for_no_more_than_so_much(had: float, more: float, usual: float) -> None:
-    assert OWED_MAX >= owed_price(had, usual) >= owed_price(had + more, usual) >= 1.0
+    assert OWED_MAX >= owed_ratio(had, usual) >= owed_ratio(had + more, usual) >= 1.0 / OWED_MAX
+    assert owed_ratio(usual, usual) == (1.0 if usual else OWED_MAX)
 
 
 def prices(core: Core, makespan_weight: float = 0.0) -> dict[int, float]:
@@ -90,10 +91,13 @@ def test_none_is_stopped_for_one_that_goes_behind_it() -> None:
     assert life.spans == {1: [(0, 100)], 2: [(100, 1100)]}
 
 
-def test_for_fairness_a_job_of_who_has_had_less_takes_the_place_of_one_of_who_has_had_more() -> None:
-    jobs = [known(0, 400, user="ann"), known(0, 300, user="bob"), known(100, 50, user="ann")]
-    life = Life(create(f"{POLICY}:objective=fair"), ONE, jobs, STEP).run()
-    assert life.spans[2][0] == (100, 400)
+@pytest.mark.parametrize(("objective", "start"), [("jct", 400), ("fair", 100)])
+def test_for_fairness_a_longer_job_of_who_has_had_less_takes_the_place_of_a_shorter_one(
+    objective: str, start: int
+) -> None:
+    jobs = [known(0, 400, user="ann"), known(100, 500, user="bob")]
+    life = Life(create(f"{POLICY}:objective={objective}"), ONE, jobs, STEP).run()
+    assert life.spans[2][0][0] == start
 
 
 def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:

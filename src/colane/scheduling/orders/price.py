@@ -46,7 +46,7 @@ class Objective(StrEnum):
     MAKESPAN = "makespan"
     """The earliest end of all: those with most left first."""
     FAIR = "fair"
-    """Equal service for users, or groups where jobs name one: the one that has had least first."""
+    """Like service for users, or groups where jobs name one: a second of one that has had less counts more."""
 
 
 HALF: Final = 0.5
@@ -62,7 +62,7 @@ FIRST_OF_ALL: Final[Rank] = ()
 """Every job comes after it."""
 
 OWED_MAX: Final = 3.0
-"""Work for an owner who has had less than others counts no more than so many times as much as for these."""
+"""Work for an owner counts at most so many times as much as for others, for what these have had, and as few times."""
 
 
 def shadow_price(gpus: int, behind: float, of: int) -> float:
@@ -73,12 +73,12 @@ def shadow_price(gpus: int, behind: float, of: int) -> float:
     return max(1.0, 1.0 + gpus * (behind / max(1, of) - HALF))
 
 
-def owed_price(had: float, usual: float) -> float:
-    """How much a second of work on a job counts whose owner has had so much service, of so much on average.
+def owed_ratio(had: float, usual: float) -> float:
+    """How many times as much a second of work counts of an owner who has had so much service, of so much on average.
 
-    Between 1 and `OWED_MAX`: the less its owner has had the more, but never less than the work itself.
+    The less the owner has had the more, between 1 over `OWED_MAX` and that.
     """
-    return max(1.0, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
+    return max(1.0 / OWED_MAX, min(OWED_MAX, usual / had if had > 0 else OWED_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class ByShadowPrice(RichOrder):
 
     Attributes:
         objective: What is aimed at. Under `jct` a second counts by what it saves all; under `makespan` the more the
-            longer a job is, against all work; under `fair` the more the less its owner has had.
+            longer a job is, against all work; under `fair` by what it saves all, times what is owed its owner, and as
+            many times less left a job has in the order.
         displaces_min: A job takes the places of those with this many times as much left at least.
         keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
             that those of much the same length do not change places for ever.
@@ -113,7 +114,12 @@ class ByShadowPrice(RichOrder):
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         expected, is_by_left = Expected(draft, pool), self.objective is Objective.JCT
-        left_s, rank = expected.rest_s, self._rank(draft, pool, expected)
+        left_s, by_left = expected.rest_s, self._by_left(expected)
+        owed = _owed(draft, pool) if self.objective is Objective.FAIR else None
+        if owed is not None:
+            rank = _owed_first(by_left, owed)
+        else:
+            rank = by_left if is_by_left else self._by_most_left(expected)
         held = self._held(rank)
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
@@ -131,28 +137,21 @@ class ByShadowPrice(RichOrder):
             walk = by_heads(draft, pool, index, held)
             firsts = partial(index.firsts, draft.view, pool, held)
             line = partial(_line, draft, pool, index, held)
-        ranks = draft.view.derived(LiveRanks, self.objective, self.gpus_power)
-        ranking = partial(ranks.at, draft.view, pool, held, left_s, expected.course)
-        prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking)
+        ranks = draft.view.derived(LiveRanks, Objective.JCT if owed else self.objective, self.gpus_power)
+        ranking = partial(ranks.at, draft.view, pool, self._held(by_left) if owed else held, left_s, expected.course)
+        prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking, owed)
 
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
             weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
-            weighs_first_most=not is_by_left or not self.makespan_weight,
+            weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
             awaits=self.awaits and is_by_left, exchanges=is_by_left, held=held,
         )  # fmt: skip
 
-    def _rank(self, draft: Draft, pool: str, expected: Expected) -> Callable[[Job], Rank]:
-        return {
-            Objective.JCT: self._by_left,
-            Objective.MAKESPAN: self._by_most_left,
-            Objective.FAIR: self._by_service,
-        }[self.objective](draft, pool, expected)
-
-    def _by_left(self, _draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+    def _by_left(self, expected: Expected) -> RankOf:
         power = self.gpus_power
 
         def rank(job: Job) -> Rank:
@@ -161,26 +160,14 @@ class ByShadowPrice(RichOrder):
         return rank
 
     @staticmethod
-    def _by_most_left(_draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+    def _by_most_left(expected: Expected) -> RankOf:
         def rank(job: Job) -> Rank:
             left_s = expected.left_s(job)
             return priority_of(job.spec), 0.0 if left_s is None else -left_s
 
         return rank
 
-    @staticmethod
-    def _by_service(draft: Draft, pool: str, _expected: Expected) -> Callable[[Job], Rank]:
-        had: Counter[str] = Counter()
-        for job in draft.view.jobs.values():
-            if job.spec.pool == pool:
-                had[sharing_domain(job.spec, ShareBetween.GROUP)] += int(attained_gpu_s(job, draft.now_s))
-
-        def rank(job: Job) -> Rank:
-            return priority_of(job.spec), had[sharing_domain(job.spec, ShareBetween.GROUP)] / job.spec.weight
-
-        return rank
-
-    def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
+    def _held(self, rank: RankOf) -> RankOf:
         """A parked job goes before those that would not have taken its place while it ran (`_displaces`)."""
         factor = self.keeps_min if self.objective is Objective.MAKESPAN else 1 / self.displaces_min
 
@@ -209,6 +196,7 @@ class Prices:
         makespan_weight: See `ByShadowPrice`.
         objective: Likewise.
         ranking: Ranks all of them.
+        owed: Under `fair`, how many times as much each counts for what its owner has had.
     """
 
     def __init__(
@@ -220,6 +208,7 @@ class Prices:
         makespan_weight: float,
         objective: Objective,
         ranking: Callable[[], RanksNow],
+        owed: Callable[[Job], float] | None = None,
     ) -> None:
         self._draft = draft
         self._pool = pool
@@ -231,7 +220,7 @@ class Prices:
         self._ranked: RanksNow | None = None
         self._gpus = 1
         self._work_s = 0.0
-        self._usual: float | None = None
+        self._owed = owed
         self._known: dict[JobId, float] = {}
 
     def of(self, job: Job) -> float:
@@ -244,18 +233,19 @@ class Prices:
     def of_gpu(self, job: Job) -> float:
         """Of a second on one GPU, in seconds of a job that may have it: as many as wait for it behind the job."""
         ranked = self._all_ranked()
-        if self._objective is Objective.JCT:
+        if self._objective is not Objective.MAKESPAN:
             return ranked.behind(self._rank(job)) / self._gpus
         return ranked.behind(FIRST_OF_ALL) / self._gpus / self.of(job)
 
     def _price(self, job: Job) -> float:
-        if self._objective is Objective.FAIR:
-            return owed_price(self._rank(job)[-1], self._usual_service())
         ranked, price = self._all_ranked(), 1.0
         if self._objective is Objective.JCT:
             kept = ranked.kept.get(job.id)  # that of a job that waits
             rank = self._rank(job) if kept is None else kept[0]
             price = shadow_price(job.gpu_count, ranked.behind(rank), self._gpus)
+        elif self._owed is not None:
+            price = shadow_price(job.gpu_count, ranked.behind(self._rank(job)), self._gpus)
+            price = max(1.0, self._owed(job) * price)
         if self._makespan_weight:
             price += self._makespan_weight * min(LONG_MAX, self._length_s(job) / self._work_s) ** 2
         return price
@@ -273,13 +263,31 @@ class Prices:
             self._work_s = max(1.0, self._ranked.work_s / self._gpus)
         return self._ranked
 
-    def _usual_service(self) -> float:
-        """What the owners of these jobs have had on average, each counted for each job."""
-        if self._usual is None:
-            jobs = self._draft.view.derived(LiveJobs).pool(self._pool).jobs
-            had = [self._rank(job)[-1] for job in jobs.values() if _counts(job)]
-            self._usual = sum(had) / max(1, len(had))
-        return self._usual
+
+def _owed(draft: Draft, pool: str) -> Callable[[Job], float]:
+    """How many times as much each job of a pool counts for the service that its owner has had, by weight."""
+    had: Counter[str] = Counter()
+    weights: dict[str, float] = {}
+    for job in draft.view.jobs.values():
+        if job.spec.pool == pool:
+            owner = sharing_domain(job.spec, ShareBetween.GROUP)
+            had[owner] += int(attained_gpu_s(job, draft.now_s))
+            if _counts(job):
+                weights[owner] = job.spec.weight
+    usual = sum([had[owner] / weight for owner, weight in weights.items()]) / max(1, len(weights))
+
+    def owed(job: Job) -> float:
+        return owed_ratio(had[sharing_domain(job.spec, ShareBetween.GROUP)] / job.spec.weight, usual)
+
+    return owed
+
+
+def _owed_first(by_left: RankOf, owed: Callable[[Job], float]) -> RankOf:
+    def rank(job: Job) -> Rank:
+        priority, amount = by_left(job)
+        return priority, amount / owed(job)
+
+    return rank
 
 
 def _counts(job: Job) -> bool:
