@@ -10,8 +10,8 @@ from colane.scheduling.engine.times import attained_s
 MOVE_PART: Final = 0.05
 """Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""
 
-DAY_S: Final = 86_400.0
-WEEK_S: Final = 7 * DAY_S
+WEEK_S: Final = 7 * 86_400.0
+"""How fast moves become cheaper again: at the pace at which more of them are allowed."""
 
 MOVES_MAX: Final = 5
 """After so many moves a job stays where it is, but for one more after each week that it has run."""
@@ -22,7 +22,7 @@ STOP_S: Final = 10.0
 
 def moved_part(moves: int, ran_s: float) -> float:
     """Part of a job's price that one more move costs after so many: the less the longer it has run."""
-    return MOVE_PART * 2.0**moves / (1.0 + ran_s / DAY_S)
+    return MOVE_PART * 2.0**moves / (1.0 + ran_s / WEEK_S)
 
 
 def dearness(job: Job, now_s: float) -> float:
