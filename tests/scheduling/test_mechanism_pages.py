@@ -59,7 +59,7 @@ def told_by(kind: Any) -> Iterator[str]:
 def test_its_page_names_every_option_and_no_other(name: str) -> None:
     rows = re.findall(r"^\| (`.*?) \|", section(name, "(?:Parts and options|Options)"), re.MULTILINE)
     # sizes come to an elastic job by parts that have no method of those above
-    more = {"goodput", "normalised", "variance_max"} if name == "elastic" else set()
+    more = {"goodput", "normalised", "size_worth_min", "variance_max"} if name == "elastic" else set()
     assert {option for row in rows for option in re.findall(r"`([a-z_]+)`", row)} == options(name) | more
 
 
