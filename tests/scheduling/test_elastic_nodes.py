@@ -117,3 +117,21 @@ def test_a_job_whose_kind_was_seen_to_step_is_not_resized_before_its_first_step(
     made.step([Submitted(JobId(9), rigid(4))], 700.0)
     go_on(made, 701.0)
     assert sizes(made) == {2: 1, 3: 2}, "it has been silent for ten minutes: it may show no steps this time"
+
+
+@pytest.mark.parametrize(
+    ("bound", "gpus", "then"),
+    [
+        ("", 8, {2: 8}),
+        (",variance_max=0.01", 8, {2: 4, 3: 4}),
+        ("", 12, {2: 8, 3: 4}),
+        (",variance_max=0.01", 12, {2: 6, 3: 6}),
+    ],
+)
+def test_what_falls_free_goes_where_speeds_then_vary_least(bound: str, gpus: int, then: dict[int, int]) -> None:
+    made = core(f"colane:jobs_per_gpu_max=1{bound}", gpus)
+    submit(made, 10.0, rigid(gpus - 2))
+    submit(made, 20.0, wide(), wide())
+    over(made, 1, 1000.0)
+    go_on(made, 1002.0)
+    assert sizes(made) == then

@@ -85,6 +85,19 @@ def test_it_starts_with_all_it_can_use_and_with_fewer_where_it_would_wait_longer
     assert sizes(made) == {1: 2, 2: 2}
 
 
+@pytest.mark.parametrize(
+    ("bound", "found"),
+    [("", {1: 4, 2: 4}), (",variance_max=0.05", {1: 3, 2: 2, 3: 3}), (",variance_max=0.01", {1: 3, 2: 2, 3: 3})],
+    ids=["none", "of 0.05", "of 0.01"],
+)
+def test_sizes_go_by_the_variance_of_speeds_those_of_waiting_jobs_counted(bound: str, found: dict[int, int]) -> None:
+    made = core(f"colane:jobs_per_gpu_max=1{bound}", gpus=8)
+    submit(made, 10.0, *[elastic("steep") for _ in range(3)])
+    made.step([Tick()], 5000.0)
+    go_on(made, 5001.0)
+    assert sizes(made) == found
+
+
 def test_it_waits_for_its_size_where_that_comes_soon() -> None:
     made = core()
     submit(made, 10.0, replace(rigid(2), steps_total=60))

@@ -14,17 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Final
 
 from colane.core.planners.means import stopped_s
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.plan import Park, Resize, Start, Stop
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.moving_costs import STOP_S, dearness
 from colane.scheduling.engine.sized_rates import goodput, most_on_a_node
 from colane.scheduling.engine.times import gpu_type_of
 from colane.scheduling.mechanisms.elastic.reach import reach_of, usable
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs
+from colane.scheduling.mechanisms.elastic.share_out import variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,13 @@ class PricedSizes:
     Attributes:
         goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
         size_worth_min: A job starts with a number of GPUs that costs up to one over this part of the least.
+        variance_max: Bound on the variance of the speeds of elastic jobs, each throughput over that at its best size
+            (paper E's, see `share_out`); 1 is none.
     """
 
     goodput: bool = True
     size_worth_min: float = 0.9
+    variance_max: float = 1.0
 
     def sizes(self, context: SchedulingContext, job: Job) -> Iterator[JobSpec]:
         """That of least cost; where it finds no place, those which cost hardly more, or no more than waiting for it."""
@@ -46,7 +53,7 @@ class PricedSizes:
             yield spec
             return
         costs = self.costs(context)
-        ranked = costs.ranked(job)
+        ranked = costs.fair(job)
         least_s, wanted = ranked[0]
         for cost_s, gpus in ranked:
             hardly_more = cost_s * self.size_worth_min <= least_s
@@ -57,7 +64,7 @@ class PricedSizes:
         return asked.sizes[0] if asked.sizes else asked.gpus
 
     def room_for(self, context: SchedulingContext, job: Job) -> int:
-        return self.costs(context).ranked(job)[0][1]
+        return self.costs(context).fair(job)[0][1]
 
     def costs(self, context: SchedulingContext) -> SizeCosts:
         """What each size costs each job, worked out once in a plan."""
@@ -69,6 +76,9 @@ class PricedSizes:
 
 
 PRICED_SIZES: Final = PricedSizes()
+
+VARIANCE_MOST: Final = 0.25
+"""No speeds between 0 and 1 vary by more."""
 
 MOVED_PART_MAX: Final = 0.25
 """Part of what a job has left that its move to free GPUs costs at most: others lose nothing by it."""
@@ -82,6 +92,7 @@ class SizeCosts:
         self._draft = context.draft
         self._queue = context.queue
         self._goodput = sizes.goodput
+        self._variance_max = sizes.variance_max
         self._on_a_node = most_on_a_node(context.draft)
         self._rates: dict[tuple[object, ...], float] = {}
         self._ends: dict[str, list[tuple[float, int]]] = {}
@@ -95,6 +106,52 @@ class SizeCosts:
             found = sorted([(self.cost_s(job, gpus, spans=self._spans(gpus)), gpus) for gpus in spec.sizes])
             found = self._ranked[job.id] = [one for one in found if one[0] < inf] or [(0.0, spec.gpus)]
         return found
+
+    def fair(self, job: Job) -> list[tuple[float, int]]:
+        """Those of them that keep the variance of speeds below its bound; where none does, that which leaves it least.
+
+        So Listing 1 of paper E goes on, too, where no step keeps the bound.
+        """
+        ranked = self.ranked(job)
+        if self._variance_max >= VARIANCE_MOST:
+            return ranked
+        found = [one for one in ranked if self.is_fair(job, one[1])]
+        return found or [min(ranked, key=lambda one: self.variance_with(job, one[1]))]
+
+    def is_fair(self, job: Job, gpus: int) -> bool:
+        """Whether the speeds of elastic jobs vary by less than the bound with so many GPUs, or no more than without."""
+        if self._variance_max >= VARIANCE_MOST:
+            return True
+        then = self.variance_with(job, gpus)
+        return then < self._variance_max or then <= variance(list(self._speeds().values()))
+
+    def variance_with(self, job: Job, gpus: int) -> float:
+        """The variance of speeds with so many GPUs for a job; 0 where there is no bound on it."""
+        if self._variance_max >= VARIANCE_MOST:
+            return 0.0
+        others = [speed for other, speed in self._speeds().items() if other != job.id]
+        return variance([*others, self._speed(job, gpus)])
+
+    def _speeds(self) -> dict[JobId, float]:
+        """Of the elastic jobs of the pool once this plan is carried out: those that wait make no steps.
+
+        As many of these count as there are GPUs.
+        """
+        view, pool = self._draft.view, self._context.pool
+        gpus = view.derived(LiveJobs).usable_gpus(view, pool)
+        sizes = {job: 0 for job in islice(view.queue(pool), gpus) if view.job(job).effective.sizes}
+        sizes.update({job.id: job.gpu_count for job in elastic_jobs(self._context)})
+        for action in self._draft.actions:
+            if isinstance(action, (Stop, Park)) and action.job in sizes:
+                sizes[action.job] = 0
+            elif isinstance(action, (Start, Resize)) and action.job in sizes:
+                sizes[action.job] = len(action.placement.slots)
+        return {job: self._speed(view.job(job), gpus) for job, gpus in sizes.items()}
+
+    def _speed(self, job: Job, gpus: int) -> float:
+        """Throughput over that at its best size."""
+        most = max([self._rate(job, size, None) for size in job.effective.sizes], default=0.0)
+        return self._rate(job, gpus, None) / most if gpus and most > 0 else 0.0
 
     def left_s(self, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """What it would have left with so many GPUs; endless where it cannot run with them.

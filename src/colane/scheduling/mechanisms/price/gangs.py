@@ -107,6 +107,7 @@ class GangMoves(UsualMoving):
         found = sorted([change for job in gangs.able() for change in gangs.changes(job)], key=_most_first)
         for change in found:
             gangs.make(change)
+        gangs.make_fairest([change for change in found if change.why is Why.GROWN])
 
 
 class _GangChange(NamedTuple):
@@ -166,11 +167,8 @@ class _Gangs:
         if not draft.is_undecided(job.id):
             return
         if change.why is Why.GROWN:
-            loads = grown(self._context, job, change.gpus)
-            if loads is not None:
-                then_s = self._costs.left_s(job, change.gpus, spans=len({load.id.node for load in loads}) > 1)
-                if self._costs.gain_s(job, change.gpus, then_s) > 0:
-                    draft.resize(job, loads, Reason(Why.GROWN, {"had": job.gpu_count, "gpus": change.gpus}))
+            if self._costs.is_fair(job, change.gpus):
+                self._grow(change)
             return
         found = self._same_size(job)
         if found is None:
@@ -184,6 +182,25 @@ class _Gangs:
         else:
             facts = {"had": str(job.gpus_held[0]), "gpu": str(loads[0].id), "rise": rise}
             draft.resize(job, loads, Reason(Why.MOVED, facts, loads[0].jobs))
+
+    def make_fairest(self, growths: list[_GangChange]) -> None:
+        """What is still free goes, one growth at a time, where speeds then vary least: Listing 1 of paper E, too."""
+        left = [growth for growth in growths if self._draft.is_undecided(growth.job.id)]
+        while left:
+            fairest = min(left, key=self._by_variance)
+            self._grow(fairest)
+            left = [one for one in left if one is not fairest and self._draft.is_undecided(one.job.id)]
+
+    def _by_variance(self, growth: _GangChange) -> tuple[float, float, JobId, int]:
+        return (self._costs.variance_with(growth.job, growth.gpus), *_most_first(growth))
+
+    def _grow(self, growth: _GangChange) -> None:
+        job, gpus = growth.job, growth.gpus
+        loads = grown(self._context, job, gpus)
+        if loads is not None:
+            then_s = self._costs.left_s(job, gpus, spans=len({load.id.node for load in loads}) > 1)
+            if self._costs.gain_s(job, gpus, then_s) > 0:
+                self._draft.resize(job, loads, Reason(Why.GROWN, {"had": job.gpu_count, "gpus": gpus}))
 
     def _is_scattered(self, job: Job) -> bool:
         return job.placement is not None and len(job.placement.nodes) > 1
