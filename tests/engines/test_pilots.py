@@ -194,7 +194,7 @@ def test_what_goes_wrong_in_slurm_is_a_line_each_and_nothing_is_lost_nor_asked_f
             (tmp_path / "lose").touch()
             scheduler.cancel(job)
             cluster.do("scancel", first)
-            until(lambda: "Socket timed out on send/recv operation" in up.said(), "the lost answer is said")
+            until(lambda: "Socket timed out on send/recv operation" in up.said(), "the lost answer is said", 60)
             until(lambda: "slurm-2" in up.nodes(), "the one that Slurm has taken is there")
             seen_s = up.nodes()["slurm-2"]["last_seen_s"]
             until(lambda: up.nodes()["slurm-2"]["last_seen_s"] > seen_s + 6.0, "it reports after a look at Slurm", 60)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from time import monotonic
+from time import thread_time
 from typing import Final
 
 from colane.core.core import Core
@@ -18,7 +18,7 @@ from colane.model.job import Exit, Job, JobId, JobState
 from colane.server.submitting.lengths import kind_of
 
 BUDGET_S: Final = 0.03
-"""A plan is waited for: a forecast that takes longer is none."""
+"""A plan is waited for: a forecast that takes longer, in CPU time, so that a busy machine changes no answer, is none."""
 
 STEPS_MAX: Final = 500
 LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
@@ -76,7 +76,7 @@ def _starts(
     core: Core, jobs: Sequence[JobId], outcome: Outcome, now_s: float, lengths: Mapping[str, int], budget_s: float
 ) -> Iterator[tuple[float, list[Job]]]:
     """Play a copied core on; yield when, and which of these jobs, or elements of them, have a place."""
-    until_s, at_s, ends = monotonic() + budget_s, now_s, _Ends(core, lengths)
+    until_s, at_s, ends = thread_time() + budget_s, now_s, _Ends(core, lengths)
     ends.take(list(core.state.running.values()), at_s)
     for _ in range(STEPS_MAX):
         events = _at_once(outcome.jobs, at_s)
@@ -90,7 +90,7 @@ def _starts(
         if started := [job for job in outcome.jobs if job.placement is not None and _is_of(job, jobs)]:
             yield at_s, started
         ends.take([job for job in outcome.jobs if job.placement is not None], at_s)
-        if monotonic() > until_s:
+        if thread_time() > until_s:
             return
 
 
