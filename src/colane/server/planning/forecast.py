@@ -18,7 +18,7 @@ from colane.model.job import Exit, Job, JobId, JobState
 from colane.server.submitting.lengths import kind_of
 
 BUDGET_S: Final = 0.03
-"""A plan is waited for: a forecast that takes longer, in CPU time, so that a busy machine changes no answer, is none."""
+"""A plan is waited for: a forecast that takes longer, in CPU time as machines may be busy, is none."""
 
 STEPS_MAX: Final = 500
 LEAVING: Final = frozenset({JobState.STOPPING, JobState.CHECKPOINTING})
