@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from colane.core.planners.means import stopped_s
 from colane.model.job import Job, JobId, JobSpec, NeedClass
@@ -69,10 +69,10 @@ class PricedSizes:
     def costs(self, context: SchedulingContext) -> SizeCosts:
         """What each size costs each job, worked out once in a plan."""
         asked = (self, context.pool)
-        found: SizeCosts | None = context.draft.worked_out.get(asked)
-        if found is None:
-            found = context.draft.worked_out[asked] = SizeCosts(self, context)
-        return found
+        known: _KnownCosts | None = context.draft.worked_out.get(asked)
+        if known is None:
+            known = context.draft.worked_out[asked] = _KnownCosts({}, {}, {})
+        return SizeCosts(self, context, known)
 
 
 PRICED_SIZES: Final = PricedSizes()
@@ -84,19 +84,27 @@ MOVED_PART_MAX: Final = 0.25
 """Part of what a job has left that its move to free GPUs costs at most: others lose nothing by it."""
 
 
+class _KnownCosts(NamedTuple):
+    """What was worked out in a plan: kept by its draft, and without it, as the two would be a cycle of garbage."""
+
+    rates: dict[tuple[object, ...], float]
+    ends: dict[str, list[tuple[float, int]]]
+    ranked: dict[JobId, list[tuple[float, int]]]
+
+
 class SizeCosts:
     """What each size of a job costs."""
 
-    def __init__(self, sizes: PricedSizes, context: SchedulingContext) -> None:
+    def __init__(self, sizes: PricedSizes, context: SchedulingContext, known: _KnownCosts) -> None:
         self._context = context
         self._draft = context.draft
         self._queue = context.queue
         self._goodput = sizes.goodput
         self._variance_max = sizes.variance_max
         self._on_a_node = most_on_a_node(context.draft)
-        self._rates: dict[tuple[object, ...], float] = {}
-        self._ends: dict[str, list[tuple[float, int]]] = {}
-        self._ranked: dict[JobId, list[tuple[float, int]]] = {}
+        self._rates = known.rates
+        self._ends = known.ends
+        self._ranked = known.ranked
 
     def ranked(self, job: Job) -> list[tuple[float, int]]:
         """Its sizes, each with what it would cost, in seconds; the least first, of equals the smallest."""
