@@ -103,11 +103,33 @@ class GangMoves(UsualMoving):
 
     def plan(self, context: SchedulingContext) -> None:
         """Make the changes of a pool that save most first; one takes a place that was another's, too."""
+        able = self._able(context)
+        if not able:
+            return
         gangs = _Gangs(self, context)
-        found = sorted([change for job in gangs.able() for change in gangs.changes(job)], key=_most_first)
+        found = sorted([change for job in able for change in gangs.changes(job)], key=_most_first)
         for change in found:
             gangs.make(change)
         gangs.make_fairest([change for change in found if change.why is Why.GROWN])
+
+    def _able(self, context: SchedulingContext) -> list[Job]:
+        """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
+        draft, view = context.draft, context.draft.view
+        elastic = [job for job in elastic_jobs(context) if is_resizable(draft, job)]
+        scattered: Iterable[JobId] = ()
+        if self.moves and self.consolidates:
+            scattered = sorted(view.derived(ScatteredJobs).of(context.pool))
+        if elastic:
+            draft.plan_after_moves(context.pool)
+        if elastic or scattered:
+            draft.plan_while_idle(context.pool)
+        if not any_free(context):
+            return []
+        found = {job.id: job for job in elastic}
+        live = view.derived(LiveJobs).pool(context.pool)
+        gangs = live.gangs_past_min_runtime(draft.now_s, context.queue.quantum_s) if self.moves else ()
+        found.update({job_id: view.job(job_id) for job_id in [*gangs, *scattered]})
+        return list(found.values())
 
 
 class _GangChange(NamedTuple):
@@ -130,25 +152,6 @@ class _Gangs:
         self._quantum_s = context.queue.quantum_s
         self._fastest = BoundFastest(context)
         self._costs = settings.sizes.costs(context)
-
-    def able(self) -> list[Job]:
-        """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
-        context, draft, view = self._context, self._draft, self._draft.view
-        elastic = [job for job in elastic_jobs(context) if is_resizable(draft, job)]
-        scattered: Iterable[JobId] = ()
-        if self._settings.moves and self._settings.consolidates:
-            scattered = sorted(view.derived(ScatteredJobs).of(context.pool))
-        if elastic:
-            draft.plan_after_moves(context.pool)
-        if elastic or scattered:
-            draft.plan_while_idle(context.pool)
-        if not any_free(context):
-            return []
-        found = {job.id: job for job in elastic}
-        live = view.derived(LiveJobs).pool(context.pool)
-        gangs = live.gangs_past_min_runtime(draft.now_s, self._quantum_s) if self._settings.moves else ()
-        found.update({job_id: view.job(job_id) for job_id in [*gangs, *scattered]})
-        return list(found.values())
 
     def changes(self, job: Job) -> Iterator[_GangChange]:
         """Every change that pays."""
