@@ -46,6 +46,11 @@ class PricedSizes:
     size_worth_min: float = 0.9
     variance_max: float = 1.0
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether speeds are to vary by less than they could."""
+        return self.variance_max < VARIANCE_MOST
+
     def sizes(self, context: SchedulingContext, job: Job) -> Iterator[JobSpec]:
         """That of least cost; where it finds no place, those which cost hardly more, or no more than waiting for it."""
         spec = job.effective
@@ -101,6 +106,7 @@ class SizeCosts:
         self._queue = context.queue
         self._goodput = sizes.goodput
         self._variance_max = sizes.variance_max
+        self._is_bounded = sizes.is_bounded
         self._on_a_node = most_on_a_node(context.draft)
         self._rates = known.rates
         self._ends = known.ends
@@ -121,22 +127,20 @@ class SizeCosts:
         So Listing 1 of paper E goes on, too, where no step keeps the bound.
         """
         ranked = self.ranked(job)
-        if self._variance_max >= VARIANCE_MOST:
+        if not self._is_bounded:
             return ranked
         found = [one for one in ranked if self.is_fair(job, one[1])]
         return found or [min(ranked, key=lambda one: self.variance_with(job, one[1]))]
 
     def is_fair(self, job: Job, gpus: int) -> bool:
         """Whether the speeds of elastic jobs vary by less than the bound with so many GPUs, or no more than without."""
-        if self._variance_max >= VARIANCE_MOST:
+        if not self._is_bounded:
             return True
         then = self.variance_with(job, gpus)
         return then < self._variance_max or then <= variance(list(self._speeds().values()))
 
     def variance_with(self, job: Job, gpus: int) -> float:
-        """The variance of speeds with so many GPUs for a job; 0 where there is no bound on it."""
-        if self._variance_max >= VARIANCE_MOST:
-            return 0.0
+        """The variance of speeds with so many GPUs for a job."""
         others = [speed for other, speed in self._speeds().items() if other != job.id]
         return variance([*others, self._speed(job, gpus)])
 

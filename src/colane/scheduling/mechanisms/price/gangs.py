@@ -110,7 +110,8 @@ class GangMoves(UsualMoving):
         found = sorted([change for job in able for change in gangs.changes(job)], key=_most_first)
         for change in found:
             gangs.make(change)
-        gangs.make_fairest([change for change in found if change.why is Why.GROWN])
+        if self.sizes.is_bounded:
+            gangs.make_fairest([change for change in found if change.grows])
 
     def _able(self, context: SchedulingContext) -> list[Job]:
         """Jobs that may change; those that are looked at even while none waits make the pool be planned again."""
@@ -133,13 +134,10 @@ class GangMoves(UsualMoving):
 
 
 class _GangChange(NamedTuple):
-    """What a job goes on with, and what that saves, in seconds.
-
-    `why` is `MOVED`, to faster GPUs, `CONSOLIDATED`, to one node, or `GROWN`.
-    """
+    """What a job goes on with, and what that saves, in seconds: more GPUs, or as many, faster ones or of one node."""
 
     gain_s: float
-    why: Why
+    grows: bool
     gpus: int
     job: Job
 
@@ -156,20 +154,19 @@ class _Gangs:
     def changes(self, job: Job) -> Iterator[_GangChange]:
         """Every change that pays."""
         if self._may_move(job):
-            why = Why.CONSOLIDATED if self._is_scattered(job) else Why.MOVED
             then = self._same_size(job)
             if then is not None:
-                yield _GangChange(then[0], why, job.gpu_count, job)
+                yield _GangChange(then[0], False, job.gpu_count, job)
         if is_resizable(self._draft, job):
             for gain_s, gpus in self._costs.growths(job):
-                yield _GangChange(gain_s, Why.GROWN, gpus, job)
+                yield _GangChange(gain_s, True, gpus, job)
 
     def make(self, change: _GangChange) -> None:
         """Do so, if there is still a place on which it pays."""
         job, draft = change.job, self._draft
         if not draft.is_undecided(job.id):
             return
-        if change.why is Why.GROWN:
+        if change.grows:
             if self._costs.is_fair(job, change.gpus):
                 self._grow(change)
             return
@@ -178,7 +175,7 @@ class _Gangs:
             return
         _, faster, rise, loads = found
         facts: dict[str, str | int | float]
-        if change.why is Why.CONSOLIDATED:
+        if self._is_scattered(job):
             nodes = len({gpu.node for gpu in job.gpus_held})
             facts = {"nodes": nodes, "node": loads[0].id.node, "faster": faster}
             draft.resize(job, loads, Reason(Why.CONSOLIDATED, facts))
