@@ -1,0 +1,179 @@
+"""Does the live system decide as the simulated one? Jobs that only sleep, run both ways, compared start by start.
+
+A real scheduler and agent run jobs of several families, lengths and sizes that come one after another; what they
+measured is exported as `colane export` does and simulated under the same policy and settings. As the jobs sleep, the
+machine's load hardly counts, so what differs was decided differently. Two starts count as in order if they are closer
+than the time within which agents report. The machine must be quiet all the same: an agent learns no speed from cores
+that other programs use by a quarter, and what is not learnt is decided otherwise.
+
+    python benchmarks/as_simulated.py [-p colane -p fifo] [--jobs 24] [--seeds 1] [--devices cpu:2:4GB] [--keep DIR]
+
+Prints the share of pairs of jobs whose starts are in the same order and the means, and exits with 1 when more than
+5 % of the pairs that could differ do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from colane.api.jobs import JobObject
+from colane.cli.service.terminal import interruptible
+from colane.cli.studies.export import export_jobs
+from colane.cli.studies.overhead import run_of
+from colane.engines.local import LocalConfig, LocalEngine
+from colane.simulate.request import LIVE, Request, WorldKind, inputs, load
+from colane.simulate.run import simulate
+
+BOUND_PERCENT: Final = 5.0
+CLOSE_S: Final = 0.75
+"""Agents report every half second, and a process takes a quarter to start."""
+
+STEP_S: Final = {"a": 0.05, "b": 0.08, "c": 0.11, "d": 0.2}
+"""Of each family."""
+
+LENGTHS_S: Final = (2.0, 4.0, 8.0, 16.0)
+LOOK_EVERY_S: Final = 0.25
+
+
+class Arrival(NamedTuple):
+    """A job to submit, and when, in seconds after the first."""
+
+    at_s: float
+    request: dict[str, Any]
+
+
+class Stay(NamedTuple):
+    """When a job started last and ended, in seconds after the first was submitted, and how often it was started."""
+
+    start_s: float
+    end_s: float
+    attempts: int
+    gpus: str
+
+
+def arrivals(seed: int, jobs: int, gpus: int) -> list[Arrival]:
+    """Draw jobs at a load of about 1.3."""
+    drawn, at_s, found = Random(seed), 0.0, []  # noqa: S311 - which jobs come
+    for number in range(jobs):
+        family, wide = drawn.choice(tuple(STEP_S)), 2 if gpus > 1 and drawn.random() < 0.2 else 1
+        steps = round(drawn.choice(LENGTHS_S) / STEP_S[family])
+        words = [sys.executable, str(Path(__file__).with_name("sleeping_job.py")), str(steps), str(STEP_S[family])]
+        found.append(Arrival(at_s, {
+            "command": words, "workdir": "/", "name": f"{family}{number}", "family": family, "steps_total": steps,
+            "gpus": wide, "gpu_memory_bytes": 10**9,
+        }))  # fmt: skip
+        at_s += drawn.expovariate(gpus * 1.3 / (1.2 * fmean(LENGTHS_S)))
+    return found
+
+
+def run_live(policy: str, devices: str, coming: list[Arrival], export: Path, state: Path) -> tuple[list[Stay], Request]:
+    """Run the jobs, and say how to simulate what they exported."""
+    config = LocalConfig.of(state, "node", policy=policy, devices=devices, heartbeat=0.5)
+    with LocalEngine(config) as stack, stack.client() as client:
+        began_s, ids = time.monotonic(), []
+        for at_s, request in coming:
+            while (left_s := began_s + at_s - time.monotonic()) > 0:
+                stack.watch(min(left_s, LOOK_EVERY_S))
+            ids.append(client.submit(request))
+        while client.live_jobs():
+            stack.watch(LOOK_EVERY_S)
+        ran = [client.job(each) for each in ids]
+        made = export_jobs(client, {}, export)
+        stays = _stays(ran)
+        unmeasured = sorted(one["key"]["family"] for one in client.profiles() if one["step_s"] is None)
+    if unmeasured:
+        print(f"other programs kept the cores too busy to measure families {' '.join(unmeasured)}: not comparable")
+    return stays, Request(
+        cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE,
+        sharing="cpu", live=LIVE,
+    )  # fmt: skip
+
+
+def _stays(ran: list[JobObject]) -> list[Stay]:
+    failed = [job for job in ran if job["state"] != "succeeded"]
+    if failed:
+        raise SystemExit(f"{len(failed)} jobs did not succeed: {failed[0]['name']}: {failed[0]['reason']}")
+    first_s = min(job["submit_s"] for job in ran)
+    spans = ((job, *run_of(job)) for job in ran)
+    return [
+        Stay(start_s - first_s, end_s - first_s, job["attempt"], " ".join(job["gpus"])) for job, start_s, end_s in spans
+    ]
+
+
+def run_simulated(policy: str, request: Request) -> list[Stay]:
+    """Simulate what was exported, in the order of submission."""
+    rows = simulate(inputs(request, load(request, 0), policy, 0)).ledger.rows
+    first_s, order = min(rows.submit_s), sorted(range(len(rows.id)), key=lambda at: rows.id[at])
+    return [
+        Stay(rows.start_s[at] - first_s, rows.end_s[at] - first_s, rows.attempts[at], " ".join(map(str, rows.gpus[at])))
+        for at in order
+    ]
+
+
+def differ(live: list[Stay], simulated: list[Stay]) -> tuple[int, int]:
+    """Pairs whose starts are further apart than `CLOSE_S` both ways, and how many of them are in another order."""
+    pairs = apart = 0
+    for one, other in combinations(range(len(live)), 2):
+        real_s = live[one].start_s - live[other].start_s
+        ours_s = simulated[one].start_s - simulated[other].start_s
+        if min(abs(real_s), abs(ours_s)) > CLOSE_S:
+            pairs += 1
+            apart += (real_s > 0) != (ours_s > 0)
+    return pairs, apart
+
+
+def _write(path: Path, coming: list[Arrival], live: list[Stay], simulated: list[Stay]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("job", "steps", "submit_s", *Stay._fields, *(f"simulated_{name}" for name in Stay._fields)))
+        for job, real, ours in zip(coming, live, simulated, strict=True):
+            writer.writerow((job.request["name"], job.request["steps_total"], job.at_s, *real, *ours))
+
+
+def one(policy: str, seed: int, options: argparse.Namespace, folder: Path) -> bool:
+    """Run one draw both ways, print how they compare, and tell whether they are alike."""
+    coming = arrivals(seed, options.jobs, int(options.devices.split(":")[1]))
+    export = folder / "export" if options.keep is None else options.keep / f"{policy}-{seed}"
+    live, request = run_live(policy, options.devices, coming, export, folder / "state")
+    simulated = run_simulated(policy, request)
+    _write(export / "jobs.csv", coming, live, simulated)
+    pairs, apart = differ(live, simulated)
+    jct_s = [
+        fmean(stay.end_s - job.at_s for stay, job in zip(stays, coming, strict=True)) for stays in (live, simulated)
+    ]
+    starts = [sum(stay.attempts for stay in stays) for stays in (live, simulated)]
+    print(
+        f"{policy}, draw {seed}: {apart} of {pairs} pairs start in another order; starts {starts[0]}, simulated "
+        f"{starts[1]}; mean jct {jct_s[0]:.2f} s, simulated {jct_s[1]:.2f} ({100 * (jct_s[1] / jct_s[0] - 1):+.1f} %)",
+        flush=True,
+    )
+    return apart <= BOUND_PERCENT / 100 * pairs
+
+
+def main() -> int:
+    """Run all draws of all policies."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("-p", "--policy", action="append", help="may be repeated; colane and fifo by default")
+    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--devices", default="cpu:2:4GB")
+    parser.add_argument("--keep", type=Path, help="a folder for what each draw exports")
+    options, alike = parser.parse_args(), True
+    for policy in options.policy or ("colane", "fifo"):
+        for seed in range(options.seeds):
+            with tempfile.TemporaryDirectory(prefix="colane-as-simulated-") as folder, interruptible():
+                alike &= one(policy, seed, options, Path(folder))
+    return int(not alike)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
