@@ -11,16 +11,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from colane.core.events import Outcome
-from colane.model.job import Job, JobId
+from colane.cli.jobs import ps
+from colane.cli.studies.export import held_s
+from colane.core.events import Event, Outcome, ResumeRequested, Submitted, SuspendRequested
+from colane.core.lifecycle import move
+from colane.core.reducers.entering import SUBMITTED
+from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.phases import Hold, HoldKind, StateChange, kinds
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
 from colane.server.metrics.meters import Meters
 from colane.server.notify.channels import Happening
 from colane.server.notify.teller import happening_of
+from colane.server.store.documents import decode_job, encode_job
 from colane.server.store.happened import changes
 from colane.server.store.ledger import explain
 from colane.server.store.store import AuditLine
+from colane.server.views.jobs_and_nodes import job_view
 from tests.core.test_idling import IdleSite
 from tests.core.test_laws import ANY_FACT, SEEDS, EventfulWorld
 from tests.examples import examples
@@ -89,6 +96,76 @@ def test_the_law_meets_what_may_happen_to_a_job() -> None:
             lived.go_on(number)
         met.update(line[2] for outcome in lived.outcomes for line in follower.follow(outcome))
     assert met.keys() == {"started", "taken-off", None}
+
+
+class HeldWorld(EventfulWorld):
+    """One whose owners hold waiting jobs and let them go, and give some a time to begin."""
+
+    def submit(self) -> Event:
+        event = super().submit()
+        assert isinstance(event, Submitted)
+        if self.random.random() < 0.3:
+            event = replace(event, holds=(Hold(HoldKind.BEGIN, "later", self.now_s + 20.0),))
+        return event
+
+    def go_on(self, number: int) -> Outcome:
+        live = list(self.core.state.jobs)
+        if number % 3 == 0 and live:
+            job = self.pick.choice(live)
+            self.step(SuspendRequested(job, "ann") if number % 2 else ResumeRequested(job, "ann"))
+        return super().go_on(number)
+
+
+def untold(value: Any) -> Any:
+    """What an answer says besides why: all but codes, sentences and what those are made of."""
+    if isinstance(value, dict):
+        return {name: untold(one) for name, one in value.items() if name not in {"why", "reason", "sentence", "facts"}}
+    return [untold(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@examples(6)
+@given(seed=SEEDS)
+def test_codes_of_reasons_change_nothing_that_is_shown_listed_or_exported_but_texts(name: str, seed: int) -> None:
+    retell, lived = permuted(seed), HeldWorld(create(name), seed)
+    for number in range(60):
+        lived.go_on(number)
+    jobs = {job.id: job for outcome in lived.outcomes for job in outcome.jobs}
+    for job in jobs.values():
+        told, retold = (job_view(one, None, name) for one in (job, retell(job)))
+        assert untold(told) == untold(retold)
+        if job.first_start_s is not None:
+            assert [held_s(told, is_ordered=one) for one in (False, True)] == [
+                held_s(retold, is_ordered=one) for one in (False, True)
+            ]
+        assert decode_job(encode_job(retell(job))) == retell(job)
+        texts = [ps._row({**one, "why": "*"}, "", None) for one in (told, retold)]
+        assert texts[0] == texts[1]
+
+
+def test_a_story_says_which_holds_a_job_had_and_how_long() -> None:
+    met, waited_s = Counter[HoldKind](), list[float]()
+    for seed in range(6):
+        lived = HeldWorld(create("srtf"), seed)
+        for number in range(60):
+            for job in lived.go_on(number).jobs:
+                if job.state is JobState.QUEUED:
+                    assert job.story[-1].held_by == kinds(job.holds)
+                    met.update(job.story[-1].held_by)
+                elif job.first_start_s is not None:
+                    waited_s.append(held_s(job_view(job, None, "srtf"), is_ordered=False))
+    assert met.keys() == {HoldKind.USER, HoldKind.BEGIN}
+    assert min(waited_s) == 0.0 < max(waited_s)
+
+
+def test_a_story_of_a_version_that_told_holds_by_codes_alone_is_read() -> None:
+    hold = Hold(HoldKind.USER, "ann")
+    job = Job(JobId(1), JobSpec(name="a", family="a"), 1.0, story=(StateChange(1.0, JobState.QUEUED, SUBMITTED),))
+    held = move(job.with_holds((hold,)), JobState.QUEUED, 3.0, Reason(Why.HELD, {"by": "ann"}))
+    let_go = move(held.with_holds(()), JobState.QUEUED, 9.0, Reason(Why.RESUMED, {"by": "ann"}))
+    body = encode_job(let_go)
+    before = {**body, "story": [{name: one[name] for name in one if name != "held_by"} for one in body["story"]]}
+    assert decode_job(before) == let_go
 
 
 def test_a_job_that_uses_nothing_is_parked_idle_and_no_more_is_told_as_it_leaves() -> None:

@@ -219,9 +219,9 @@ class HoldingScheduler(FakeScheduler):
 
     def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
         first, second, *others = super().finished_jobs(labels)
-        moves = [(101.0, "queued", "submitted"), (103.0, "queued", "held"), (110.0, "queued", "resumed"),
-                 (113.0, "assigned", "free-gpu"), (114.0, "running", "resumed")]  # fmt: skip
-        story = [{"at_s": at_s, "state": state, "why": why} for at_s, state, why in moves]
+        moves = [(101.0, "queued", []), (103.0, "queued", ["user"]), (110.0, "queued", []),
+                 (113.0, "assigned", []), (114.0, "running", [])]  # fmt: skip
+        story = [{"at_s": at_s, "state": state, "held_by": held_by} for at_s, state, held_by in moves]
         return [first, {**second, "story": story, "first_start_s": 113.0}, *others]
 
 
@@ -237,8 +237,8 @@ class OrderedScheduler(FakeScheduler):
 
     def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
         first, second, *others = super().finished_jobs(labels)
-        moves = [(101.0, "queued", "submitted"), (110.0, "queued", "after-met"), (113.0, "assigned", "free-gpu")]
-        story = [{"at_s": at_s, "state": state, "why": why} for at_s, state, why in moves]
+        moves = [(101.0, "queued", ["after"]), (110.0, "queued", []), (113.0, "assigned", [])]
+        story = [{"at_s": at_s, "state": state, "held_by": held_by} for at_s, state, held_by in moves]
         after = f"ok:{first['id']}" + (",any:999" if self.misses else "")
         needs = {**second["needs"], "after": after}
         return [first, {**second, "needs": needs, "story": story, "first_start_s": 113.0}, *others]

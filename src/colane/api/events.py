@@ -27,7 +27,8 @@ used nothing. `elements-cut`: elements of this array were cancelled before they 
 class JobEventObject(ReasonObject):
     """A job has come into another state; `element` names one of an array as `12[3]`, and is None of any other.
 
-    `happened` lacks where a version before 0.3 has written the event.
+    `held_by` are the kinds of holds it had from then on. It and `happened` lack where a version before 0.3 has written
+    the event.
     """
 
     job: int
@@ -36,6 +37,7 @@ class JobEventObject(ReasonObject):
     attempt: int
     element: str | None
     happened: NotRequired[JobHappened | None]
+    held_by: NotRequired[list[str]]
 
 
 class PlacementObject(TypedDict):

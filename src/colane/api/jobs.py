@@ -61,10 +61,11 @@ class WhyAnswer(ReasonObject):
 
 
 class StoryLineObject(ReasonObject):
-    """A move of a job's life."""
+    """A move of a job's life; `held_by` are the kinds of holds (see `HoldObject`) that it had from then on."""
 
     at_s: float
     state: str
+    held_by: list[str]
 
 
 class HoldObject(TypedDict):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from colane.model.job import ENDED, Attempt, Job, JobState
-from colane.model.phases import LEAVING, StateChange, longer_story
+from colane.model.phases import LEAVING, StateChange, kinds, longer_story
 from colane.model.reason import Reason
 
 S = JobState
@@ -145,7 +145,7 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
             raise InvalidMoveError(moved, to)
         if to is ASSIGNED or ((state is PAUSED) is not (to is PAUSED)):
             _note(moved, state, to, at_s)
-        told.append(StateChange(at_s, to, reason))
+        told.append(StateChange(at_s, to, reason, kinds(job.holds) if to is QUEUED else ()))
         state = to
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
     _end_phases(moved)

@@ -387,11 +387,24 @@ class Hold(NamedTuple):
 @final
 @dataclass(unsafe_hash=True, slots=True)
 class StateChange:
-    """One line of a job's story."""
+    """One line of a job's story.
+
+    Attributes:
+        at_s: When it was told.
+        state: The state into which the job came.
+        reason: Why, for people to read.
+        held_by: What kinds of holds it had from then on; one of a limit begins and ends without a line.
+    """
 
     at_s: Final[float]
     state: Final[JobState]
     reason: Final[Reason]
+    held_by: Final[tuple[HoldKind, ...]] = ()
+
+
+def kinds(holds: Sequence[Hold]) -> tuple[HoldKind, ...]:
+    """The kinds of holds, each once, in order of their names."""
+    return tuple(sorted({hold.kind for hold in holds})) if holds else ()
 
 
 STORY_FIRST: Final = 16

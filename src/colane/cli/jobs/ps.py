@@ -24,8 +24,8 @@ LIMIT: Final = 100
 LISTED_MAX: Final = 10_000
 """Jobs of each sort: those a screen shows, and the most that may be asked for."""
 
-HOLDS: Final = frozenset({"held", "begins-later", "after"})
-"""Reasons for which no element of an array starts."""
+HOLDS: Final = frozenset({"user", "begin", "after"})
+"""Kinds of holds that keep all elements of an array from starting."""
 
 WHY_MAX: Final = 20
 """Each reason is a question to the policy, so only those that fit a screen are asked."""
@@ -245,7 +245,7 @@ def _short_reason(job: JobObject) -> str:
     """
     array = job.get("elements")
     if array is not None:
-        held = f"{job['why']}: " if job["why"] in HOLDS else ""
+        held = f"{job['why']}: " if any(hold["kind"] in HOLDS for hold in job["holds"]) else ""
         return held + jobs.elements_text(array)
     if job.get("stalled"):
         return jobs.stalled_text(job)

@@ -162,7 +162,7 @@ def _job(
         spec=spec,
         duration_s=run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
-        held_s=_held_s(item, is_ordered=bool(after)),
+        held_s=held_s(item, is_ordered=bool(after)),
         after=after,
         changed_limit_s=_changed_limit_s(item),
     )
@@ -209,22 +209,23 @@ def _after(item: JobObject, names: Mapping[int, Sequence[str]]) -> str:
     return ",".join(found)
 
 
-def _held_s(item: JobObject, *, is_ordered: bool) -> float:
+def held_s(item: JobObject, *, is_ordered: bool) -> float:
     """From its submission to when it was last let go before it first started; 0 where it was never held.
 
     Of a job that waits for others in the trace, too, what it waited for them is not counted.
     """
     first_s = item.get("first_start_s") or run_of(item)[0]
-    let_go = [
-        line["at_s"] for line in item.get("story", ())
-        if line["why"] in LET_GO and line["state"] == "queued" and line["at_s"] <= first_s
-        and not (is_ordered and line["why"] == "after-met")
-    ]  # fmt: skip
-    return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
+    counted, held_by, let_go_s = OF_ITS_OWNER - {"after"} if is_ordered else OF_ITS_OWNER, set[str](), item["submit_s"]
+    for line in item.get("story", ()):
+        still = set(line.get("held_by", ()))
+        if counted & (held_by - still) and line["state"] == "queued" and line["at_s"] <= first_s:
+            let_go_s = line["at_s"]
+        held_by = still
+    return max(0.0, let_go_s - item["submit_s"])
 
 
-LET_GO = frozenset({"resumed", "begin-reached", "after-met", "array-turn"})
-"""Reasons with which a job that waits is let go by its owner, or by its time to begin."""
+OF_ITS_OWNER = frozenset({"user", "begin", "after", "array"})
+"""Kinds of holds that a simulation cannot find: those of a limit it finds again."""
 
 
 def _own_overhead_s(item: JobObject, gpu_type: str, table: MeasuredTable, *, is_alone: bool) -> float:

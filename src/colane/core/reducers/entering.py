@@ -9,7 +9,7 @@ from colane.core.reducers.step import Step
 from colane.model import arrays
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.job_spec import UNCONSTRAINED, Constraints, PromisedGpus, sharing_domain
-from colane.model.phases import Array, Hold, HoldKind, StateChange
+from colane.model.phases import Array, Hold, HoldKind, StateChange, kinds
 from colane.model.reason import Reason, Why
 from colane.perf.shared_family import believed_family
 
@@ -28,9 +28,9 @@ def entered(
     promised: PromisedGpus | None = None,
 ) -> Job:
     """A job as it is when it was just submitted; `after` names the jobs that its spec means."""
-    story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
     if array is not None:
         holds = (*holds, ARRAY_HOLD)
+    story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED, kinds(holds)),)
     constraints = _constraints(step, spec)
     if after != spec.after:
         constraints = constraints._replace(after=after)

@@ -165,7 +165,10 @@ class Step:
             exit: How its last process ended, if told.
             is_loss: Whether it leaves because it has lost the hardware it ran on.
         """
-        placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
+        suspension, leaves = job.suspension, job
+        if to is QUEUED and suspension is not None and not suspension.until_step:
+            leaves = held_until_resumed(job, suspension.by)
+        placement, left = job.placement, moves(leaves, self.now_s, ((to, reason),))
         left.throttle = None
         left.turn = ""
         lost = is_loss or (job.leaving is not None and job.leaving.is_loss)
@@ -175,8 +178,6 @@ class Step:
             left.run = left.run.ended(exit)
         if to is QUEUED:
             self._wait_anew(job, left)
-            if job.suspension is not None and not job.suspension.until_step:
-                left = held_until_resumed(left, job.suspension.by)
         else:
             left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:

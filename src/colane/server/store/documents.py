@@ -80,6 +80,7 @@ def _read_elsewhere(body: Mapping[str, Sequence[int]]) -> tuple[tuple[str, tuple
 
 STATE: Final = choice(JobState)
 WHY: Final = choice(Why)
+HELD_BY: Final = several(choice(HoldKind))
 
 
 def _write_reason(reason: Reason) -> Body:
@@ -88,11 +89,13 @@ def _write_reason(reason: Reason) -> Body:
 
 
 def _write_change(change: StateChange) -> Body:
-    return {"at_s": change.at_s, "state": STATE.write(change.state), **_write_reason(change.reason)}
+    told = {"at_s": change.at_s, "state": STATE.write(change.state), "held_by": HELD_BY.write(change.held_by)}
+    return {**told, **_write_reason(change.reason)}
 
 
 REASON: Final = Form(_write_reason, record(Reason, why=WHY, facts=MAPPING, jobs=several()).read)
-CHANGE: Final = Form(_write_change, flat(record(StateChange, state=STATE, reason=REASON), "reason").read)
+LINE: Final = record(StateChange, state=STATE, reason=REASON, held_by=HELD_BY)
+CHANGE: Final = Form(_write_change, flat(LINE, "reason").read)
 SPEC: Final = lean(
     JobSpec(name="", family=""),
     "name",
@@ -185,6 +188,12 @@ RUN_TIME: Final = record(FamilyLengths, bins=several(row(LengthBin)))
 _SUSPENSIONS: Final = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
 _LOSSES: Final = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
 _ISOLATING: Final = frozenset({Why.TOO_SLOW_TOGETHER})
+_LET_GO: Final[Mapping[str, HoldKind]] = {
+    "resumed": HoldKind.USER,
+    "begin-reached": HoldKind.BEGIN,
+    "after-met": HoldKind.AFTER,
+    "array-turn": HoldKind.ARRAY,
+}
 """What codes of reasons stood for in records of before, where a field says it now."""
 
 
@@ -196,6 +205,8 @@ def encode_job(job: Job) -> Body:
 
 def decode_job(body: Mapping[str, Any]) -> Job:
     """Return the job of `encode_job`, also of an older Colane."""
+    if "held_by" not in next(iter(body.get("story", ())), {"held_by": ()}):
+        body = {**body, "story": _held_by_of(body["story"])}
     if "reason" not in body:
         body = {**body, **_told_by(tuple(CHANGE.read(line) for line in body.get("story", ())))}
     if "leaving" not in body:
@@ -219,6 +230,13 @@ def _attempts_of(flat: Mapping[str, Any]) -> Body:
         "totals": {name: flat[name] for name in Totals._fields if name in flat},
         "falls_back": None if back is None else {"to": back, "launches_failed": flat.get("launches_failed", 0)},
     }
+
+
+def _held_by_of(story: Sequence[Body]) -> list[Body]:
+    """Stories of before told by codes alone that a hold had ended: the line before it was one under that hold."""
+    ended = [_LET_GO.get(line["why"]) if line["state"] == JobState.QUEUED.value else None for line in story[1:]]
+    kinds = [[] if kind is None else [kind.value] for kind in (*ended, None)]
+    return [{**line, "held_by": held_by} for line, held_by in zip(story, kinds, strict=True)]
 
 
 def _holds_of(body: Mapping[str, Any]) -> list[Body]:

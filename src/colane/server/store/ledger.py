@@ -308,6 +308,7 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
                 "attempt": job.attempt,
                 "element": None if job.element is None else str(job.element),
                 "happened": happened,
+                "held_by": [kind.value for kind in line.held_by],
                 **reason,
             }
             yield AuditEntry(turn.now_s, "job", body)

@@ -172,7 +172,8 @@ def _needs(spec: JobSpec) -> NeedsObject:
 
 
 def _story_line(move: StateChange, told: ReasonObject) -> StoryLineObject:
-    return {"at_s": move.at_s, "state": move.state.value, **told}
+    held_by = [kind.value for kind in move.held_by]
+    return {"at_s": move.at_s, "state": move.state.value, "held_by": held_by, **told}
 
 
 def _hold(hold: Hold) -> HoldObject:
