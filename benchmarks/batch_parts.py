@@ -49,9 +49,9 @@ class Parts:
     def timed(self, name: str, call: Callable[..., Answer]) -> Callable[..., Answer]:
         """Return the call, which is timed."""
 
-        def called(*given: object) -> Answer:
+        def called(*given: object, **named: object) -> Answer:
             began_s = time.thread_time()
-            answer = call(*given)
+            answer = call(*given, **named)
             self.took_s[name].append(time.thread_time() - began_s)
             return answer
 

@@ -175,6 +175,13 @@ class OldJobsRemovedEventObject(TypedDict):
     keep: str
 
 
+class JobsDroppedEventObject(TypedDict):
+    """Jobs of a batch that a fault of the scheduler keeps from entering the queue."""
+
+    jobs: list[int]
+    problem: str
+
+
 class NothingMoreObject(TypedDict):
     """An event whose kind says all."""
 
@@ -201,6 +208,7 @@ EVENTS: Final[Mapping[str, type]] = MappingProxyType(
         "profiles-forgotten": ProfilesForgottenEventObject,
         "finished-jobs-removed": NothingMoreObject,
         "old-jobs-removed": OldJobsRemovedEventObject,
+        "jobs-dropped": JobsDroppedEventObject,
     }
 )
 """By kind. A line of the story of events that cannot be read is told as `unreadable`."""

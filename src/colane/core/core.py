@@ -175,12 +175,13 @@ class Core:
                 self.limits.moved(None, job)
         self._resume()
 
-    def step(self, events: Sequence[Event], now_s: float) -> Outcome:
+    def step(self, events: Sequence[Event], now_s: float, *, decides: bool = True) -> Outcome:
         """Take events in order, then decide once.
 
         Args:
             events: What happened, oldest first.
             now_s: The time; never less than in the step before.
+            decides: Whether the policy is asked; else that is left to the next step, as more of a batch is to come.
 
         Returns:
             What changed and what the driver must do.
@@ -207,7 +208,7 @@ class Core:
         for watch in self._sample_watches:
             if watch.is_due:
                 self._follow(step, watch, ())
-        self._decide(step)
+        self._decide(step, asks=decides)
         return step.outcome()
 
     def _come_due(self, step: Step) -> None:
@@ -318,22 +319,22 @@ class Core:
         """How fast a live job of several sizes is believed to go alone at each of them; nothing of one of one size."""
         return speeds_at_sizes(self.state, self.state.jobs[job])
 
-    def _decide(self, step: Step) -> None:
+    def _decide(self, step: Step, *, asks: bool) -> None:
         """Ask until carrying out the plan taught nothing (a job that joins another ends its time alone, which teaches).
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
-        state, limits, asks = self.state, self.limits, 0
+        state, limits, asked = self.state, self.limits, 0
         changed = state.changed_pools
         again = set[str]()
         self._settle(step)
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
-        while changed.pools:
-            asks += 1
-            if asks > ASKS_MAX and asks > ASKS_MAX + len(state.jobs):
-                self._stop_asking(step, asks)
+        while asks and changed.pools:
+            asked += 1
+            if asked > ASKS_MAX and asked > ASKS_MAX + len(state.jobs):
+                self._stop_asking(step, asked)
                 break
             pools, updates, decisions = list(changed.pools), step.updates, len(step.decisions)
             wants_more = self._ask(step) and len(step.decisions) > decisions

@@ -458,6 +458,8 @@ class Service:
         caller: Caller,
         families: Families | None = None,
         judged: JudgedBatch | None = None,
+        *,
+        in_slices: bool = False,
     ) -> Callable[[Turn], list[JobId]]:
         """Return the change that judges and appends jobs, the caller's where they name no other user.
 
@@ -466,6 +468,7 @@ class Service:
             caller: Who submits them.
             families: What their commands run, as far as it was looked up.
             judged: They, where they were judged before.
+            in_slices: Whether a large batch may enter the queue after its turn, to be waited for by `driver.entered`.
 
         Raises:
             RefusedError: 403, another user's.
@@ -487,7 +490,8 @@ class Service:
             )
             demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
-            return self.driver.keeper.submit(turn, with_promises(self.driver.core, turn, waiting))
+            promised = with_promises(self.driver.core, turn, waiting)
+            return self.driver.keeper.submit(turn, promised, in_slices=in_slices)
 
         def prepare_in_their_words(turn: Turn) -> list[JobId]:
             try:

@@ -64,13 +64,16 @@ async def submit_all(request: Request, body: bytes, key: str | None = None, if_p
     service, caller = asked(request)
     jobs = parse_batch(body)
     families = await service.families(jobs, caller)
-    prepare = service.submit(jobs, caller, families, await service.judged(jobs, caller, families))
+    judged = await service.judged(jobs, caller, families)
+    prepare = service.submit(jobs, caller, families, judged, in_slices=if_plan is None)
     demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:
         return {"ids": [*prepare(turn)]}
 
-    return await change_once(request, service, key, prepare_batch, demand)
+    answer = await change_once(request, service, key, prepare_batch, demand)
+    await service.driver.entered(answer["ids"])
+    return answer
 
 
 def parse_batch(body: bytes) -> list[JobRequest]:

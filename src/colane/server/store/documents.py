@@ -127,6 +127,14 @@ CONSTRAINTS: Final = lean(
     time_limit=maybe(record(NewLimit)),
 )
 ORDINALS: Final = several(Form(list, tuple))
+ARRAY: Final = record(Array, pending=ORDINALS, cut=ORDINALS)
+HOLDS: Final = several(
+    record(
+        Hold,
+        kind=choice(HoldKind),
+        after=maybe(record(Dependency, on=choice(DependsOn), element=maybe(record(Element)))),
+    )
+)
 JOB: Final = record(
     Job,
     spec=SPEC,
@@ -143,15 +151,9 @@ JOB: Final = record(
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
-    array=maybe(record(Array, pending=ORDINALS, cut=ORDINALS)),
+    array=maybe(ARRAY),
     element=maybe(record(Element)),
-    holds=several(
-        record(
-            Hold,
-            kind=choice(HoldKind),
-            after=maybe(record(Dependency, on=choice(DependsOn), element=maybe(record(Element)))),
-        )
-    ),
+    holds=HOLDS,
 )
 USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)

@@ -42,6 +42,7 @@ from colane.server.store.store import (
 from colane.server.submitting import submission
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.lengths import family_of, kind_of, learnt
+from colane.server.submitting.slices import BatchSlice, put_slice
 from colane.server.writer.board import (
     CLOCK_KEY,
     COUNTERS_KEY,
@@ -78,6 +79,8 @@ class LedgerEntry:
         tokens: Tokens that are new, None for revoked ones.
         lengths: What ended jobs tell of the lengths of their kinds.
         forgotten: Families whose lengths were forgotten before.
+        slices: Parts of batches that are to enter the queue.
+        entered: Those that have.
     """
 
     transaction: Transaction
@@ -90,6 +93,8 @@ class LedgerEntry:
     tokens: Mapping[str, TokenRecord | None]
     lengths: Mapping[str, int]
     forgotten: tuple[str, ...] = ()
+    slices: tuple[BatchSlice, ...] = ()
+    entered: tuple[BatchSlice, ...] = ()
 
     def apply(self, read_model: ReadModel) -> None:
         """Show what is durable now."""
@@ -104,6 +109,9 @@ class LedgerEntry:
             for kind in [kind for kind in read_model.lengths if family_of(kind) in self.forgotten]:
                 del read_model.lengths[kind]
         read_model.lengths.update(self.lengths)
+        read_model.entering.update((part.first, part) for part in self.slices)
+        for part in self.entered:
+            read_model.entering.pop(part.first, None)
 
 
 LaunchSpecs = Callable[[Job], Document | None]
@@ -136,6 +144,8 @@ def compose(
     puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
     puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
+    puts += map(put_slice, turn.slices)
+    deletes += [Delete(META, part.key) for part in turn.entered]
     removed = turn.removed_nodes - set(outcome.nodes)
     written = {(put.collection, put.key) for put in puts}  # what a forgotten family has taught since in this very turn
     puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]
@@ -158,6 +168,8 @@ def compose(
         turn.tokens,
         lengths,
         outcome.forgotten,
+        tuple(turn.slices),
+        tuple(turn.entered),
     )
 
 

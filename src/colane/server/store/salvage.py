@@ -27,6 +27,7 @@ from colane.server.store.store import (
     StoreError,
     Unreadable,
 )
+from colane.server.submitting.slices import KEY, read_slice
 from colane.server.writer.board import COUNTERS_KEY, DECODERS, Counters, encode_counters
 
 JOBS = (SUBMITTED_JOBS, ASSIGNED_JOBS, FINISHED_JOBS)
@@ -136,6 +137,8 @@ def _counters_behind(kept: list[Row], lines: list[tuple[int, float, str, str]]) 
     told = (json.loads(body).get("job") for _, _, kind, body in lines if kind == "job")
     jobs = [int(key) for collection, key, _ in kept if collection in JOBS]
     jobs += [job for job in told if isinstance(job, int)]
+    coming = [body for collection, key, body in kept if collection == META and key.startswith(KEY)]
+    jobs += [read_slice(json.loads(body)).end - 1 for body in coming]
     nodes = [json.loads(body) for collection, _, body in kept if collection == NODES]
     return Counters(
         max(jobs, default=0) + 1,

@@ -20,6 +20,7 @@ from colane.model.words import count
 from colane.server.http.problems import RefusedError
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.limits import SystemGroups
+from colane.server.submitting.slices import waiting
 from colane.server.writer import changes
 from colane.server.writer.turn import Turn
 
@@ -36,8 +37,8 @@ class QuotaKeeper:
         self._told: dict[str, tuple[str, ...]] = {}
         self._submitted: dict[str, deque[float]] = defaultdict(deque)
 
-    def submit(self, turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
-        """Append jobs to the queue's end, and return their ids.
+    def submit(self, turn: Turn, jobs: Sequence[Admitted], *, in_slices: bool = False) -> list[JobId]:
+        """Append jobs to the queue's end, and return their ids; a large batch may enter it in slices.
 
         Raises:
             RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
@@ -52,7 +53,7 @@ class QuotaKeeper:
             if bound.limits.submits_per_minute is not None:
                 turn.submissions[bound.name] += len(specs)
         self.tell_groups(turn, {job.spec.user for job in jobs})
-        return changes.submit(turn, jobs)
+        return changes.submit(turn, jobs, in_slices=in_slices)
 
     def count(self, turn: Turn) -> None:
         """Remember what was submitted, and told of groups, in a turn that has become durable."""
@@ -103,9 +104,9 @@ class QuotaKeeper:
         if limits.running == 0:
             raise RefusedError.because(422, f"{name} may run no jobs", "user")
         if limits.queued is not None:
-            waiting = self._waiting(bound, turn)
-            if waiting + len(asked) > limits.queued:
-                text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {waiting}"
+            queued = self._waiting(bound, turn)
+            if queued + len(asked) > limits.queued:
+                text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {queued}"
                 raise RefusedError.because(
                     TOO_MANY,
                     f"{text}; submit {len(asked)} more when some have started, "
@@ -115,7 +116,8 @@ class QuotaKeeper:
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
         """Jobs under a limit that wait, those of this turn included."""
-        jobs = turn.read_model.queued + Counter(job.spec.user for job in turn.admitted.values())
+        coming = waiting(turn.slices) + waiting(turn.read_model.entering.values())
+        jobs = turn.read_model.queued + coming + Counter(job.spec.user for job in turn.admitted.values())
         return sum(number for user, number in jobs.items() if bound in self._bounds(user))
 
     def _demand_pace(self, bound: Bound, asked: int, turn: Turn) -> None:

@@ -34,6 +34,7 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import keyed, read_one, readable
 from colane.server.submitting.hardware import Hardware
+from colane.server.submitting.slices import BatchSlice, read_slices
 
 COUNTERS_KEY: Final = "counters"
 CLOCK_KEY: Final = "clock"
@@ -118,6 +119,7 @@ class ReadModel:
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
         elements: Elements that are live jobs, by their array; live arrays alone.
         queued: How many live jobs of each user wait in the queue.
+        entering: Parts of batches that are to enter the queue, by the id of their first job, in order.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -130,6 +132,7 @@ class ReadModel:
     lengths: dict[str, int] = field(default_factory=dict)
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
     queued: Counter[str] = field(default_factory=Counter)
+    entering: dict[JobId, BatchSlice] = field(default_factory=dict)
     _queued_as: dict[JobId, str] = field(default_factory=dict)
     _hardware: Hardware | None = None
 
@@ -306,6 +309,7 @@ def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None 
     """
     read_model = ReadModel()
     read_model.counters = read_one(store, META, COUNTERS_KEY, COUNTERS.read) or Counters()
+    read_model.entering.update(read_slices(store))
     records = readable(store, NODES, store.read_all(NODES), decode_record)
     read_model.put_nodes(sorted(records, key=lambda known: known.order))
     read_model.lengths.update(keyed(store, LENGTHS, store.read_all(LENGTHS), _steps))

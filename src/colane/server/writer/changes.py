@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ from colane.core.events import (
     Progressed,
     RequeueRequested,
     ResumeRequested,
-    Submitted,
     SuspendRequested,
 )
 from colane.core.reducers import idling, suspension
@@ -50,6 +49,7 @@ from colane.server.store.topology_documents import decode_topology
 from colane.server.store.unreadable import keyed
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.lengths import family_of
+from colane.server.submitting.slices import BatchSlice, is_sliced, sliced, submitted, with_ids
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
@@ -63,16 +63,28 @@ UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""
 
 
-def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
-    """Append jobs to the queue's end and return their ids, ascending."""
-    ids = list[JobId]()
-    for job in jobs:
-        job_id = JobId(turn.next_job_id)
-        turn.next_job_id += job.ids
-        ids.append(job_id)
+def submit(turn: Turn, jobs: Sequence[Admitted], *, in_slices: bool = False) -> list[JobId]:
+    """Append jobs to the queue's end and return their ids, ascending; a large batch only if it may enter in slices."""
+    first = turn.next_job_id
+    numbered = [*with_ids(first, jobs)]
+    turn.next_job_id += sum(job.ids for job in jobs)
+    if in_slices and is_sliced(jobs):
+        turn.slices += sliced(first, jobs)
+    else:
+        _enter(turn, numbered)
+    return [job_id for job_id, _ in numbered]
+
+
+def enter(turn: Turn, part: BatchSlice) -> None:
+    """Let a slice of a batch into the queue."""
+    _enter(turn, part.by_id)
+    turn.entered.append(part)
+
+
+def _enter(turn: Turn, jobs: Iterable[tuple[JobId, Admitted]]) -> None:
+    for job_id, job in jobs:
         turn.admitted[job_id] = job
-        turn.events.append(Submitted(job_id, job.spec, job.holds, job.array, job.elements, job.after, job.promised))
-    return ids
+        turn.events.append(submitted(job_id, job))
 
 
 def cancel(turn: Turn, job_id: JobId, by: str, elements: tuple[Ordinals, ...] = ()) -> None:

@@ -52,8 +52,10 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import get_readable, judge, readable
 from colane.server.submitting.quotas import QuotaKeeper
+from colane.server.submitting.slices import BatchSlice
 from colane.server.submitting.submission import launch_key
 from colane.server.views.jobs_and_nodes import MemoryView
+from colane.server.writer import changes
 from colane.server.writer.board import LiveMemo, ReadModel, read_board
 from colane.server.writer.boundary import FaultLog
 from colane.server.writer.clock import ServiceClock, since_boot_s
@@ -195,6 +197,7 @@ class LiveDriver:
         meters: What is counted of its work.
         losing: Nodes that are lost once the turn under way is durable: their jobs may start elsewhere then, so until
             then their agents are not told to go on.
+        refused: Parts of batches that the core raised on, by the id of their first job: they are dropped.
         version_told: The store's version as agents are told of it: with the last change, not with what only says that
             this scheduler leads.
     """
@@ -227,6 +230,10 @@ class LiveDriver:
     meters: Meters = field(default_factory=Meters)
     version_told: int = 0
     losing: frozenset[str] = frozenset()
+    refused: dict[JobId, RefusedError] = field(default_factory=dict)
+    _entered: dict[JobId, asyncio.Future[None]] = field(default_factory=dict)
+    _slice: BatchSlice | None = None
+    _is_held_up: bool = False
 
     def __post_init__(self) -> None:
         self.lead = Lead(self.store, self.lease_s, self.timing.lead_clock)
@@ -363,6 +370,17 @@ class LiveDriver:
         self._put(_Waiting(prepare, future, reads, demand=demand), self._line.waiting if may_wait else self._queue)
         return await future
 
+    async def entered(self, ids: Sequence[int]) -> None:
+        """Wait until all jobs of a batch are in the queue, or the scheduler can write nothing: they are durable then.
+
+        Raises:
+            RefusedError: 500, the core has a fault that some of them met; they are dropped.
+        """
+        slices = self.read_model.entering.values() if ids else ()
+        last = next((part.first for part in slices if part.first <= ids[-1] < part.end), None)
+        if last is not None:
+            await asyncio.shield(self._entered.setdefault(last, asyncio.get_running_loop().create_future()))
+
     async def trial(self, prepare: Prepare[Any], ask: Callable[[Turn], Answer]) -> Answer:
         """Let a request add to a turn that is never taken, and return what is asked of it.
 
@@ -397,7 +415,7 @@ class LiveDriver:
                     await self._turn(loop, committer)
                     if self._line.is_taken:
                         self._line.rest(began_s, loop.time())
-                    while not self._queue and not self._stopping and not await self._rest(loop):
+                    while not (self._queue or self._stopping or self._enters) and not await self._rest(loop):
                         pass
             finally:
                 self._stopping = True
@@ -407,6 +425,11 @@ class LiveDriver:
         """Let the turns that wait end, then end `run`."""
         self._stopping = True
         self._wake.set()
+
+    @property
+    def _enters(self) -> bool:
+        """Whether parts of batches are to enter the queue, and can."""
+        return bool(self.read_model.entering) and not self._is_held_up
 
     async def _rest(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Wait until a turn is due, or something has come; whether one is due."""
@@ -433,7 +456,8 @@ class LiveDriver:
             self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
             self._pass_over(loop)
             return
-        turn = await self._gather(loop, committer)
+        self._is_held_up = False
+        turn = self._part_of_batch(loop) or await self._gather(loop, committer)
         try:
             outcome = self._decide(turn)
             launches = await self._launches(turn, outcome, loop, committer)
@@ -454,17 +478,53 @@ class LiveDriver:
             self._note(error)
             await self._read_anew(loop, committer)
             _fail(self._taken, str(error))  # once they hear of it, nothing shows what they asked for
+            if self._slice is not None:  # it is tried again with the next tick, or request
+                self._answer_batches()
+                self._pass_over(loop)
             return
         finally:
             self.losing = frozenset()
         self.keeper.count(turn)
         for waiting in self._taken:
             _resolve(waiting)
+        for part in turn.entered:
+            self._tell_entered(part)
+
+    def _part_of_batch(self, loop: asyncio.AbstractEventLoop) -> Turn | None:
+        """A turn in which a part of a batch enters the queue; every other one is of what else waits, where it does."""
+        was_one, self._slice = self._slice is not None, None
+        if not self.read_model.entering or self._stopping:
+            return None
+        now_s = loop.time()
+        is_due = now_s >= self._next_tick_steady_s or (self._timer_s is not None and self.now() >= self._timer_s)
+        if was_one and (is_due or self._queue or self._line.is_due(now_s, beside_others=False)):
+            return None
+        turn, self._slice = self._new_turn(), next(iter(self.read_model.entering.values()))
+        if self._slice.first not in self.refused:
+            changes.enter(turn, self._slice)
+            return turn
+        turn.entered.append(self._slice)
+        lost = [job_id for job_id, _ in self._slice.by_id]
+        turn.record("jobs-dropped", jobs=lost, problem=str(self.refused[self._slice.first]))
+        return turn
+
+    def _tell_entered(self, part: BatchSlice) -> None:
+        """Answer those that wait for a batch with its last part, and of a dropped part at once."""
+        refused, waited = self.refused.pop(part.first, None), self._entered.pop(part.first, None)
+        if refused is not None:  # the last part is the next that is one
+            last = next((each.first for each in self.read_model.entering.values() if each.is_last), part.first)
+            waited = waited or self._entered.pop(last, None)
+        if waited is not None and not waited.done():
+            if refused is None:
+                waited.set_result(None)
+            else:
+                waited.set_exception(refused)
 
     def _decide(self, turn: Turn) -> Outcome:
         try:
             began_s = time.perf_counter()
-            outcome = self.core.step(turn.events, turn.now_s)
+            is_part = self._slice is not None and not self._slice.is_last  # a batch is decided on as a whole
+            outcome = self.core.step(turn.events, turn.now_s, decides=not is_part)
             self.meters.decisions.add(time.perf_counter() - began_s)
             self._timer_s = outcome.wake_s
             if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
@@ -488,7 +548,7 @@ class LiveDriver:
             except Exception as error:
                 raise _CoreError(error) from error
 
-        if len(outcome.jobs) <= COMPOSED_ON_THE_LOOP_MAX:
+        if len(outcome.jobs) <= COMPOSED_ON_THE_LOOP_MAX and not turn.slices:
             return composed()
         return await loop.run_in_executor(committer, composed)
 
@@ -514,11 +574,16 @@ class LiveDriver:
         if not await self._read_anew(loop, committer):
             self._timer_s = None
             return  # they get 503 in the next turn
-        if not self._taken:
+        is_refused = self._slice is None or self._slice.first in self.refused
+        if not self._taken and is_refused:
             raise error
         self.core.step([Tick()], self.now())
         await self._read_anew(loop, committer)
-        if len(self._taken) == 1:
+        if self._slice is not None:
+            first, end, fault = self._slice.first, self._slice.end, self.faults.refuse(error)
+            text = f"of this batch jobs {first} to {end - 1} were left out, the others were taken: {fault}"
+            self.refused[first] = RefusedError.because(fault.status, text)
+        elif len(self._taken) == 1:
             _refuse(self._taken[0], self.faults.refuse(error))
         else:
             for waiting in self._taken:
@@ -542,7 +607,7 @@ class LiveDriver:
 
     def _pass_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take no turn before the next tick; nor at a timer, which may be over and would be so again at once."""
-        self._next_tick_steady_s, self._timer_s = loop.time() + self.timing.tick_s, None
+        self._next_tick_steady_s, self._timer_s, self._is_held_up = loop.time() + self.timing.tick_s, None, True
 
     async def _gather(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn:
         turn = self._new_turn()
@@ -684,6 +749,14 @@ class LiveDriver:
         _fail([*self._taken, *self._queue, *self._line.waiting], message)
         self._queue.clear()
         self._line.waiting.clear()
+        self._answer_batches()
+
+    def _answer_batches(self) -> None:
+        """Answer those that wait for batches to enter: their jobs are durable, and do so once it can write again."""
+        for waited in self._entered.values():
+            if not waited.done():
+                waited.set_result(None)
+        self._entered.clear()
 
 
 async def _prepared(

@@ -16,6 +16,7 @@ from colane.server.http.access import TokenRecord
 from colane.server.store.documents import Body
 from colane.server.store.store import AuditEntry, Delete, Put
 from colane.server.submitting.admission import Admitted
+from colane.server.submitting.slices import BatchSlice
 from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
 from colane.server.writer.reads import Reads
@@ -36,7 +37,9 @@ class Turn:
         clock: By which the next process goes on from here; None for a turn that is only tried.
         reads: What requests read of the store.
         events: What the core will be told.
-        admitted: Jobs submitted in this turn.
+        admitted: Jobs that enter the queue in this turn.
+        slices: Parts of batches that become durable in this turn, and enter in later ones.
+        entered: Such parts, of earlier turns, that enter in this one, or are dropped.
         finished: Bodies of `/finished_job` whose attempt ends in this turn.
         agents: Agents that registered in this turn, by node.
         messages: New messages of nodes.
@@ -64,6 +67,8 @@ class Turn:
     reads: Reads = field(default_factory=Reads)
     events: list[Event] = field(default_factory=list)
     admitted: dict[JobId, Admitted] = field(default_factory=dict)
+    slices: list[BatchSlice] = field(default_factory=list)
+    entered: list[BatchSlice] = field(default_factory=list)
     finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
