@@ -236,6 +236,24 @@ class Beliefs(Knowledge):
             rate = self._rates[asked] = self._rate(spec, situation)
         return rate
 
+    def speeds_together(
+        self, specs: Sequence[JobSpec], keys: Sequence[ProfileKey], gpu_type: str, sharing: str
+    ) -> tuple[float, ...]:
+        jobs = len(keys)
+        for key in keys:
+            if key.gpus != 1:  # of a gang one GPU is judged, beside others that are known by all of theirs
+                return tuple([
+                    self.rate(spec, Situation(gpu_type, 1, None, sharing, (*keys[:place], *keys[place + 1 :]))).ratio
+                    for place, spec in enumerate(specs)
+                ])  # fmt: skip
+        alone = Situation(gpu_type, 1, None, sharing)
+        together = self.predict(keys, sharing) if jobs > 1 else None
+        speeds: list[float] = []
+        for spec, key in zip(specs, keys, strict=True):
+            size, cores, turns, bus, _ = self.rate(spec, alone).factors
+            speeds.append(1 / Factors(size, cores, turns, bus, factors.of_gpu(key, jobs, together)).slowdown)
+        return tuple(speeds)
+
     def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:  # noqa: ARG002
         return None
 

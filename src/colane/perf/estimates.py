@@ -170,6 +170,19 @@ class Estimates(ABC):
         """How fast a job runs in a situation: the one answer about speed."""
 
     @abstractmethod
+    def speeds_together(
+        self, specs: Sequence[JobSpec], keys: Sequence[ProfileKey], gpu_type: str, sharing: str
+    ) -> tuple[float, ...]:
+        """The `ratio` of `rate` of jobs of one GPU together on it, each in a lane of its own beside the others.
+
+        Args:
+            specs: Of these jobs.
+            keys: What they are believed to be.
+            gpu_type: Of the GPU.
+            sharing: As in `Situation`.
+        """
+
+    @abstractmethod
     def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:
         """How long all of a job takes alone on the fastest of these types, if that is known otherwise than by steps."""
 

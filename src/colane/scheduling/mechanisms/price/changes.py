@@ -78,6 +78,7 @@ class Regrouping(NamedTuple):
         ratio: Of the job.
         slowed: By how much those that stay are slower in sum, at least.
         fall: By how much the first is slower, all of its speed if it leaves.
+        join_part: What joining costs, in prices of the job.
     """
 
     stays: tuple[int, ...]
@@ -87,6 +88,7 @@ class Regrouping(NamedTuple):
     ratio: float
     slowed: float
     fall: float
+    join_part: float
 
 
 Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
@@ -143,31 +145,44 @@ class GpuChanges:
         is_moving = at is not None
         may_leave = self._may_leave and not is_moving
         every, groups = self._among(self._draft.view.gpu_types_for(spec), is_moving, among)
+        is_sum = self._lowest is None or job.spec.priority <= self._lowest
         for gpu_group, given in groups:
             kind = gpu_group.kind[1]
             if kind not in numbers:
                 numbers[kind] = self.values.number_any(job, spec, kind)
-            for way in self._regroupings(job, spec, numbers[kind], gpu_group, may_leave=may_leave):
+            number, gpus = numbers[kind], given
+            kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
+            ways = kept.get(number)
+            if ways is None:
+                ways = kept[number] = list(self._work_out(job, spec, number, gpu_group, may_leave=may_leave))
+            for way in ways:
                 if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
                     continue
                 if way.leaves and not self._takes_places(job, gpu_group, given, every):
                     continue
-                gpus = self._cheapest_first(gpu_group, is_moving, every) if given is None else given
-                found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least)
+                if gpus is None:
+                    gpus = self._in_order.get((gpu_group, is_moving)) or self._cheapest_first(
+                        gpu_group, is_moving, every
+                    )
+                most = price * (way.ratio + SLACK - way.join_part) if is_sum and way.slowed > -inf else inf
+                if gpus and most - gpus[0][0] * way.fall < least:
+                    continue
+                found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least, most)
                 if found is not None:
                     best, least = found, found.net
         return best
 
     def _best_of_alike(
         self, job: Job, at: GpuLoad | None, gpu_group: GpuGroup, way: Regrouping,
-        gpus: Sequence[tuple[float, GpuId]], best: GpuChange | None, least: float,
+        gpus: Sequence[tuple[float, GpuId]], best: GpuChange | None, least: float, most: float,
     ) -> GpuChange | None:  # fmt: skip
-        """The best by which a job comes to one of these GPUs; None where none is better than what was found before."""
+        """The best by which a job comes to one of these GPUs; None where none is better than what was found before.
+
+        At `most` it is worth so much, less what the first job there counts and falls.
+        """
         found: GpuChange | None = None
-        most = self._queue.weigh(job) * (way.ratio + SLACK - (JOIN_PART if len(way.stays) == 1 else 0.0))
-        is_sum = way.slowed > -inf and (self._lowest is None or job.spec.priority <= self._lowest)
         for weight, gpu in gpus:
-            if is_sum and most - weight * way.fall < least:
+            if most - weight * way.fall < least:
                 break  # none of those that follow is worth so much
             if at is not None and gpu == at.id:
                 continue
@@ -216,13 +231,11 @@ class GpuChanges:
 
     def _cheapest_first(self, gpu_group: GpuGroup, is_moving: bool, every: int) -> Sequence[tuple[float, GpuId]]:
         """One in so many GPUs of one job each, with its price, the least first; of others 0, in no such order."""
-        found = self._in_order.get((gpu_group, is_moving))
-        if found is None:
-            gpus = _every(gpu_group.gpus if is_moving else gpu_group.joinable, every)
-            found = [(self._least_of(gpu_group, gpu), gpu) for gpu in gpus]
-            if len(gpu_group.members) == 1:
-                found.sort()
-            self._in_order[gpu_group, is_moving] = found
+        gpus = _every(gpu_group.gpus if is_moving else gpu_group.joinable, every)
+        found = [(self._least_of(gpu_group, gpu), gpu) for gpu in gpus]
+        if len(gpu_group.members) == 1:
+            found.sort()
+        self._in_order[gpu_group, is_moving] = found
         return found
 
     def _among(self, kinds: list[str], is_moving: bool, among: Iterable[GpuId] | None) -> tuple[int, list[Alike]]:
@@ -269,7 +282,7 @@ class GpuChanges:
         """What it is worth less without one of these."""
         rest = [job for other, job in enumerate(jobs) if other != place]
         members = _at_places(gpu_group.members, tuple([p for p in range(len(jobs)) if p != place]))
-        speeds = self.speeds(gpu_group, members)
+        speeds = self.values.speeds(gpu_group.site, members)
         left = sum([self._queue.weigh(job) * ratio for job, ratio in zip(rest, speeds, strict=True)])
         return self.value(gpu_group, jobs) - left
 
@@ -286,15 +299,6 @@ class GpuChanges:
 
     # -- speeds of GPUs that are alike
 
-    def _regroupings(
-        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, *, may_leave: bool
-    ) -> list[Regrouping]:
-        kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
-        found = kept.get(number)
-        if found is None:
-            found = kept[number] = list(self._work_out(job, spec, number, gpu_group, may_leave=may_leave))
-        return found
-
     def _work_out(
         self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, *, may_leave: bool
     ) -> Iterator[Regrouping]:
@@ -308,12 +312,16 @@ class GpuChanges:
                 kept = _at_places(members, stays)
                 if kept and not self._may_stay(number, gpu_group, kept):
                     continue
-                after = self.speeds(gpu_group, (*kept, number))
+                after = self.values.speeds(gpu_group.site, (*kept, number))
                 leaves = tuple([place for place in places if place not in stays])
-                slowed = sum([before[place] - ratio for place, ratio in zip(stays, after, strict=False)])
-                some_gain = any(before[place] < ratio for place, ratio in zip(stays, after, strict=False))
+                slowed, some_gain = 0.0, False
+                for place, ratio in zip(stays, after, strict=False):
+                    slowed += before[place] - ratio
+                    some_gain = some_gain or before[place] < ratio
                 fall = before[0] - (after[0] if 0 in stays else 0.0)
-                yield Regrouping(stays, leaves, before, after[:-1], after[-1], -inf if some_gain else slowed, fall)
+                bound = -inf if some_gain else slowed
+                join_part = JOIN_PART if count == 1 else 0.0
+                yield Regrouping(stays, leaves, before, after[:-1], after[-1], bound, fall, join_part)
 
     def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
         """Whether these may share their GPU with a newcomer that may share one itself, memory apart."""
@@ -329,15 +337,8 @@ class GpuChanges:
     def _before(self, gpu_group: GpuGroup) -> tuple[float, ...]:
         before = gpu_group.speeds
         if before is None:
-            before = gpu_group.speeds = self.speeds(gpu_group, gpu_group.members)
+            before = gpu_group.speeds = self.values.speeds(gpu_group.site, gpu_group.members)
         return before
-
-    def speeds(self, gpu_group: GpuGroup, members: Members) -> tuple[float, ...]:
-        """Of these jobs together on such a GPU, each over that alone at its best."""
-        site, values = gpu_group.site, self.values
-        return tuple([
-            values.ratio(site, who, (*members[:place], *members[place + 1 :])) for place, who in enumerate(members)
-        ])  # fmt: skip
 
     # -- each of them
 
@@ -359,7 +360,7 @@ class GpuChanges:
         if out and all(victim.spec.priority < job.spec.priority for victim in out):
             urgent = price * urgent_value(max(0.0, rise), (lost + cost) / price, 0.0, None)
             return GpuChange(urgent, way.ratio, rise, load, out)
-        net -= lost + cost + (JOIN_PART * price if len(way.stays) == 1 else 0.0)
+        net -= lost + cost + way.join_part * price
         if not job.is_waiting:
             net -= self.moving_price(job, lasts_s)
         elif net > 0:

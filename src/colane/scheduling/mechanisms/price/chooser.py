@@ -514,7 +514,7 @@ class _Chooser:
         changes, found = self._changes, list[tuple[float, GpuGroup]]()
         for kind in self._draft.view.gpu_types(self._pool):
             for gpu_group in changes.values.gpu_groups.present((self._pool, kind)):
-                speeds = changes.speeds(gpu_group, gpu_group.members) if gpu_group.gpus else (1.0,)
+                speeds = changes.values.speeds(gpu_group.site, gpu_group.members) if gpu_group.gpus else (1.0,)
                 if min(speeds) < 1.0 - MOVE_PART:
                     found.append((sum(speeds) - len(speeds), gpu_group))
         found.sort(key=_loss)

@@ -111,6 +111,12 @@ class SharingValues:
         """Speed of a job next to others."""
         return self._rate(site, number, beside).ratio
 
+    def speeds(self, site: Site, members: Members) -> tuple[float, ...]:
+        """Of these jobs together on a GPU, each over that alone at its best."""
+        known = self.gpu_groups.co_runners
+        specs, keys = [known.specs[who] for who in members], [known.known[who].key for who in members]
+        return self._draft.beliefs.speeds_together(specs, keys, *site)
+
     def _rate(self, site: Site, number: int, beside: Members) -> Rate:
         keys = tuple([self.gpu_groups.co_runners.known[other].key for other in beside])
         return self._draft.beliefs.rate(
