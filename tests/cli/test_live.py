@@ -361,6 +361,30 @@ def test_a_program_that_is_not_here_is_refused_where_jobs_run_here_alone(live: C
     assert (said.code, "jobs.yaml" in said.err, "no-such-program" in said.err) == (2, True, True)
 
 
+def test_a_directory_that_is_not_here_is_refused_where_jobs_run_here_alone(live: Colane, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    batch, gone = tmp_path / "jobs.yaml", tmp_path / "gone"
+    batch.write_text(f"- command: 'true'\n- command: 'true'\n  workdir: {gone}\n")
+    for workdir, expected in (
+        (gone, f"workdir: there is no directory {gone} here: make it (mkdir -p {gone})"),
+        (tmp_path / "file", "file is no directory here: name another"),
+    ):
+        said = live("submit", "--workdir", str(workdir), "--", "true")
+        assert (said.code, expected in said.err, said.out) == (2, True, ""), said.err
+    said = live("submit", str(batch))
+    assert (said.code, "jobs.yaml:3: workdir: there is no directory" in said.err) == (2, True), said.err
+    gone.mkdir()
+    assert live("submit", str(batch)).code == 0
+
+
+def test_all_jobs_of_a_user_are_cancelled(live: Colane) -> None:
+    job = submitted(live("submit", "--hold", "--", "true"))
+    owner = live("show", str(job), "--json").json["user"]
+    assert "no job of somebody-else waits or runs" in live("cancel", "-u", "somebody-else").err
+    assert live("show", str(job), "--json").json["state"] == "queued"
+    assert f"job {job}: cancelled" in live("cancel", "-u", owner).out
+
+
 def test_waiting_for_a_batch(live: Colane, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text("- command: 'true'\n- command: [sh, -c, exit 4]\n")

@@ -43,6 +43,9 @@ class TestToken:
             _, none = await w.refused("GET", "/jobs")
             _, wrong = await w.refused("GET", "/jobs", Authorization="Bearer other")
             assert "a token is needed" in none
+            for source in ("COLANE_TOKEN,", "--token-file", "COLANE_TOKEN_FILE", "colane.toml"):
+                assert source in none
+                assert source in wrong
             assert "the token given is not this scheduler's" in wrong
 
     async def test_with_it_all(self) -> None:

@@ -10,6 +10,7 @@ from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.model.hardware import Node
+from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.progress import BY_CPU_TIME, BY_RESCTRL
 from colane.policyfiles.guard import guarded
 from colane.scheduling import registry
@@ -57,6 +58,25 @@ def test_what_machines_and_settings_have_is_said() -> None:
     assert (full["mps"], full["cores"], full["bandwidth"]) == ("on: 3 of 4 GPUs", "on", "on")
     assert mechanisms_view(policy, config, [machine("a", 4)], [])["mps"].startswith("off: no GPU is shared by MPS")
     assert mechanisms_view(policy, config, [], [BY_CPU_TIME])["bandwidth"] == "on: estimated"
+
+
+@pytest.mark.parametrize(
+    ("guaranteed", "told"),
+    [
+        ({}, None),
+        ({"lab": 3, "sim": 1}, "on: 4 of 4 GPUs"),
+        (
+            {"lab": 5},
+            "on: 5 to group lab are more than the 4 GPUs there: lower guaranteed_gpus (--limits) or",
+        ),
+        ({"lab": 3, "sim": 2}, "on: 3 to group lab and 2 to group sim are more than the 4 GPUs there"),
+    ],
+)
+def test_what_groups_are_guaranteed_is_held_against_what_is_there(guaranteed: dict[str, int], told: str | None) -> None:
+    groups = {name: GroupQuota(Limits(), frozenset({name}), gpus) for name, gpus in guaranteed.items()}
+    config = CoreConfig(limits=Quotas(groups=groups))
+    found = mechanisms_view(registry.create("colane"), config, [machine("a", 4)], []).get("guarantees")
+    assert found is None if told is None else (found or "").startswith(told)
 
 
 def test_how_to_have_arrays_is_said_where_a_policy_may_have_them() -> None:

@@ -16,6 +16,7 @@ from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.scheduling.registry import create
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
+from colane.simulate.request import Request, load
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import NeutralWorld, Running
 from colane.traces.clusters import Cluster
@@ -116,3 +117,10 @@ def test_what_cannot_be_stopped_borrows_nothing_that_is_guaranteed() -> None:
     done, _ = simulated([*fixed, own], cluster(2), "colane", guaranteed(lab=1), DriverConfig())
     ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
     assert ends == {JobId(1): 100.0, JobId(2): 200.0, JobId(3): 30.0}
+
+
+def test_more_than_the_simulated_cluster_has_is_refused() -> None:
+    request = Request(cluster="dgx1", trace="sweep:jobs=4", limits=guaranteed(lab=8))
+    assert load(request, 0).cluster.gpus == 8
+    with pytest.raises(ValueError, match="--limits: 9 to group lab are more than the 8 GPUs there"):
+        load(replace(request, limits=guaranteed(lab=9)), 0)

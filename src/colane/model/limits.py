@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -11,6 +11,20 @@ from colane.model.words import count
 
 QUEUED_DEFAULT: Final = 10_000
 """Waiting jobs of a user without a limit of its own: each adds a little to every decision on its jobs."""
+
+
+def too_much(guarantees: Sequence[Guarantee], gpus: int) -> str:
+    """Return what is wrong with guarantees of a cluster with so many GPUs, and the fix; empty where they can be given.
+
+    Args:
+        guarantees: Of all groups.
+        gpus: What the cluster has now; nodes may yet come.
+    """
+    guaranteed = sum([each.gpus for each in guarantees])
+    if guaranteed <= gpus:
+        return ""
+    groups = " and ".join([f"{each.gpus} to group {each.group}" for each in guarantees])
+    return f"{groups} are more than the {count(gpus, 'GPU')} there: lower guaranteed_gpus (--limits) or add nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

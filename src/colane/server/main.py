@@ -140,8 +140,8 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
 def _check(config: ServerConfig) -> None:
     if not is_loopback(config.host) and not config.token:
         raise ServerError(
-            f"host: {config.host} is reachable from other machines, so a token is needed: set COLANE_TOKEN, "
-            "or listen on 127.0.0.1"
+            f"host: {config.host} is reachable from other machines, so a token is needed: set COLANE_TOKEN "
+            "or --token-file, or listen on 127.0.0.1"
         )
     if config.tls is not None:
         try:

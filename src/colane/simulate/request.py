@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from colane.core.config import CoreConfig
 from colane.cpu.config import TuningConfig
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
-from colane.model.limits import Quotas
+from colane.model.limits import Quotas, too_much
 from colane.policyfiles.guard import BUDGET_S, strict
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig, described
@@ -137,6 +137,8 @@ def load(request: Request, seed: int) -> Loaded:
     cluster = clusters.load(request.cluster)
     if request.any_pool:
         cluster = replace(cluster, nodes=tuple(replace(node, pool=DEFAULT_POOL) for node in cluster.nodes))
+    if problem := too_much(request.limits.guarantees, cluster.gpus):  # no other nodes will come
+        raise ValueError(f"--limits: {problem}")
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload, cluster)
     with collector_held():

@@ -46,6 +46,9 @@ def cancel(
     everything: Annotated[
         bool, typer.Option("--all", help="All your jobs that wait or run; for an operator, those of all users.")
     ] = False,
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", help="All jobs of this user that wait or run, as --all.")
+    ] = None,
     label: jobs.LabelOption = None,
     as_json: output.Json = False,
 ) -> None:
@@ -54,12 +57,13 @@ def cancel(
     A job's processes get SIGTERM, and SIGKILL when they are still there after a while.
     """
     labels = jobs.parse_labels(label)
-    if sum(map(bool, (job, everything, labels))) != 1:
-        raise MisuseError("cancel: name jobs, or --all, or --label NAME=VALUE (one of the three)")
+    if sum(map(bool, (job, everything, user is not None, labels))) != 1:
+        raise MisuseError("cancel: name jobs, or --all, --user NAME or --label NAME=VALUE (one of the four)")
     with jobs.client() as scheduler:
         # Those that wait go in one request, however many they are.
         waiting = scheduler.cancel_queued() if everything else []
         live = [] if job else [each for each in scheduler.live_jobs() if jobs.carries(each, labels)]
+        live = [each for each in live if user in {None, each["user"]}]
         names = job or [jobs.JobName(each["id"]) for each in live if each.get("array_id") is None]
         told: dict[jobs.JobName, str | None] = dict.fromkeys(map(jobs.JobName, waiting), "cancelled")
         told |= {each: _cancel(scheduler, each) for each in names}
@@ -76,12 +80,12 @@ def cancel(
         for job_id, state in known.items():
             output.say(f"job {job_id}: {state}")
     theirs = [str(job_id) for job_id, state in told.items() if state == THEIRS]
-    if theirs and job:
+    if theirs and (job or user is not None):
         raise MisuseError(f"only their owners or an operator may cancel {', '.join(theirs)}")
     if unknown:
         raise MisuseError(f"there is no job {', '.join(map(str, unknown))}")
     if not told:
-        output.note("no job waits or runs" + (" with this label" if labels else ""))
+        output.note(f"no job{f' of {user}' if user else ''} waits or runs{' with this label' if labels else ''}")
 
 
 def _cancel(scheduler: Client, name: jobs.JobName) -> str | None:

@@ -41,7 +41,5 @@ def again(
         request = scheduler.request(jobs.id_of(scheduler, job))
     options = job_options.asked(given)
     workdir = Path(str({**request, **options}.get("workdir", "")))
-    if not workdir.is_dir():
-        output.note(f"note: the directory of job {job} is not there on this machine: {workdir}")
     output.note(f"note: as job {job} in {workdir}, with the environment of this shell")
     hand_in(JobFile(Path(), [request]), options, wait=wait, as_json=as_json)

@@ -126,7 +126,7 @@ def hand_in(
     wanted = requests_of(file, options)
     _keep_input(wanted)
     with jobs.client() as scheduler:
-        _refuse_missing_programs(scheduler, file, wanted)
+        _refuse_missing(scheduler, file, wanted)
         ids = submitting.send(scheduler, file, wanted, if_plan)
         submitting.tell(ids, file, as_json=as_json, wait=wait)
         submitting.tell_fates(ids, wanted)
@@ -191,16 +191,26 @@ def _refuse_mere_bytes(file: JobFile, wanted: Sequence[JobRequestObject]) -> Non
             raise MisuseError(submitting.place(file, f"jobs[{number}].{name}" if file.is_batch else name, said))
 
 
-def _refuse_missing_programs(scheduler: Client, file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
-    """A program that is not here is refused where jobs run on this machine alone; elsewhere it may well be."""
+def _refuse_missing(scheduler: Client, file: JobFile, wanted: Sequence[JobRequestObject]) -> None:
+    """A program or directory that is not here is refused where jobs run on this machine alone; else it may be there."""
+    directories = dict[str, None]()
     for number, job in enumerate(wanted):
-        field = f"jobs[{number}].command" if file.is_batch else "command"
+        within = f"jobs[{number}]." if file.is_batch else ""
+        field = f"{within}command"
+        absent = scripts.missing_directory(job.get("workdir"))
+        if absent is not None and _all_here(scheduler):
+            raise MisuseError(submitting.place(file, f"{within}workdir", absent))
+        if absent is not None:
+            directories[str(job.get("workdir"))] = None
+            continue
         unread = scripts.dos_breaks(job.get("command"), job.get("workdir"))
         if unread is not None:
             raise MisuseError(submitting.place(file, field, unread))
         lacking = scripts.missing_program(job.get("command"), job.get("env"), job.get("workdir"))
         if lacking is not None and _all_here(scheduler):
             raise MisuseError(submitting.place(file, field, lacking))
+    for directory in directories:
+        output.note(f"note: {directory} is no directory of this machine: it must be one where the job starts, or fails")
 
 
 def _all_here(scheduler: Client) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,21 @@ def missing_program(command: object, env: object, workdir: object) -> str | None
     if place.is_file() and not os.access(place, os.X_OK):
         return f"{word} may not be run: chmod +x {word}, or name what runs it, as bash {word}"
     return None
+
+
+def missing_directory(workdir: object) -> str | None:
+    """Return why no process can be started in a directory of this machine; None where it can, as far as is seen."""
+    if not isinstance(workdir, str):
+        return None
+    try:
+        is_directory = stat.S_ISDIR(Path(workdir).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no directory {workdir} here: make it (mkdir -p {shlex.quote(workdir)}), or name another"
+    except OSError as error:
+        return f"{workdir} cannot be entered here ({error.strerror}): name another"
+    if not is_directory:
+        return f"{workdir} is no directory here: name another"
+    return None if os.access(workdir, os.X_OK) else f"{workdir} may not be entered here: name another"
 
 
 def _interpreter(suffix: str) -> list[str]:

@@ -48,6 +48,7 @@ OPTIONS: Final = (
     ("--output --dir --directory", ("--out",)),
     ("--verbose", ()),
     ("--me --mine", ("--mem", "--user")),
+    ("--owner --users --uid", ("--user",)),
     ("--dependency --depends --depends-on", ("--after",)),
     ("--state --status --states", ("--all",)),
 )

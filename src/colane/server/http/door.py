@@ -182,6 +182,13 @@ def replay(messages: Iterable[Message], receive: Receive) -> Receive:
     return replayed
 
 
+CLIENTS_TAKE_IT_FROM: Final = (
+    "commands take it from COLANE_TOKEN, else from the file that colane --token-file, COLANE_TOKEN_FILE or [client] of "
+    "colane.toml names"
+)
+"""Where a client's token comes from, in the order in which it is looked for."""
+
+
 def _too_large(limit: int) -> RefusedError:
     return RefusedError.because(413, f"the body is larger than {limit} bytes; send fewer jobs at once")
 
@@ -192,14 +199,12 @@ def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Calle
         return callers.by_uid(peer_uid)
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
-        raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
+        raise RefusedError.because(401, f"a token is needed: Authorization: Bearer TOKEN ({CLIENTS_TAKE_IT_FROM})")
     known = callers.by_token(given.strip())
     if known is None and is_of_job(given.strip()):
         raise RefusedError.because(401, "the token given was a job's, and counts no longer: its attempt has ended")
     if known is None:
-        raise RefusedError.because(
-            401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
-        )
+        raise RefusedError.because(401, f"the token given is not this scheduler's ({CLIENTS_TAKE_IT_FROM})")
     return known
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Final
 
 from colane.core.config import CoreConfig
 from colane.core.policy import Policy
 from colane.model.hardware import MPS, Node
+from colane.model.limits import too_much
 from colane.model.progress import BY_CPU_TIME
+from colane.model.resources import Guarantee
 from colane.model.words import count
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside
@@ -53,9 +55,20 @@ def mechanisms_view(
         "preemption": of_policy("preemption", "stops no job for another"),
         "arrays": of_policy("cpu", "places jobs without GPUs wherever cores are free" + _arrays_by(policy)),
         "elastic sizes": of_policy("elastic", "leaves jobs the GPUs they started with"),
+        **_guarantees(policy, config.limits.guarantees, len(gpus)),
         "cores": ON if config.tuning is not None else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
+
+
+def _guarantees(policy: Policy, guarantees: Sequence[Guarantee], gpus: int) -> Mapping[str, str]:
+    """Whether groups get what they are guaranteed, where any are; of more than there is too, as nodes may yet come."""
+    if not guarantees:
+        return {}
+    if not isinstance(policy, Composed):
+        return {"guarantees": f"as policy {policy.name} has it"}
+    fits = f"{sum(each.gpus for each in guarantees)} of {count(gpus, 'GPU')}"
+    return {"guarantees": f"{ON}: {too_much(guarantees, gpus) or fits}"}
 
 
 def _arrays_by(policy: Policy) -> str:
