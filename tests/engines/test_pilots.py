@@ -153,6 +153,7 @@ def test_held_and_preempted_pilots_are_a_line_each_and_lose_nothing(cluster: Slu
 LOST_ANSWER = """#!/bin/sh
 # Slurm's answer to one of its commands is lost once this file is there: it has taken the job all the same.
 {sbatch} "$@" || exit
+case " $* " in *" --test-only "*) exit 0 ;; esac
 [ -e {folder}/lose ] || exit 0
 rm {folder}/lose
 echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
