@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -36,6 +37,18 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no measured data at {DATA}; set COLANE_DATA")
     return DATA
+
+
+def pytest_collection() -> None:
+    """Look for no cycles while tests are read, nor ever among what that leaves: it all stays to the end."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for them again, among what tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
