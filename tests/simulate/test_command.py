@@ -242,7 +242,9 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
         (["--world", "tabel"], "did you mean table?"),
         (["--belief", "profile"], "did you mean profiled?"),
         (["-t", "sweep:jos=3"], "did you mean jobs?"),
-        (["-t", "sweep:jobs=few"], "must be a whole number from 0 up, got 'few'"),
+        (["-t", "sweep:jobs=few"], "must be a whole number from 1 to 10000000, got 'few'"),
+        (["-t", "poisson:jobs=1000000000000"], "must be a whole number from 1 to 10000000, got '1000000000000'"),
+        (["-p", "colane:jobs_per_gpu_max=0"], "jobs_per_gpu_max must be a number from 1 to 48, got '0'"),
         (["--time-scale", "0"], "--time-scale: must be a number above 0"),
         (["--explain", "nobody"], "there is no job 'nobody'"),
         (["--trace", "poison:jobs=3"], "neither a file nor a generator (did you mean poisson?)"),
@@ -268,6 +270,19 @@ def test_misuse_is_one_line_that_names_the_fix(
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert expected in said
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(*_given: object, **_named: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("colane.simulate.request.make_workload", fails)
+    assert app.run([*SAMPLE, "-t", "sweep:jobs=3"]) == 1
+    assert (
+        capsys.readouterr()
+        .err.strip()
+        .endswith("colane: not enough memory for this; ask for less, as with fewer jobs, or free some")
+    )
 
 
 def test_a_job_that_waits_for_ever_is_named_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

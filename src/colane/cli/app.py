@@ -163,13 +163,8 @@ def run(args: Sequence[str] | None = None) -> int:
     try:
         code = get_command(make_app(_needed(words))).main(words, prog_name="colane", standalone_mode=False)
         sys.stdout.flush()
-    except SchedulerError as error:
-        problem = from_scheduler(error)
-        return _complain(problem.format_message(), problem.exit_code)
-    except EngineError as error:
-        return _complain(str(error), error.exit_code)
-    except typer.TyperException as error:
-        return _complain(complaint(error), error.exit_code)
+    except (SchedulerError, EngineError, typer.TyperException, MemoryError) as error:
+        return _complain(*_said(error))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -177,6 +172,16 @@ def run(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     return code if isinstance(code, int) else 0
+
+
+def _said(error: SchedulerError | EngineError | typer.TyperException | MemoryError) -> tuple[str, int]:
+    """What a command says that failed so, and its exit code."""
+    if isinstance(error, MemoryError):
+        return "not enough memory for this; ask for less, as with fewer jobs, or free some", FAILURE
+    if isinstance(error, SchedulerError):
+        problem = from_scheduler(error)
+        return problem.format_message(), problem.exit_code
+    return (str(error) if isinstance(error, EngineError) else complaint(error)), error.exit_code
 
 
 def _complain(message: str, code: int) -> int:

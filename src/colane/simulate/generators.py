@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from colane.model.quantities import parse_count, parse_duration_s, parse_number
 from colane.simulate.table_files import gavel_models, has_sources
@@ -17,6 +17,9 @@ from colane.traces.workload import Workload
 
 Parse = Callable[[str], Any]
 
+JOBS_MAX: Final = 10_000_000
+"""Of one made-up workload; a simulated job takes some kilobytes."""
+
 
 def _some_s(text: str) -> float:
     return _some(text, parse_duration_s)
@@ -27,6 +30,10 @@ def _some(text: str, parse: Parse = parse_number) -> float:
     if number == 0:
         raise ValueError(f"must be more than 0, got {text!r}")
     return number
+
+
+def _jobs(text: str) -> int:
+    return parse_count(text, least=1, most=JOBS_MAX)
 
 
 class _Context(NamedTuple):
@@ -91,26 +98,26 @@ def _coda(given: Mapping[str, Any], context: _Context) -> Workload:
 GENERATORS: Mapping[str, Generator] = {
     "poisson": Generator(
         "Poisson arrivals of Gavel's 26 one-GPU models with Gavel's run times",
-        {"jobs": (parse_count, 200), "gap": (parse_duration_s, 400.0)}, _poisson,
+        {"jobs": (_jobs, 200), "gap": (parse_duration_s, 400.0)}, _poisson,
     ),
     "heavy-tailed": Generator(
         "log-normal run times, like the 100 jobs of Salus",
-        {"jobs": (parse_count, 100), "mean": (_some_s, 180.0), "span": (_some_s, 2220.0)}, _heavy_tailed,
+        {"jobs": (_jobs, 100), "mean": (_some_s, 180.0), "span": (_some_s, 2220.0)}, _heavy_tailed,
     ),
     "topology": Generator(
         "the generator of the SC 2017 topology-aware scheduler",
-        {"jobs": (parse_count, 100), "gap": (parse_duration_s, 10.0)}, _topology,
+        {"jobs": (_jobs, 100), "gap": (parse_duration_s, 10.0)}, _topology,
     ),
     "sweep": Generator(
         "a hyper-parameter search: alike jobs at once",
-        {"jobs": (parse_count, 300), "duration": (_some_s, 600.0), "spread": (parse_number, 0.0)}, _sweep,
+        {"jobs": (_jobs, 300), "duration": (_some_s, 600.0), "spread": (parse_number, 0.0)}, _sweep,
     ),
     "heavy-load": Generator(
         "any load on the cluster, for benchmarks",
-        {"jobs": (parse_count, 10_000), "load": (_some, 1.2), "mean": (_some_s, 3600.0)}, _heavy_load,
+        {"jobs": (_jobs, 10_000), "load": (_some, 1.2), "mean": (_some_s, 3600.0)}, _heavy_load,
     ),
     "coda": Generator(
-        "a month of CPU and GPU jobs like CODA's", {"jobs": (parse_count, 100_000), "days": (_some, 30.0)}, _coda
+        "a month of CPU and GPU jobs like CODA's", {"jobs": (_jobs, 100_000), "days": (_some, 30.0)}, _coda
     ),
 }  # fmt: skip
 """Generators by name; gaps, means, spans and durations are seconds, or as `10m`."""

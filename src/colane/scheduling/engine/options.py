@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 from types import MappingProxyType, NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from colane.model.placement import TurnRule, Turns
 from colane.scheduling.engine.user_weights import UserWeights, read_weights
@@ -22,8 +22,15 @@ WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": F
 PARTS = frozenset({"sources", "admits", "ways", "moving", "usage", "chooser", "keeps", "protects", "is_as_published"})
 """Fields that hold parts, or none: no option themselves."""
 
-FACTORS = frozenset({"displaces_min", "keeps_min", "rho_gain_min", "speed_gain_min"})
-"""Options that say how many times better something else must be: below 1 jobs would change places for ever."""
+FACTOR: Final = (1.0, inf)
+"""How many times better something else must be: below 1 jobs would change places for ever."""
+
+RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({
+    "displaces_min": FACTOR, "keeps_min": FACTOR, "rho_gain_min": FACTOR, "speed_gain_min": FACTOR,
+    "jobs_per_gpu_max": (1, 48),
+    "gpus_power": (0, 8),
+})  # fmt: skip
+"""Least and most of options that are not any number from 0 up; MPS has 48 clients of a GPU at most."""
 
 RENAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gain_min": ("displaces_min",),
@@ -60,9 +67,16 @@ def configured(policy: T, text: str) -> T:
         if name in values:
             raise PolicyOptionError(f"policy: {base}: {name} is said twice; say it once")
         values[name] = found = _read(base, name, value, kinds[name])
-        if name in FACTORS and isinstance(found, (int, float)) and found < 1:
-            raise PolicyOptionError(f"policy: {base}: {name} must be a number from 1 up, got {value!r}")
+        least, most = RANGES.get(name, (0.0, inf))
+        if isinstance(found, (int, float)) and not isinstance(found, bool) and not least <= found <= most:
+            to = "up" if most == inf else f"to {most:g}"
+            raise PolicyOptionError(f"policy: {base}: {name} must be a number from {least:g} {to}, got {value!r}")
     return replace(with_options(policy, values), name=text)  # type: ignore[type-var]
+
+
+def number_options(policy: object) -> list[str]:
+    """Names of the options of a policy, and of its parts, that are numbers."""
+    return sorted(name for name, kind in _kinds(policy).items() if {int, float} & {kind, *get_args(kind)})
 
 
 def with_options(policy: T, values: Mapping[str, object]) -> T:

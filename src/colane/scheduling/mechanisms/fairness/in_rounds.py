@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import floor, inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from colane.scheduling.engine.walks import each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import Aim, Members, Site, TypeRequest
 from colane.scheduling.mechanisms.fairness.allocation import max_min
 from colane.scheduling.mechanisms.fairness.shares import FairShares
+
+ROUND_MIN_S: Final = 1.0
+"""No round is shorter: at the end of each the whole pool is planned anew."""
 
 
 class Round(NamedTuple):
@@ -44,6 +47,7 @@ def present_round(draft: Draft, pool: str, quantum_s: float) -> Round:
 
 def round_of(now_s: float, quantum_s: float, since_s: float) -> Round:
     """The last one that begins at `since_s + n * quantum_s` and not after now; it ends after now."""
+    quantum_s = max(quantum_s, ROUND_MIN_S)
     number = floor((now_s - since_s) / quantum_s)
     if since_s + (number + 1) * quantum_s <= now_s:
         number += 1
