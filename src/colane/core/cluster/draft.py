@@ -420,6 +420,8 @@ class Draft(Overlay):
         new = [(load, slot.lane) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
         more, taken = [load for load, _ in new], [lane for _, lane in new]
         self._put(booked_on(job, self.beliefs, more, taken, len(slots)))
+        kept_gpus = {load.id for load in loads}
+        self.touched += [gpu for gpu in own if gpu not in kept_gpus]
         self.act(Resize(job.id, placement, reason, for_job))
 
     def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
