@@ -28,15 +28,35 @@ from mypyc.build import mypycify
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
+def is_generated(source):
+    return os.path.basename(source).startswith("__native_")
+
+def header_of(compiler, sources, output_dir, macros, include_dirs, debug, extra_postargs, depends):
+    # All sources of the group begin with the same headers, 1.5 MB, which are read once where the compiler can.
+    with open(next(source for source in sources if is_generated(source))) as first:
+        lines = [line for line in first if line.startswith('#include "__native_')]
+    header = os.path.abspath(os.path.join(output_dir, "group.h"))
+    os.makedirs(output_dir, exist_ok=True)
+    with open(header, "w") as file:
+        file.writelines(lines)
+    _, _, last, options, _ = compiler._setup_compile(output_dir, macros, include_dirs, [], depends, extra_postargs)
+    words = [*compiler._get_cc_args(options, debug, None), "-x", "c-header", header, "-o", header + ".gch"]
+    compiler.spawn([*compiler.compiler_so, *words, *last])
+    return header
+
 class BuildOnAllCores(build_ext):
-    def build_extension(self, ext):
+    def build_extensions(self):
+        self.parallel = len(os.sched_getaffinity(0))
         one_by_one = self.compiler.compile
-        def compile(sources, **how):
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                return list(chain.from_iterable(pool.map(lambda source: one_by_one([source], **how), sources)))
-        self.compiler.compile = compile
-        super().build_extension(ext)
-        self.compiler.compile = one_by_one
+        with ThreadPoolExecutor(self.parallel) as pool:
+            def compile(sources, **how):
+                header = header_of(self.compiler, sources, **how) if any(map(is_generated, sources)) else None
+                def one(source):
+                    more = ["-include", header] if is_generated(source) else []
+                    return one_by_one([source], **{**how, "extra_postargs": [*how["extra_postargs"], *more]})
+                return list(chain.from_iterable(pool.map(one, sources)))
+            self.compiler.compile = compile
+            super().build_extensions()
 
 arguments = json.loads(sys.argv.pop(1))
 modules = mypycify(arguments, opt_level=os.environ.get("COLANE_COMPILE_OPT", "3"), debug_level="0", multi_file=True)
