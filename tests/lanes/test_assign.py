@@ -18,7 +18,6 @@ from colane.lanes.assign import (
     MemoryRelief,
     SalusRule,
     admit,
-    can_ever_run,
     find,
     find_single,
     outgrown,
@@ -94,11 +93,6 @@ def test_an_end_lets_the_queue_in_though_the_lane_stays() -> None:
     assert admit(remove(layout, 1), waiting)[1] == ((3, LaneSpot(How.JOIN, 0, 7)),)
 
 
-def test_a_job_that_never_fits_is_known_before_it_queues() -> None:
-    assert can_ever_run(Memory(5, 7), 12)
-    assert not can_ever_run(Memory(5, 8), 12)
-
-
 def test_all_take_turns_in_the_single_lane() -> None:
     assert find_single(Layout(12), Memory(5, 8)) is None
     assert find_single(Layout(12), Memory(5, 7)) == LaneSpot(How.NEW, 0, 7)
@@ -163,7 +157,7 @@ class Gpu:
 
     def arrive(self) -> None:
         memory = Memory(self.random.randint(0, 9), self.random.randint(0, 20))
-        if can_ever_run(memory, self.layout.capacity_bytes):
+        if sum(memory) <= self.layout.capacity_bytes:
             self.queue[self.next] = memory
         self.next += 1
 
@@ -177,7 +171,7 @@ class Gpu:
             return
         job, _, (persistent, ephemeral) = self.random.choice(self.layout.members)
         more = Memory(persistent + self.random.randint(0, 3), ephemeral + self.random.randint(0, 5))
-        if not can_ever_run(more, self.layout.capacity_bytes):
+        if sum(more) > self.layout.capacity_bytes:
             self.layout = remove(self.layout, job)
             return
         self.layout = resize(self.layout, job, more)

@@ -91,16 +91,6 @@ def test_synergy_matrix(data: Path) -> None:
     assert {len(row) for row in matrix.rows} == {4}
 
 
-def test_synergy_curves(data: Path) -> None:
-    curves = synergy.read_curves(data / "D" / "synergy_cpu_sensitivity.json")
-    assert curves["alexnet"].relative_speed(2.5) == pytest.approx(0.83)
-    assert curves["alexnet"].relative_speed(12) == 2.94  # row 8 of Synergy's matrices, not 8 cores
-    assert curves["alexnet"].relative_speed(25) is None
-    assert curves["bert"].speeds == (1,) * 9
-    with pytest.raises(TraceError, match="has no table 'models-9'; it has models-4"):
-        synergy.read_curves(data / "D" / "synergy_cpu_sensitivity.json", "models-9")
-
-
 def test_salus_memory_and_geometry_agree(data: Path) -> None:
     memory = salus.read_memory(data / "B" / "salus_mem-baseline.csv")
     table = salus.read_geometry(data / "B" / "workload_geometry.csv")
@@ -159,7 +149,6 @@ def f_of(speeds: str) -> str:
             SYNERGY_HEADER + "a,1,0,1,1,1,1,1,1,1,1,1,1,1\n",
             "has 1 row of a on 1 GPU, expected 9",
         ),
-        (synergy.read_curves, '{"tables": {"models-4": {"a_1": {}}}}', "is not a table of CPU sensitivity"),
         (salus.read_memory, "Network,Persistent Mem (MB),Peak\na,1,x\n", ":2: column 'Peak': expected a number"),
         (salus.read_memory, "Network,Peak\na,1\n", r"has no column 'Persistent Mem \(MB\)'"),
         (salus.read_geometry, "workload\na\na\n", "id 'a' stands in line 2 already"),

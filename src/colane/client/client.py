@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TokenObject,
         UsageObject,
     )
-    from colane.api.samples import JobSamplesAnswer, NodeSamplesAnswer
+    from colane.api.samples import NodeSamplesAnswer
     from colane.api.seeing import ActCostObject, EfficiencyAnswer, OverviewAnswer
     from colane.api.stacks import StacksAnswer
 
@@ -360,11 +360,6 @@ class Client:
     def node_samples(self, name: str, last_s: float) -> NodeSamplesAnswer:
         """Return how the devices of a node were used."""
         found: NodeSamplesAnswer = self._get(f"/samples/nodes/{name}", last_s=last_s)
-        return found
-
-    def job_samples(self, job_id: int, last_s: float) -> JobSamplesAnswer:
-        """Return how a job used what it had."""
-        found: JobSamplesAnswer = self._get(f"/samples/jobs/{job_id}", last_s=last_s)
         return found
 
     # -- tokens

@@ -76,11 +76,6 @@ class Layout(NamedTuple):
         return next(lane for lane in range(len(used) + 1) if lane not in used)
 
 
-def can_ever_run(memory: Memory, capacity_bytes: int) -> bool:
-    """Whether a job fits a GPU of that capacity alone; one that does not is refused, not queued."""
-    return sum(memory) <= capacity_bytes
-
-
 def find(layout: Layout, memory: Memory) -> LaneSpot | None:
     """The lane a job goes to, None when it has to wait."""
     sizes, left = layout.sizes_bytes, layout.left_bytes - memory.persistent_bytes

@@ -25,6 +25,9 @@ from colane.perf.estimates import Estimates
 class Derived(Protocol):
     """An index over nodes. It is told order numbers and reads what it needs through the view it is asked with.
 
+    One with a `moved(old, new)` is told of each new value of a live job with GPUs too, also of those there are when it
+    is made; one with a `cpu_only_moved(old, new)` of those without.
+
     It holds nothing that could not be worked out anew, so a policy with it decides as one without memory would.
     """
 
@@ -43,13 +46,6 @@ class NodesMatterNot:
 
     def removed(self, _node: int) -> None:
         """Nothing to do."""
-
-
-class DerivedOfJobs(Derived, Protocol):
-    """An index over live jobs too: it is told of each new value of one, also of those there are when it is made."""
-
-    def moved(self, old: Job | None, new: Job | None) -> None:
-        """A job has changed from one value to the other; None before it came, and once it has ended."""
 
 
 Kind = tuple[str, str]

@@ -198,7 +198,6 @@ class BoundOrder:
         preferred: GPU types, best first, for a job; None keeps them as they are.
         reason: Why a job starts that is its turn; None leaves that to the source.
         aim: Which job is to run where in the present round, for what moves jobs there; None where there are no rounds.
-        is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         gpu_price: What a second on one GPU saves those behind a job, in seconds of the job's own.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
@@ -223,7 +222,6 @@ class BoundOrder:
     preferred: Final[Callable[[Job, JobSpec, list[str]], list[str]] | None] = None
     reason: Final[Callable[[Job, Candidate], Reason] | None] = None
     aim: Final[object | None] = None
-    is_arrival: Final[bool] = False
     weigh: Final[Callable[[Job], float]] = gpu_group
     gpu_price: Final[Callable[[Job], float]] = is_free
     left_s: Final[Callable[[Job], float | None]] = is_unknown

@@ -233,4 +233,4 @@ def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> BoundOrder:
     def walk(worth: Callable[[], Classes]) -> ByClass:
         return ByClass(draft, pool, worth, keys)
 
-    return BoundOrder(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None, class_key=keys)
+    return BoundOrder(walk=walk, rank=rank_by_priority, displaces=by_priority, class_key=keys)

@@ -1,8 +1,7 @@
 """Synergy's speeds by CPU cores and host memory (Mohan et al., OSDI 2022; MIT), relative to a fair share.
 
-1.0 is the speed at 3 cores and 62.5 GB for each GPU (a server of 8 V100, 24 cores, 500 GB). Two files:
-`tput_matrix.csv`, one matrix for each model and number of GPUs, and `synergy_cpu_sensitivity.json`, the column of ample
-memory for one GPU.
+1.0 is the speed at 3 cores and 62.5 GB for each GPU (a server of 8 V100, 24 cores, 500 GB), in
+`tput_matrix.csv`: one matrix for each model and number of GPUs.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
-from colane.traces.readers.assemble import load_json
 from colane.traces.sheet import numbered_rows, read_text
 
 CORES_PER_GPU = (1, 2, 3, 4, 5, 6, 9, 12, 24)
@@ -95,25 +93,6 @@ class SynergyTable:
         return None if matrix is None else matrix.relative_speed(cores / gpus, memory_step)
 
 
-@dataclass(frozen=True, slots=True)
-class CpuCurve:
-    """Relative speed of a one-GPU job, 1.0 at 3 cores.
-
-    Attributes:
-        speeds: By `CORES_PER_GPU`; the file calls them 1 to 9, which are the rows of Synergy's matrices.
-        step_s: Step time at 3 cores.
-        batch_size: Per GPU.
-    """
-
-    speeds: tuple[float, ...]
-    step_s: float
-    batch_size: int
-
-    def relative_speed(self, cores: float) -> float | None:
-        """Speed with so many cores, linear between measured numbers; None outside them."""
-        return _between(list(zip(CORES_PER_GPU, self.speeds, strict=True)), cores)
-
-
 def read_matrix(path: Path) -> SynergyTable:
     """Read `tput_matrix.csv`.
 
@@ -156,29 +135,6 @@ def _matrix(path: Path, job: SynergyJob, rows: Sequence[tuple[tuple[float, ...],
             f"has {count(len(rows), 'row')} of {job.model} on {count(job.gpus, 'GPU')}, expected {len(CORES_PER_GPU)}",
         )
     return SynergyMatrix(tuple(speeds for speeds, _, _ in rows), rows[0][1], rows[0][2])
-
-
-def read_curves(path: Path, table: str = "models-4") -> Mapping[str, CpuCurve]:
-    """Read one of the tables of `synergy_cpu_sensitivity.json`: model -> curve.
-
-    Raises:
-        TraceError: No such table, or it is not of that form.
-    """
-    document = load_json(path, read_text(path))
-    try:
-        tables = document["tables"]
-        if table not in tables:
-            raise TraceError(path, f"has no table {table!r}; it has {', '.join(tables)}")
-        return {name.removesuffix("_1"): _curve(raw) for name, raw in tables[table].items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, TraceError):
-            raise
-        raise TraceError(path, f"is not a table of CPU sensitivity: {error!r}") from error
-
-
-def _curve(raw: Mapping[str, Any]) -> CpuCurve:
-    speeds = tuple(float(speed) for speed in raw["rel_speed_by_cpus_1_to_9"])
-    return CpuCurve(speeds, float(raw["iter_time_s_at_base"]), int(raw["batch"]))
 
 
 def _between(measured: Sequence[tuple[float, float]], cores: float) -> float | None:
