@@ -190,7 +190,7 @@ class Overlay:
             loads.append(self.load(ids[low.bit_length() - 1]))
             mask ^= low
         if node.is_disturbed:
-            loads.sort(key=_is_disturbed)
+            loads.sort(key=lambda load: load.gpu.is_disturbed)
         return loads
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:
@@ -285,10 +285,6 @@ def shared_part(node: NodeState, jobs: Mapping[JobId, Job], load: Callable[[GpuI
             if gpu.node == node.node.name:
                 gpus += 1.0 / max(1, len(load(gpu).bookings))
     return int(len(node.node.cores) * gpus / max(1, len(node.ids)))
-
-
-def _is_disturbed(load: GpuLoad) -> bool:
-    return load.gpu.is_disturbed
 
 
 def _drop(keys: list[SortKey] | None, load: GpuLoad) -> None:

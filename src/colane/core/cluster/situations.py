@@ -169,7 +169,8 @@ def situations_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FA
     cores, pressure = _cores(job, placement), _pressure(state, placement)
     if not placement.slots:
         return (Situation(gpus=0, cores=cores, bandwidth_pressure=pressure),)
-    present = [gpu for gpu in placement.gpus if _carries(state, gpu, job)]
+    # One of several nodes may have let its rank go, or be lost.
+    present = [gpu for gpu in placement.gpus if gpu in state.gpus and job.id in state.gpus[gpu].jobs]
     goes = _goes(state)
     near = _near(state, present, goes)
     distance = distance_of(state.nodes, present) if len(present) > 1 else None
@@ -190,11 +191,6 @@ def rates_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FAIR) -
 def rate_of(state: ClusterContents, job: Job, rule: TurnRule = TurnRule.FAIR) -> Rate | None:
     """The rate of a placed job as it runs: that of its slowest rank, as all wait for it; None while it has no GPU."""
     return max(rates_of(state, job, rule), key=lambda rate: rate.slowdown, default=None)
-
-
-def _carries(state: ClusterContents, gpu: GpuId, job: Job) -> bool:
-    """Whether a rank of a job still holds a GPU: one of several nodes may have let it go, or be lost."""
-    return gpu in state.gpus and job.id in state.gpus[gpu].jobs
 
 
 def _goes(state: ClusterContents) -> Callable[[JobId], bool]:

@@ -493,7 +493,7 @@ def _bind_sources(parts: Composed, context: SchedulingContext) -> list[BoundSour
         if bound_source is not None:
             bound_sources.append(bound_source)
     if len(bound_sources) > 1:
-        bound_sources.sort(key=_goes_later)
+        bound_sources.sort(key=lambda bound_source: not bound_source.goes_first)
     return bound_sources
 
 
@@ -504,7 +504,3 @@ def _bound_rules(parts: Composed, context: SchedulingContext) -> list[Rule]:
         if rule is not None:
             rules.append(rule)
     return rules
-
-
-def _goes_later(bound_source: BoundSource) -> bool:
-    return not bound_source.goes_first

@@ -87,7 +87,8 @@ def _no_gang(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[J
 
 
 def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
-    nodes = [(node, kind) for kind in types for node in _nodes_with_gpus(draft, spec, kind)]
+    free = [(draft.free((spec.pool, kind)), kind) for kind in types]
+    nodes = [(draft.view.node_at(order), kind) for index, kind in free for order in index.nodes_with(spec.gpus)]
     cores = max(len(draft.cores_free(node)) for node, _ in nodes)
     host_bytes = max(draft.host_memory_free_bytes(node) for node, _ in nodes)
     need = host_needs(spec, spec.gpus)
@@ -114,8 +115,3 @@ def _memory(draft: Draft, spec: JobSpec, nodes: list[tuple[NodeState, str]], hol
     memory = draft.beliefs.memory(spec, kind)
     need_bytes = sum(memory) if memory else spec.gpu_memory_bytes or 0
     return Reason(Why.NO_MEMORY, {"need_bytes": need_bytes, "have_bytes": have_bytes}, holders)
-
-
-def _nodes_with_gpus(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeState]:
-    index = draft.free((spec.pool, gpu_type))
-    return [draft.view.node_at(order) for order in index.nodes_with(spec.gpus)]

@@ -272,7 +272,7 @@ def _owed(draft: Draft, pool: str) -> Callable[[Job], float]:
         if job.spec.pool == pool:
             owner = sharing_domain(job.spec, ShareBetween.GROUP)
             had[owner] += int(attained_gpu_s(job, draft.now_s))
-            if _counts(job):
+            if job.spec.gpus > 0 and (job.placement is not None or job.is_waiting):
                 weights[owner] = job.spec.weight
     usual = sum([had[owner] / weight for owner, weight in weights.items()]) / max(1, len(weights))
 
@@ -288,10 +288,6 @@ def _owed_first(by_left: RankOf, owed: Callable[[Job], float]) -> RankOf:
         return priority, amount / owed(job)
 
     return rank
-
-
-def _counts(job: Job) -> bool:
-    return job.spec.gpus > 0 and (job.placement is not None or job.is_waiting)
 
 
 def _line(draft: Draft, pool: str, index: ByLeft, rank: Callable[[Job], Rank], key: ClassKey) -> Iterator[Entry]:

@@ -208,7 +208,8 @@ class SizeCosts:
         return min([self._opens_of(kind, gpus) for kind in self._draft.view.gpu_types_for(job.effective)], default=inf)
 
     def _opens_of(self, kind: str, gpus: int) -> float:
-        lacking = gpus - self._free(kind)
+        free = self._draft.free((self._context.pool, kind))
+        lacking = gpus - sum([mask.bit_count() for mask in free.masks[1:]])
         if lacking <= 0:
             return 0.0
         for end_s, gpus_then in self._ends_of(kind):
@@ -216,9 +217,6 @@ class SizeCosts:
             if lacking <= 0:
                 return end_s
         return inf
-
-    def _free(self, kind: str) -> int:
-        return sum([mask.bit_count() for mask in self._draft.free((self._context.pool, kind)).masks[1:]])
 
     def _ends_of(self, kind: str) -> list[tuple[float, int]]:
         """When jobs on GPUs of a type end, the first first, and how many each has."""

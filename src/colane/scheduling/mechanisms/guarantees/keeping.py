@@ -91,7 +91,8 @@ class _Pool:
 
     def _place(self, job: Job, spec: JobSpec, node: NodeState, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
         """GPUs of a node that are free, or that borrowers leave: the best connected, of those what the fewest leave."""
-        able = [load for load in loads if self._may_be_taken(job, load) and load.capacity_bytes >= _memory(spec)]
+        need_bytes = spec.gpu_memory_bytes or 0
+        able = [load for load in loads if self._may_be_taken(job, load) and load.capacity_bytes >= need_bytes]
         able.sort(key=lambda load: (not load.is_free, len(load.bookings), load.id))
         if len(able) < spec.gpus:
             return []
@@ -122,10 +123,8 @@ class _Pool:
         """Whether another leaves a GPU for a job: it does already for that, or it borrows."""
         if other.is_leaving:
             return other.preempted_for in {job.id, None}
-        return self._borrows(other) and self._draft.is_undecided(other.id)
-
-    def _borrows(self, job: Job) -> bool:
-        return job.id not in self._within and job.is_movable and job.effective.preemptible
+        borrows = other.id not in self._within and other.is_movable and other.effective.preemptible
+        return borrows and self._draft.is_undecided(other.id)
 
     def _vacate(self, job: Job, place: Sequence[GpuLoad], each: Guarantee) -> None:
         draft = self._draft
@@ -180,10 +179,6 @@ def _places(node: NodeState) -> dict[GpuId, int]:
     return {gpu: place for place, gpu in enumerate(node.ids.values())}
 
 
-def _memory(spec: JobSpec) -> int:
-    return spec.gpu_memory_bytes or 0
-
-
 class GroupJobs(NodesMatterNot):
     """Live jobs with GPUs by group; a user of several groups counts for the first by name.
 
@@ -222,12 +217,8 @@ class GroupJobs(NodesMatterNot):
     def within(self, group: str, gpus: int) -> set[JobId]:
         """Those of its running jobs that are within so many GPUs, the oldest first: all others borrow."""
         found, left = set[JobId](), gpus
-        for job in sorted(self.running.get(group, {}).values(), key=_id):
+        for job in sorted(self.running.get(group, {}).values(), key=lambda job: job.id):
             if job.gpu_count <= left:
                 found.add(job.id)
                 left -= job.gpu_count
         return found
-
-
-def _id(job: Job) -> JobId:
-    return job.id

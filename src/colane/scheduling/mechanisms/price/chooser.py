@@ -193,7 +193,9 @@ class _Chooser:
         self._any_free = False
         self._look()
         self._gang = self._first_gang()
-        self._movers = sorted(self._all_movers(), key=_most_first) if settings.moves and self._may_move() else []
+        self._movers: list[_Leaver] = []
+        if settings.moves and self._live.stoppable > 0 and (news is None or self._changed):
+            self._movers = sorted(self._all_movers(), key=_most_first)
 
     def _all_changed(self) -> Iterator[GpuId]:
         """GPUs that have changed, or whose jobs may be stopped by now; none where everything is looked at."""
@@ -202,10 +204,6 @@ class _Chooser:
             yield from news.gpus
             for job in self._live.past_min_runtime(draft.now_s, quantum_s, news.since_s):
                 yield from draft.view.job(job).gpus_held
-
-    def _may_move(self) -> bool:
-        """Whether any job may go elsewhere, and there is anything new for it."""
-        return self._live.stoppable > 0 and (self._news is None or bool(self._changed))
 
     def run(self) -> None:
         """Make the change that is worth most, and again until none pays."""
@@ -517,7 +515,7 @@ class _Chooser:
                 speeds = changes.values.speeds(gpu_group.site, gpu_group.members) if gpu_group.gpus else (1.0,)
                 if min(speeds) < 1.0 - MOVE_PART:
                     found.append((sum(speeds) - len(speeds), gpu_group))
-        found.sort(key=_loss)
+        found.sort(key=lambda entry: entry[0])
         gpus = ((gpu_group, gpu) for _, gpu_group in found for gpu in list(gpu_group.gpus))
         return islice(gpus, SHARED_MAX if self._news is None else SHARED_SEEN_MAX)
 
@@ -616,10 +614,6 @@ def _is_served(need: NeedClass) -> bool:
 
 FIRST_OF: Final = FirstOf(_is_served, attrgetter("moves"), HEADS_MAX)
 """Of jobs of one GPU and alike in their needs those that go first, one for each number of moves."""
-
-
-def _loss(entry: tuple[float, GpuGroup]) -> float:
-    return entry[0]
 
 
 def _most_first_parting(parting: _Parting) -> tuple[float, float, JobId]:

@@ -21,7 +21,7 @@ from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
 from colane.scheduling.mechanisms.sharing.groups import Hopes
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
-from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, SharingValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class BoundUnmeasured(BoundSourceDefaults):
         numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
         known = [(kind, number) for kind, number in numbers if number is not None]
         found = [self._values.nearest(job, spec, number, kind) for kind, number in known]
-        best = max([one for one in found if one is not None], key=_rise_of, default=None)
+        best = max([one for one in found if one is not None], key=lambda joining: joining.rise, default=None)
         if best is not None and best.rise <= best.least:
             facts: dict[str, str | int | float] = {
                 "gpu": str(best.load.id), "gain": best.rise, "least": best.least
@@ -137,7 +137,3 @@ class BoundUnmeasured(BoundSourceDefaults):
         ratio = self._values.rate(spec, load, load.bookings).ratio
         reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
         return Candidate((load,), reason, ratio=ratio, harm=ratio - TRIED)
-
-
-def _rise_of(joining: Joining) -> float:
-    return joining.rise

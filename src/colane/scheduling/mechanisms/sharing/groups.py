@@ -407,7 +407,8 @@ class GpuGroupIndex:
         changed, self._changed = self._changed, {}
         for gpu in changed:
             self._read(view, view.gpu(gpu))
-        self._tidy()
+        if len(self._groups) > GPU_GROUPS_MAX + len(self._at):
+            self._groups = {key: gpu_group for key, gpu_group in self._groups.items() if gpu_group.gpus}
 
     def _learn(self, beliefs: Estimates) -> None:
         """Something was learnt: no value holds any more of the jobs it concerns, nor of any co-runner of theirs."""
@@ -478,10 +479,6 @@ class GpuGroupIndex:
             known.clear()
         self.co_runners = CoRunnerIndex()
         self._nodes.update([node.order for node in view.nodes.values()])
-
-    def _tidy(self) -> None:
-        if len(self._groups) > GPU_GROUPS_MAX + len(self._at):
-            self._groups = {key: gpu_group for key, gpu_group in self._groups.items() if gpu_group.gpus}
 
     def _read_node(self, view: ClusterView, order: int) -> None:
         self.changes += 1

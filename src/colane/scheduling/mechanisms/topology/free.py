@@ -214,15 +214,10 @@ def over_nodes(draft: Draft, spec: JobSpec, types: Iterable[str]) -> tuple[GpuLo
     Ranks that lie in groups get a node for each of these.
     """
     for gpu_type in types:
-        gpus = _of_type(draft, spec, gpu_type)
-        if gpus is not None:
-            return gpus
+        found = shares_of(draft, spec, gpu_type)
+        if found is not None:
+            return tuple([load for share in found for load in share.fitting[: share.ranks]])
     return None
-
-
-def _of_type(draft: Draft, spec: JobSpec, gpu_type: str) -> tuple[GpuLoad, ...] | None:
-    found = shares_of(draft, spec, gpu_type)
-    return None if found is None else tuple([load for share in found for load in share.fitting[: share.ranks]])
 
 
 def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | None:
