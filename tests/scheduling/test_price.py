@@ -230,6 +230,27 @@ def test_one_that_shares_moves_to_a_gpu_that_falls_free_and_then_all_stays() -> 
     assert not [action for action in plan.actions if isinstance(action, (Park, Resize, Stop))]
 
 
+@pytest.mark.parametrize("steps", [20_000, 40_000, 60_000])
+def test_a_job_that_goes_elsewhere_is_not_stopped_for_another_in_the_same_plan(steps: int) -> None:
+    """Its old GPU, looked at before, is looked at anew: a plan with two actions for one job was refused as a whole."""
+    core = shared(1.5, {1: 50_000, 2: 50_000})
+    alike = [
+        replace(make_profile("light", kind, 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+        for kind in ("V100", "P100")
+    ]
+    core.step([ProfileDeclared(alike[1])], 400.0)
+    seen = SetMeasurement(
+        keys=(alike[0].key,) * 2, sharing="mps", step_alone_s=(1.0,) * 2, step_together_s=(10.0,) * 2, steps=(50,) * 2,
+        delta=0.2, delta_general=0.2, at_s=0.0,
+    )  # fmt: skip
+    for _ in range(400):
+        core.state.knowledge.learn_set(seen)
+    waits = replace(core.state.jobs[JobId(1)].spec, steps_total=steps, gpu_type="V100")
+    outcome = core.step([NodeRegistered(make_node("n1", 1, "P100")), Submitted(JobId(3), waits)], 500.0)
+    assert outcome.rejected is None
+    assert [job.id for job in core.state.jobs.values() if job.resizes_to is not None]
+
+
 def test_every_further_move_is_dearer_and_the_less_the_longer_a_job_has_run() -> None:
     assert [moved_part(moves, 0.0) for moves in range(3)] == [0.05, 0.1, 0.2]
     assert moved_part(MOVES_MAX, 0.0) > 1
