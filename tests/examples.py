@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 FUZZ = int(os.environ.get("COLANE_FUZZ", "0"))
 IS_COMPILED = "COLANE_COMPILED" in os.environ
@@ -21,7 +21,13 @@ EXAMPLES_UNLESS_SAID = 100
 def examples(count: int) -> settings:
     """Settings of a law that is tried on so many examples.
 
-    How long one takes on a busy machine proves nothing, and is not judged.
+    How long one takes to be drawn or tried on a busy machine proves nothing, and is not judged.
     """
     some = max(2, count // QUICK_PART) if IS_QUICK else count
-    return settings(max_examples=some * max(1, FUZZ), derandomize=not FUZZ, deadline=None, print_blob=bool(FUZZ))
+    return settings(
+        max_examples=some * max(1, FUZZ),
+        derandomize=not FUZZ,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=bool(FUZZ),
+    )
