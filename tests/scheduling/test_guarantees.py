@@ -93,8 +93,8 @@ class Service:
         """It has ended by itself, or as it was stopped."""
         job = self.job(number)
         outcome, exit = ("signalled", Exit(None, 15)) if job.state is JobState.STOPPING else ("exited", Exit(0, None))
-        node = job.placement.node if job.placement is not None else ""
-        self.at(Ended(job.id, job.attempt, outcome, exit, job.start_s or 0.0, self.now_s, None, node))
+        for node in job.placement.nodes if job.placement is not None else ("",):
+            self.at(Ended(job.id, job.attempt, outcome, exit, job.start_s or 0.0, self.now_s, None, node))
         self.run()
 
     def leave(self) -> None:
@@ -161,6 +161,82 @@ def test_a_job_that_may_lie_on_several_nodes_gets_its_gpus_back_where_one_has_th
     number = service.submit(spec("lab", 4, multi_node=True))[0]
     service.leave()
     assert len(service.job(number).gpus_held) == 4
+
+
+# -- over several nodes
+
+
+def spread(service: Service, number: int) -> list[int]:
+    """How many of its GPUs a job has on each of its nodes, most first."""
+    held = [gpu.node for gpu in service.job(number).gpus_held]
+    return sorted([held.count(node) for node in set(held)], reverse=True)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("needs", "parts"),
+    [
+        ({"gpus": 6, "multi_node": True}, [4, 2]),
+        ({"gpus": 8, "multi_node": True}, [4, 4]),
+        ({"gpus": 4, "multi_node": True}, [4]),
+        ({"gpus": 4, "multi_node": True, "gpus_per_node": 2}, [2, 2]),
+        ({"gpus": 3, "multi_node": True, "anti_collocation": True}, [1, 1, 1]),
+    ],
+    ids=str,
+)
+def test_a_gang_over_nodes_gets_its_share_back_at_once(policy: str, needs: dict[str, int], parts: list[int]) -> None:
+    """On full nodes: as few of them as hold it, or a group of ranks on each, and no more jobs leave than have to."""
+    service = Service(policy, [make_node(f"n{number}", 4) for number in range(3)], lab=8)
+    guests = service.submit(*[spec("guest", share=False)] * 12)
+    number = service.submit(spec("lab", **needs))[0]
+    assert len(service.leaving()) == needs["gpus"], "told in the turn in which it came"
+    service.leave()
+    assert spread(service, number) == parts
+    stay = [guest for guest in guests if JobId(guest) in service.state.jobs and service.job(guest).gpus_held]
+    assert len(stay) == 12 - needs["gpus"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gangs_over_nodes_beyond_the_share_displace_no_other(policy: str) -> None:
+    service = Service(policy, [make_node(f"n{number}", 4) for number in range(3)], lab=8)
+    service.submit(*[spec("guest", share=False)] * 12)
+    first, second = service.submit(*[spec("lab", 6, multi_node=True)] * 2)
+    service.leave()
+    assert spread(service, first) == [4, 2]
+    for _ in range(3):
+        service.at(Tick())
+    assert not service.job(second).gpus_held
+    assert sum(len(job.gpus_held) for job in service.state.jobs.values() if job.spec.user == "guest") == 6
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_gang_over_nodes_takes_free_gpus_before_it_has_others_leave(policy: str) -> None:
+    service = Service(policy, [make_node(f"n{number}", 4) for number in range(3)], lab=6)
+    guests = service.submit(*[spec("guest", share=False)] * 12)
+    service.ends = guests[:3]
+    number = service.submit(spec("lab", 6, multi_node=True))[0]
+    assert len(service.leaving()) == 3
+    service.leave()
+    assert spread(service, number) == [4, 2]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@examples(15)
+@given(seed=st.integers(min_value=0, max_value=2**32 - 1))
+def test_whatever_stands_in_its_way_a_gang_within_the_share_starts_if_it_could_alone(policy: str, seed: int) -> None:
+    """Borrowers of any sizes, also gangs over nodes: once they have left, it runs, and none leaves for nothing."""
+    random = Random(seed)
+    nodes = [make_node(f"n{number}", random.randint(1, 4)) for number in range(3)]
+    total = sum(len(node.gpus) for node in nodes)
+    service = Service(policy, nodes, lab=total)
+    guests = [spec("guest", random.randint(1, 3), multi_node=True, share=False) for _ in range(total)]
+    service.submit(*guests)
+    number = service.submit(spec("lab", random.randint(1, total), multi_node=True))[0]
+    service.leave()
+    assert len(service.job(number).gpus_held) == service.job(number).spec.gpus
+    for _ in range(3):
+        service.at(Tick())
+        assert service.leaving() == set()
 
 
 # -- what cannot be

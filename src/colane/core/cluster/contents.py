@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, NeedClass
+from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.progress import Progress
 from colane.model.resources import Guarantee
 from colane.perf.estimates import Estimates
@@ -73,6 +73,18 @@ class News(NamedTuple):
     until_s: float = -inf
 
 
+class ConnectedGpus(NamedTuple):
+    """GPUs of a node for ranks of a job.
+
+    Attributes:
+        gpus: In order of rank.
+        far: How much worse they are connected than the best of an empty node like it, 0 to 1, by how much it talks.
+    """
+
+    gpus: tuple[GpuId, ...]
+    far: float
+
+
 class ClusterContents(ABC):
     """Nodes, live jobs and bookings, with their indexes.
 
@@ -112,6 +124,10 @@ class ClusterContents(ABC):
     @abstractmethod
     def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:
         """GPUs of a kind with that many jobs that may be joined, lightest first."""
+
+    @abstractmethod
+    def best_connected(self, node: NodeState, spec: JobSpec, ranks: int, able: Sequence[GpuId]) -> ConnectedGpus:
+        """The best connected of these GPUs of a node for ranks of a job; of sets as good the first of them."""
 
     @abstractmethod
     def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:

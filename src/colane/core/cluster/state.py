@@ -14,13 +14,14 @@ from typing import Any, Final, Protocol
 from colane.core.cluster.arrays import ArrayBook
 from colane.core.cluster.bookings import NodeState, books_host, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
-from colane.core.cluster.contents import ClusterContents, D, Derived, Kind, NodesMatterNot
+from colane.core.cluster.connected import best_connected
+from colane.core.cluster.contents import ClusterContents, ConnectedGpus, D, Derived, Kind, NodesMatterNot
 from colane.core.cluster.free import FreeIndex, OpenGpus
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement
 from colane.model.profile import Profile, ProfileKey
 from colane.perf.estimates import BelievedLoad, Terms
@@ -351,6 +352,9 @@ class ClusterState(ClusterContents):
                 if len(load.bookings) == jobs and load.is_open and self.kind_of(load) == kind:
                     found.add(load)
         return found
+
+    def best_connected(self, node: NodeState, spec: JobSpec, ranks: int, able: Sequence[GpuId]) -> ConnectedGpus:
+        return best_connected(node.node, tuple(node.ids.values()), spec, ranks, able)
 
     def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
         """A policy's own index for these parameters, made when first asked for and told of every change from then on.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from colane.core.cluster.bookings import NodeState
-from colane.core.cluster.contents import ClusterContents, D, Kind, Newcomers, News
+from colane.core.cluster.contents import ClusterContents, ConnectedGpus, D, Kind, Newcomers, News
 from colane.core.cluster.free import FreeIndex, OpenGpus
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import PoolQueue
@@ -168,6 +168,10 @@ class ClusterView:
     def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:
         """GPUs of a kind with that many jobs that may be joined, lightest first."""
         return self._state.open_gpus(kind, jobs)
+
+    def best_connected(self, node: NodeState, spec: JobSpec, ranks: int, able: Sequence[GpuId]) -> ConnectedGpus:
+        """The best connected of these GPUs of a node for ranks of a job; of sets as good the first of them."""
+        return self._state.best_connected(node, spec, ranks, able)
 
     def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
         """The index of this policy's own for these parameters, see `core.cluster.contents`."""

@@ -1,8 +1,9 @@
 """Gives groups the GPUs they are guaranteed, before the policy decides anything.
 
 What a group does not use others borrow; once one of its jobs waits that is within the guarantee, borrowers leave for it
-as soon as they have saved their state. Its jobs of several GPUs get the best connected place of a node, as in a
-cluster of their own (HiveD, OSDI 2020, section 4). Who could not be stopped may not borrow what is guaranteed.
+as soon as they have saved their state. Its jobs of several GPUs get the best connected place of a node, or of as few
+nodes as hold them, as in a cluster of their own (HiveD, OSDI 2020, section 4). Who could not be stopped may not borrow
+what is guaranteed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
+from typing import NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
@@ -22,7 +23,6 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
-from colane.perf.topology import best_order, comm_of, distinct_sets, excess, shape_of_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,22 @@ class Guarantees:
         guarantees = draft.view.guarantees
         if guarantees:
             _Pool(draft, pool, guarantees).keep()
+
+
+class _Part(NamedTuple):
+    """What a job is to have of a node.
+
+    Attributes:
+        node: The node.
+        gpus: Its GPUs in order of rank.
+        far: How much worse connected they are than the best of an empty node like it, 0 to 1.
+        leaving: How many jobs are on them.
+    """
+
+    node: NodeState
+    gpus: Sequence[GpuLoad]
+    far: float
+    leaving: int
 
 
 class _Pool:
@@ -61,53 +77,78 @@ class _Pool:
         left = each.gpus - self._jobs.has(each.group)
         for job in sorted(self._jobs.waiting.get(each.group, {}).values(), key=_turn):
             spec = job.effective.at(job.effective.gpus_min)
-            is_ours = job.spec.pool == self._pool and not job.home and spec.fits_one_node
+            is_ours = job.spec.pool == self._pool and not job.home
             if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id) and self._serve(job, spec, each):
                 left -= spec.gpus
 
     def _serve(self, job: Job, spec: JobSpec, each: Guarantee) -> bool:
         """Start it, or have borrowers leave; whether there is a place for it."""
-        draft, found = self._draft, list[tuple[float, int, list[GpuLoad]]]()
-        for gpu_type in draft.view.gpu_types_for(spec):
-            for node in draft.view.nodes.values():
-                if node.node.pool == self._pool and node.node.takes_jobs:
-                    loads = [draft.load(gpu) for gpu in node.ids.values()]
-                    place = self._place(job, spec, node, [load for load in loads if load.gpu.type == gpu_type])
-                    if place:
-                        far = _far(node, spec, place)
-                        found.append((far, len({one for load in place for one in load.jobs}), place))
-        if not found:
+        draft, types = self._draft, self._draft.view.gpu_types_for(spec)
+        parts = self._on_one_node(job, spec, types) if spec.fits_one_node else []
+        if not parts and spec.multi_node:
+            parts = next(filter(None, [self._over_nodes(job, spec, gpu_type) for gpu_type in types]), [])
+        if not parts:
             return False
-        _, _, place = min(found, key=lambda one: (one[0], one[1], one[2][0].id))
-        node = draft.view.nodes[place[0].id.node]
-        if all(load.is_free for load in place) and draft.has_room(node, spec):
+        place = [load for part in parts for load in part.gpus]
+        has_room = all(draft.has_room(part.node, spec, len(part.gpus)) for part in parts)
+        if has_room and all(load.is_free for load in place):
             facts: dict[str, str | int | float] = {
-                "gpus": ", ".join(str(load.id) for load in place), "group": each.group, "guaranteed": each.gpus,
+                "gpus": ", ".join([str(load.id) for load in place]), "group": each.group, "guaranteed": each.gpus,
             }  # fmt: skip
             draft.start(job, place, Reason(Why.GUARANTEED, facts))
             return True
         self._vacate(job, place, each)
         return True
 
-    def _place(self, job: Job, spec: JobSpec, node: NodeState, loads: Sequence[GpuLoad]) -> list[GpuLoad]:
-        """GPUs of a node that are free, or that borrowers leave: the best connected, of those what the fewest leave."""
-        need_bytes = spec.gpu_memory_bytes or 0
-        able = [load for load in loads if self._may_be_taken(job, load) and load.capacity_bytes >= need_bytes]
+    def _on_one_node(self, job: Job, spec: JobSpec, types: Sequence[str]) -> list[_Part]:
+        """The best connected place that a node has for it, of those one that the fewest leave; none without one."""
+        found = [self._part(job, spec, spec.gpus, node, kind) for kind in types for node in self._nodes()]
+        parts = [part for part in found if part is not None]
+        return [min(parts, key=lambda part: (part.far, part.leaving, part.gpus[0].id))] if parts else []
+
+    def _over_nodes(self, job: Job, spec: JobSpec, gpu_type: str) -> list[_Part]:
+        """Places on as few nodes as hold all of its ranks, of those where the fewest leave; none where too few may be.
+
+        A node is taken for as many ranks as it may have, most first, and the last one for what is left.
+        """
+        most = {node.node.name: spec.ranks_of(len(self._able(job, spec, node, gpu_type))) for node in self._nodes()}
+        parts, left = list[_Part](), spec.gpus
+        while left:
+            able = {name: spec.ranks_of(min(count, left)) for name, count in most.items()}
+            ranks = max(able.values(), default=0)
+            if not ranks:
+                return []
+            nodes = [node for node in self._nodes() if able.get(node.node.name, 0) == ranks]
+            found = [self._part(job, spec, ranks, node, gpu_type) for node in nodes]
+            best = min([part for part in found if part is not None], key=_fewest_leave)
+            parts.append(best)
+            del most[best.node.node.name]
+            left -= ranks
+        return parts
+
+    def _nodes(self) -> list[NodeState]:
+        nodes = self._draft.view.nodes.values()
+        return [node for node in nodes if node.node.pool == self._pool and node.node.takes_jobs]
+
+    def _able(self, job: Job, spec: JobSpec, node: NodeState, gpu_type: str) -> list[GpuLoad]:
+        """GPUs of a type that are free on a node, or that borrowers leave: those first that the fewest leave."""
+        loads, need_bytes = [self._draft.load(gpu) for gpu in node.ids.values()], spec.gpu_memory_bytes or 0
+        able = [
+            load
+            for load in loads
+            if load.gpu.type == gpu_type and self._may_be_taken(job, load) and load.capacity_bytes >= need_bytes
+        ]
         able.sort(key=lambda load: (not load.is_free, len(load.bookings), load.id))
-        if len(able) < spec.gpus:
-            return []
-        best = able[: spec.gpus]
-        if spec.gpus > 1:
-            shape, least, at = shape_of_node(node.node), inf, _places(node)
-            for count in range(spec.gpus, len(able) + 1):  # ever more that borrowers would leave
-                place = {at[load.id]: load for load in able[:count]}
-                for gpus in distinct_sets(shape, sum([1 << number for number in place]), spec.gpus):
-                    far = excess(shape, gpus, comm_of(spec))
-                    if far < least:
-                        best, least = [place[number] for number in best_order(shape, gpus, spec.comm_pattern)], far
-                if not least:
-                    break
-        return best
+        return able
+
+    def _part(self, job: Job, spec: JobSpec, ranks: int, node: NodeState, gpu_type: str) -> _Part | None:
+        """The best connected of them for so many ranks; None where there are too few."""
+        able = self._able(job, spec, node, gpu_type)
+        if len(able) < ranks:
+            return None
+        best = self._draft.view.best_connected(node, spec, ranks, [load.id for load in able])
+        loads = [self._draft.load(gpu) for gpu in best.gpus]
+        return _Part(node, loads, best.far, len({one for load in loads for one in load.jobs}))
 
     def _may_be_taken(self, job: Job, load: GpuLoad) -> bool:
         if (
@@ -168,15 +209,8 @@ def _turn(job: Job) -> tuple[int, JobId]:
     return -job.spec.priority, job.id
 
 
-def _far(node: NodeState, spec: JobSpec, place: Sequence[GpuLoad]) -> float:
-    """How much worse connected a place is than the best of an empty node like it: 0 to 1, by how much the job talks."""
-    at = _places(node)
-    return excess(shape_of_node(node.node), tuple(sorted([at[load.id] for load in place])), comm_of(spec))
-
-
-def _places(node: NodeState) -> dict[GpuId, int]:
-    """Where each GPU of a node is among those of its shape."""
-    return {gpu: place for place, gpu in enumerate(node.ids.values())}
+def _fewest_leave(part: _Part) -> tuple[int, float, GpuId]:
+    return part.leaving, part.far, part.gpus[0].id
 
 
 class GroupJobs(NodesMatterNot):
