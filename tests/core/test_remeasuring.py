@@ -93,7 +93,7 @@ def test_a_job_that_stepped_aside_comes_back_where_sharing_pays() -> None:
     world.core.policy = preset("colane")
     changed(world)
     world.give_up(TWO)
-    world.go_on(60, 0.02, busy=0.01)
+    world.go_on(240, 0.02, busy=0.01)  # until the other has outlived the minute that a job of a new family is given
     assert world.job(TWO).gpus_held == world.job(ONE).gpus_held
 
 

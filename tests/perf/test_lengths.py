@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.lengths import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
-from colane.perf.lengths import MADE_UP, MADE_UP_MIN_S, OTHERS_JOBS, Lengths
+from colane.perf.lengths import MADE_UP, MADE_UP_MIN_S, MADE_UP_RATIO, OTHERS_JOBS, Lengths
 from tests.examples import examples
 
 RUN_S = st.floats(0.0, 1e7)
@@ -23,9 +24,27 @@ def learnt(*runs_s: float, family: str = "f") -> Lengths:
     return Lengths([record])
 
 
-@given(had_s=RUN_S)
-def test_while_none_has_ended_as_much_is_left_as_it_has_had(had_s: float) -> None:
-    assert Lengths().left_s("f", had_s) == had_s
+def left_of(lengths: Lengths, *had_s: float) -> list[float]:
+    return [lengths.left_s("f", one_s) for one_s in had_s]
+
+
+@pytest.mark.parametrize("ended", [(), (20.0,) * 50], ids=["none-ended", "all-shorter"])
+def test_of_jobs_longer_than_any_before_the_older_goes_on_between_made_up_lengths(ended: tuple[float, ...]) -> None:
+    """Else alike jobs take turns: while none of them has ended, each would have the more left the longer it ran."""
+    lengths = learnt(*ended)
+    for level in range(6):
+        from_s = MADE_UP_MIN_S * MADE_UP_RATIO**level
+        left_s = left_of(lengths, *[from_s * (1 + n / 10) for n in range(30)])
+        assert left_s == sorted(left_s, reverse=True)
+        assert left_s[-1] < left_of(lengths, from_s * MADE_UP_RATIO)[0]
+
+
+@examples(50)
+@given(run_s=st.floats(20.0, 1e6), ages=st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)))
+def test_of_jobs_that_run_alike_the_older_never_has_more_left(run_s: float, ages: tuple[float, float]) -> None:
+    """To the very end: none is taken to have outlived the others before it has."""
+    younger, older = left_of(learnt(*[run_s] * 50), *[part * run_s for part in sorted(ages)])
+    assert older <= younger * 1.0001
 
 
 def test_of_jobs_that_run_alike_the_less_is_left_the_longer_one_has_run() -> None:
@@ -40,11 +59,12 @@ def test_where_most_end_soon_one_that_has_not_has_much_left() -> None:
     assert lengths.left_s("f", 100.0) > 3_000.0
 
 
-def test_one_that_outlives_all_is_expected_to_go_on_by_as_much_as_it_has_had() -> None:
+def test_one_that_outlives_all_is_expected_to_go_on_the_longer_the_longer_it_has_run() -> None:
     lengths = learnt(*[60.0] * 50)
-    left_s = [lengths.left_s("f", had_s) for had_s in (1e4, 1e5, 1e6)]
+    made_up_s = [MADE_UP_MIN_S * MADE_UP_RATIO**level for level in range(12)]
+    left_s = left_of(lengths, *made_up_s)
     assert left_s == sorted(left_s)
-    assert all(had_s <= left <= 3 * had_s for had_s, left in zip((1e4, 1e5, 1e6), left_s, strict=True))
+    assert all(had_s <= left <= 8 * had_s for had_s, left in zip(made_up_s, left_s, strict=True))
 
 
 def test_a_family_is_told_by_its_own_jobs_and_a_new_one_by_all() -> None:
@@ -80,7 +100,9 @@ def quotient_s(record: FamilyLengths, had_s: float) -> float:
         runs += [(lower_s + (upper_s - lower_s) * (n + 0.5) / 200, part * jobs / 200) for n in range(200)]
     rests = [(run_s - had_s, jobs) for run_s, jobs in runs if run_s > had_s]
     made_up = (1 + sum(jobs for _, jobs in rests)) ** -0.5
-    rests = [(max(had_s, MADE_UP_MIN_S) * times - had_s, made_up) for times in MADE_UP] + rests
+    levels_s = [MADE_UP_MIN_S * MADE_UP_RATIO**level for level in range(20)]
+    next_s = next(level_s for level_s in levels_s if level_s > max(had_s, bounds_s(record.bins[-1].number)[0]))
+    rests = [(next_s * times - had_s, made_up) for times in MADE_UP] + rests
     slices = [bounds_s(number)[1] - had_s for number, _ in record.bins] + [rest_s for rest_s, _ in rests[:2]]
     best_s = inf
     for slice_s in [slice_s for slice_s in slices if slice_s > 0]:
@@ -121,12 +143,13 @@ def test_what_came_long_ago_counts_less() -> None:
     assert record.bins[0].jobs < 0.1 * record.jobs
 
 
-def test_jobs_are_judged_anew_after_ten_and_the_more_rarely_the_more_have_ended() -> None:
+def test_jobs_are_judged_anew_the_more_rarely_the_more_have_ended() -> None:
     lengths, versions = Lengths(), list[int]()
     for number in range(400):
         lengths.learn(f"f{number}", 60.0)
         versions.append(lengths.version)
-    assert (versions[8], versions[9], versions[19]) == (versions[0], versions[0] + 1, versions[0] + 2)
+    judged = [number + 1 for number, (old, new) in enumerate(pairwise([versions[0] - 1, *versions])) if new > old]
+    assert judged[:7] == [1, 2, 4, 8, 16, 26, 36]
     assert versions[399] - versions[299] <= 4
 
 
@@ -147,4 +170,5 @@ def test_what_is_noted_of_a_family_that_is_forgotten_is_gone() -> None:
     lengths = Lengths()
     lengths.note("f", 60.0)
     lengths.forget("f")
-    assert (lengths.of_family("f"), lengths.tells) == (None, False)
+    assert lengths.of_family("f") is None
+    assert lengths.left_s("f", 50.0) == Lengths().left_s("f", 50.0)

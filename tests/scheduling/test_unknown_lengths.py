@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean
+
+import pytest
+
 from colane.scheduling.registry import create
+from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
+from tests.simulate.scenes import cluster, run
+from tests.simulate.scenes import job as trace_job
 
 from .life import Coming, Life, job
 
@@ -41,3 +49,29 @@ def test_a_job_that_starts_anew_each_time_teaches_what_its_last_attempt_took() -
     known = life.core.state.knowledge.lengths
     assert [(one.number, one.jobs) for one in known.of_family("f").bins] == [(32, 1.0)]  # type: ignore[union-attr]
     assert [(one.number, one.jobs) for one in known.of_family("g").bins] == [(21, 1.0)]  # type: ignore[union-attr]
+
+
+MIXED_S = (60.0, 300.0, 900.0, 2_400.0)
+
+
+def mean_jct_s(policy: str, lengths_s: tuple[float, ...], draw: int, *, tells_steps: bool) -> float:
+    """Of 120 jobs of one family on eight GPUs at a load of 1.2, with such lengths; none of them says its steps."""
+    random, at_s, jobs = Random(draw), 0.0, []
+    for number in range(1, 121):
+        run_s = random.choice(lengths_s)
+        steps = int(run_s) if tells_steps else None
+        jobs.append(trace_job(number, at_s, run_s, steps=steps, share=False))
+        at_s += random.expovariate(8 * 1.2 / fmean(lengths_s))
+    rows = run(jobs, cluster(4, 4), create(policy), NeutralWorld()).ledger.rows
+    return fmean([end_s - submit_s for submit_s, end_s in zip(rows.submit_s, rows.end_s, strict=True)])
+
+
+@pytest.mark.parametrize("tells_steps", [False, True], ids=["nothing-told", "steps-told-not-counted"])
+@pytest.mark.parametrize(("lengths_s", "most"), [((900.0,), 1.03), (MIXED_S, 0.95)], ids=["all-alike", "mixed"])
+@pytest.mark.parametrize("draw", range(3))
+def test_jobs_of_one_family_and_of_unknown_length_end_no_later_than_in_order_of_arrival(
+    draw: int, lengths_s: tuple[float, ...], most: float, tells_steps: bool
+) -> None:
+    """Alike jobs that take turns, or lose their places shortly before their end, would all end last."""
+    in_order = mean_jct_s("fifo", lengths_s, draw, tells_steps=tells_steps)
+    assert mean_jct_s("colane", lengths_s, draw, tells_steps=tells_steps) <= most * in_order

@@ -99,11 +99,6 @@ class LengthEstimates(ABC):
     def version(self) -> int:
         """Grows whenever jobs are judged otherwise than before."""
 
-    @property
-    @abstractmethod
-    def tells(self) -> bool:
-        """Whether jobs are judged by any that have ended."""
-
     @abstractmethod
     def left_s(self, family: str, had_s: float) -> float:
         """What is expected to be left of a job that has had so many seconds of service."""

@@ -10,7 +10,7 @@ section 3; Aalto, Ayesta and Righter, On the Gittins index in the M/G/1 queue, 2
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil, inf, log2
+from math import floor, inf, log2
 from typing import Final, NamedTuple
 
 from colane.model.lengths import FamilyLengths, bounds_s
@@ -19,21 +19,32 @@ from colane.perf.knowledge import LengthKnowledge
 OTHERS_JOBS: Final = 4.0
 """What is known of all families together counts as so many jobs of each."""
 
-MADE_UP: Final = (2.0, 4.0)
-"""A job may always be longer than any before: so many times what it has had, the less likely the more ran on."""
+MADE_UP: Final = (1.0, 2.0)
+"""A job may be longer than any before: so many times the next made-up length, the less likely the more ran on."""
 
-MADE_UP_MIN_S: Final = 60.0
-"""What has run for less is taken to have run so long in this."""
+MADE_UP_MIN_S: Final = 64.0
+MADE_UP_RATIO: Final = 4.0
+"""The least made-up length, and how many times the one before each other is; the next is beyond all that have ended.
+
+It does not grow with what a job has had: of two jobs longer than any before, the older is nearer to its end, and goes
+on. If it had more left, alike jobs would take turns, and all of them would end last.
+"""
 
 AGES_PER_OCTAVE: Final = 16
-"""Jobs are told apart by what they have had so finely: it is taken as 4 % more at most."""
+"""Jobs are told apart by what they have had so finely: it is taken as 4 % less at most.
+
+Never as more: a job would be taken to have outlived those of its length shortly before its end.
+"""
 
 ROUNDING: Final = 1e-9
 """By such a part of a time logarithms do not tell one from another for sure."""
 
-NEWS_MIN: Final = 10
+NEWS_MIN: Final = 10.0
 NEWS_PART: Final = 0.1
-"""Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew."""
+"""Jobs are judged anew once so many more have ended, and so large a part of all: what waits is then ranked anew.
+
+The first ones say most: until there are so many, jobs are judged anew whenever there are twice as many.
+"""
 
 
 class Lengths(LengthKnowledge):
@@ -60,12 +71,6 @@ class Lengths(LengthKnowledge):
         self._add_up()
         return self._version
 
-    @property
-    def tells(self) -> bool:
-        """Whether jobs are judged by any that have ended."""
-        self._add_up()
-        return bool(self._all)
-
     def of_family(self, family: str) -> FamilyLengths | None:
         """What is known of a family."""
         self._add_up()
@@ -90,7 +95,7 @@ class Lengths(LengthKnowledge):
         known = self._families.get(family, FamilyLengths(family)).with_job(service_s)
         self._families[family] = known
         self._news += 1
-        if self._news >= max(NEWS_MIN, NEWS_PART * self._jobs):
+        if self._news >= max(min(NEWS_MIN, self._jobs), NEWS_PART * self._jobs):
             self._judged = dict(self._families)
             self._look_at_all()
         return known
@@ -103,24 +108,20 @@ class Lengths(LengthKnowledge):
             self._look_at_all()
 
     def left_s(self, family: str, had_s: float) -> float:
-        """What is expected to be left of a job of unknown length that has had so many seconds of service.
-
-        While nothing has ended, as long again as it has had.
-        """
+        """What is expected to be left of a job of unknown length that has had so many seconds of service."""
         self._add_up()
-        if not self._all:
-            return had_s
+        if family not in self._judged:
+            family = ""  # of all that nothing is known of by themselves as much is left
         known = self._known.setdefault(family, {})
-        had = ceil(log2(had_s) * AGES_PER_OCTAVE) if had_s > 1.0 else 0
-        left_s = known.get(had)
+        age = _age(had_s)
+        left_s = known.get(age)
         if left_s is None:
-            left_s = known[had] = self._quotient_s(family, 2.0 ** (had / AGES_PER_OCTAVE) if had else 0.0)
+            left_s = known[age] = self._quotient_s(family, 2.0 ** (age / AGES_PER_OCTAVE) if age >= 0 else 0.0)
         return left_s
 
     def same_until_s(self, had_s: float) -> float:
         """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
-        had = ceil(log2(had_s) * AGES_PER_OCTAVE) if had_s > 1.0 else 0
-        return float(2.0 ** (had / AGES_PER_OCTAVE)) * (1.0 - ROUNDING)
+        return float(2.0 ** ((_age(had_s) + 1) / AGES_PER_OCTAVE)) * (1.0 - ROUNDING)
 
     def _quotient_s(self, family: str, had_s: float) -> float:
         mixed = self._mixed.get(family)
@@ -128,8 +129,12 @@ class Lengths(LengthKnowledge):
             mixed = self._mixed[family] = self._mix(family)
         rests = [_Rest.of(bounds_s, jobs, had_s) for bounds_s, jobs in mixed if bounds_s[1] > had_s]
         made_up: float = (1.0 + sum([rest.jobs for rest in rests], 0.0)) ** -0.5
+        longest_s = mixed[-1][0][0] if mixed else 0.0
+        next_s = MADE_UP_MIN_S
+        while next_s <= max(had_s, longest_s):
+            next_s *= MADE_UP_RATIO
         for times in MADE_UP:
-            rest_s = max(had_s, MADE_UP_MIN_S) * times - had_s
+            rest_s = next_s * times - had_s
             rests.append(_Rest(rest_s, rest_s, made_up))
         return _quotient_s(sorted(rests))
 
@@ -151,6 +156,11 @@ class Lengths(LengthKnowledge):
         for number, jobs in self._judged.get(family, FamilyLengths(family)).bins:
             weights[number] += jobs
         return [(bounds_s(number), weights[number]) for number in sorted(weights)]
+
+
+def _age(had_s: float) -> int:
+    """By which jobs are told apart that have had so many seconds; below 0 up to the first."""
+    return floor(log2(had_s) * AGES_PER_OCTAVE + ROUNDING) if had_s > 1.0 else -1
 
 
 class _Rest(NamedTuple):

@@ -296,10 +296,14 @@ class Step:
         return max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
 
     def learn_length(self, job: Job) -> None:
-        """A job has come to its end by itself: it tells how long those of its family run that are told no length."""
-        spec, gpus = job.effective, job.gpu_count
-        is_told = spec.steps_total is not None or spec.steps_limit is not None or spec.time_limit_s is not None
-        if is_told or not gpus or spec.kind is JobKind.INFERENCE:
+        """A job has come to its end by itself: it tells how long those of its family run that are told no length.
+
+        Steps tell a length only where they are counted: of a script that says none, it is as unknown.
+        """
+        spec, gpus, progress = job.effective, job.gpu_count, self.state.progress.get(job.id)
+        is_counted = bool(job.totals.steps_kept) or (progress is not None and progress.steps > 0)
+        is_told = is_counted and (spec.steps_total is not None or spec.steps_limit is not None)
+        if is_told or spec.time_limit_s is not None or not gpus or spec.kind is JobKind.INFERENCE:
             return
         if job.totals.served and spec.preemptible:
             service_s = sum([one.run_s * one.gpus / gpus for one in self.served(job)])

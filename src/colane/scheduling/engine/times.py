@@ -199,8 +199,7 @@ class Expected:
         start_s = inf if job.placement is None or run.start_s is None else run.start_s
         if length is None:
             had_s = earlier_s(job) if job.effective.preemptible else 0.0
-            family = job.effective.family if self._draft.beliefs.lengths.tells else None
-            return Course(had_s, -1.0, start_s, run.paused_before_s, untold_family=family)
+            return Course(had_s, -1.0, start_s, run.paused_before_s, untold_family=job.effective.family)
         if length.steps < inf and job.totals.steps_kept:
             return None
         return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s, length.steps < inf)
