@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from math import inf, isfinite
 from types import MappingProxyType, NoneType
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from colane.model.placement import TurnRule, Turns
 from colane.scheduling.engine.user_weights import UserWeights, read_weights
@@ -22,15 +22,16 @@ WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": F
 PARTS = frozenset({"sources", "admits", "ways", "moving", "usage", "chooser", "keeps", "protects", "is_as_published"})
 """Fields that hold parts, or none: no option themselves."""
 
-FACTOR: Final = (1.0, inf)
-"""How many times better something else must be: below 1 jobs would change places for ever."""
-
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType({
-    "displaces_min": FACTOR, "keeps_min": FACTOR, "rho_gain_min": FACTOR, "speed_gain_min": FACTOR,
+    "displaces_min": (1, inf), "keeps_min": (1, inf), "rho_gain_min": (1, inf), "speed_gain_min": (1, inf),
     "jobs_per_gpu_max": (1, 48),
     "gpus_power": (0, 8),
 })  # fmt: skip
-"""Least and most of options that are not any number from 0 up; MPS has 48 clients of a GPU at most."""
+"""Least and most of options that are not any number from 0 up.
+
+Of how many times better something else must be, as below 1 jobs would change places for ever; of jobs on a GPU as MPS
+has 48 clients.
+"""
 
 RENAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "gain_min": ("displaces_min",),
