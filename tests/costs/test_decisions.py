@@ -120,6 +120,27 @@ def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cl
     assert calls_an_end(*many) < 1.5 * calls_an_end(*few)
 
 
+LEARNING_ENDS = 40
+"""Among so many ends some have lengths judged anew."""
+
+
+def calls_a_lesson(queued: int) -> float:
+    """Functions called for an end after which all that waits is ranked anew, as lengths are judged otherwise."""
+    full = made("colane", 26, queued)
+    running = [job for job in full.state.jobs.values() if job.placement is not None][-LEARNING_ENDS:]
+    judged, most = full.state.beliefs.lengths.version, 0.0
+    for number, job in enumerate(running):
+        most = max(most, calls_of(full.step, [_end(job)], 5.0 + number / 10))
+    assert full.state.beliefs.lengths.version > judged
+    return most
+
+
+def test_a_lesson_about_lengths_works_out_what_is_left_once_of_all_that_are_alike() -> None:
+    """A waiting job of which this is asked anew takes 51 calls."""
+    few, many = QUEUED, 5 * QUEUED
+    assert calls_a_lesson(many) - calls_a_lesson(few) <= 11 * (many - few)
+
+
 def test_an_event_by_the_shadow_price_costs_a_few_times_one_under_fifo() -> None:
     assert calls_an_arrival("colane", 26) <= ARRIVAL_MAX * calls_an_arrival("fifo", 26)
     assert calls_an_end("colane", 26) <= END_MAX * calls_an_end("fifo", 26)

@@ -89,8 +89,8 @@ class Beliefs(Knowledge):
         return self.config.total_factor
 
     @property
-    def version(self) -> int:
-        return self._version + self._lengths.version
+    def speeds_version(self) -> int:
+        return self._version
 
     @property
     def profiles(self) -> Mapping[ProfileKey, Profile]:

@@ -113,18 +113,25 @@ class Estimates(ABC):
 
     Attributes:
         learns: Whether what is not known yet will be once it was seen.
+        tells_each: Whether `run_s` tells of any job.
         terms_version: Grows where memory of some job may be believed otherwise, or whether its load is known.
         updates: Grows with every profile and every measured set, for what was worked out from rates of jobs together.
     """
 
     learns: bool = True
+    tells_each: bool = False
     terms_version: int
     updates: int
 
     @property
-    @abstractmethod
     def version(self) -> int:
         """Grows with every profile and with what lengths tell: what was worked out may be kept while it stays."""
+        return self.speeds_version + self.lengths.version
+
+    @property
+    @abstractmethod
+    def speeds_version(self) -> int:
+        """Grows with every profile, whatever lengths tell."""
 
     @property
     @abstractmethod

@@ -189,6 +189,7 @@ class OracleBeliefs(Beliefs):
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}
         self._recorded = _by_name([job for job in jobs if job.duration_s is not None])
+        self.tells_each = bool(self._recorded)
         self._run_s: dict[tuple[str, str], float] = {}
 
     def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:

@@ -229,25 +229,41 @@ def ran_since_s(job: Job) -> float:
     return inf if came_s is None else came_s
 
 
+Alike = tuple[NeedClass, int, int | None, int | None, int | None, float | None]
+"""Class of need, priority, steps in all, where they are cut off (declared, and for now), time limit in seconds."""
+
+
 @dataclass(slots=True)
 class Kept:
     """What was worked out from profiles and GPUs, to be kept while these stay as they are.
 
     Attributes:
+        speeds_version: Of beliefs, see `Estimates`.
         steps: Step times, see `RunTimes`.
         speeds: Speeds by GPU type, see `FairShares`.
         jobs: What a policy has worked out of each job, with the value of the job it holds for.
         means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
         types: GPU types that the speeds are compared over.
+        told: Rank, and seconds left, of jobs that wait for their first start and declare their length.
+        untold: Of the others.
+        untold_by: Version of the lengths that these hold for.
     """
 
-    beliefs: int
+    speeds_version: int
     steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
     means: dict[str, float] = field(default_factory=dict)
     means_of: int = -1
     types: tuple[str, ...] | None = None
+    told: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+    untold: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+    untold_by: int = -1
+
+    def judge_by(self, lengths_version: int) -> None:
+        """Keep of untold lengths only what holds while they are judged so."""
+        if self.untold_by != lengths_version:
+            self.untold, self.untold_by = {}, lengths_version
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""
@@ -314,15 +330,15 @@ class LiveJobs(OfNodes):
         """What was worked out for a pool before and holds still."""
         self.look(view)
         kept = self._kept.get(pool)
-        if kept is None or kept.beliefs != view.beliefs.version:
-            kept = self._kept[pool] = Kept(view.beliefs.version)
+        if kept is None or kept.speeds_version != view.beliefs.speeds_version:
+            kept = self._kept[pool] = Kept(view.beliefs.speeds_version)
         return kept
 
     def kept_over(self, view: ClusterView, pool: str, types: tuple[str, ...]) -> Kept:
         """The same, as far as it compares these GPU types; what compared others holds no more."""
         kept = self.kept(view, pool)
         if kept.types is not None and kept.types != types:
-            kept = self._kept[pool] = Kept(view.beliefs.version)
+            kept = self._kept[pool] = Kept(view.beliefs.speeds_version)
         kept.types = types
         return kept
 

@@ -37,6 +37,7 @@ MOMENTS_A_S: Final = 1024
 
 RankOf = Callable[[Job], Rank]
 LeftOf = Callable[[Job], float]
+WaitingOf = Callable[[Job], tuple[Rank, float]]
 CourseOf = Callable[[Job], Course | None]
 
 
@@ -84,7 +85,8 @@ class _PlacedRank:
         gpus: How many it has.
         weight: What they count.
         from_s: Where its length is learnt, what is left is the same from so much that it has had,
-        until_s: up to so much.
+        until_s: up to so much,
+        judged: while lengths are of this version.
         rank: Its rank when it was looked at last.
         left_s: What it had left then.
         has_left: It is not on these GPUs any more.
@@ -105,6 +107,7 @@ class _PlacedRank:
     weight: float = 0.0
     from_s: float = inf
     until_s: float = 0.0
+    judged: int = -1
     rank: Rank = ()
     left_s: float = 0.0
     has_left: bool = False
@@ -119,14 +122,14 @@ class _PlacedRank:
         self.before_s, self.pace, self.start_s, self.paused_s = course[:4]
         self.weight, self.from_s = float(job.effective.gpus) ** power, inf
 
-    def look(self, now_s: float, lengths: LengthEstimates) -> None:
+    def look(self, now_s: float, lengths: LengthEstimates, judged: int) -> None:
         """Its rank now."""
         ran_s = now_s - self.start_s - self.paused_s
         left_s = self.before_s - self.pace * ran_s if ran_s > 0 else self.before_s
         if self.is_untold:
-            if self.from_s <= left_s <= self.until_s:
+            if self.from_s <= left_s <= self.until_s and self.judged == judged:
                 return
-            self.from_s, self.until_s = left_s, lengths.same_until_s(left_s)
+            self.from_s, self.until_s, self.judged = left_s, lengths.same_until_s(left_s), judged
             left_s = lengths.left_s(self.family, left_s)
         elif left_s < 0:
             left_s = 0.0
@@ -138,7 +141,8 @@ class _OfPool:
     """Live jobs of a pool.
 
     Attributes:
-        kept: What is believed while the ranks of those without GPUs hold.
+        kept: What is believed while the ranks of those without GPUs hold,
+        judged: and the version of lengths.
         ranks: Of those without GPUs, and what each has left in GPU-moments.
         in_order: Their ranks.
         moments: What they have left in sum.
@@ -154,6 +158,7 @@ class _OfPool:
     """
 
     kept: Kept | None = None
+    judged: int = -1
     ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
     in_order: list[Rank] = field(default_factory=list)
     moments: int = 0
@@ -196,18 +201,19 @@ class _OfPool:
             del self.in_order[bisect_left(self.in_order, known[0])]
             self.moments -= known[1]
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
-        self.kept, self.at_s = kept, -inf
+        self.kept, self.judged, self.at_s = kept, judged, -inf
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
         self.ranks, self.in_order, self.moments = {}, [], 0
 
-    def look(self, jobs: Mapping[JobId, Job], rank: RankOf, left_s: LeftOf) -> None:
+    def look(self, jobs: Mapping[JobId, Job], waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
         is_first = len(self.new) > len(self.in_order)
         for number in self.new:
             job = jobs[number]
-            entry, moments = rank(job), int(left_s(job) * job.gpu_count * MOMENTS_A_S)
+            entry, left_s = waiting(job)
+            moments = int(left_s * job.gpu_count * MOMENTS_A_S)
             self.ranks[number] = entry, moments
             self.moments += moments
             if is_first:
@@ -258,20 +264,24 @@ class LiveRanks(NodesMatterNot):
             found = self._pools[pool] = _OfPool()
         return found
 
-    def at(self, view: ClusterView, pool: str, rank: RankOf, left_s: LeftOf, course: CourseOf) -> RanksNow:
+    def at(
+        self, view: ClusterView, pool: str, waiting: WaitingOf, rank: RankOf, left_s: LeftOf, course: CourseOf
+    ) -> RanksNow:
         """Ranks now.
 
         Args:
             view: When.
             pool: Of which jobs.
-            rank: What the rank of a job is; of one without GPUs always the same while the same is believed.
-            left_s: What it has left.
+            waiting: Rank of a job without GPUs, and seconds left: always the same while the same is believed.
+            rank: What the rank of any is.
+            left_s: What any has left.
             course: How that falls.
         """
         known, kept = self._pool(pool), view.derived(LiveJobs).kept(view, pool)
-        if known.kept is not kept:
-            known.forget(kept)
-        known.look(view.jobs, rank, left_s)
+        judged = view.beliefs.lengths.version
+        if known.kept is not kept or known.judged != judged:
+            known.forget(kept, judged)
+        known.look(view.jobs, waiting)
         sample = known.sampled()
         if known.at_s != view.now_s:  # a plan after another at one moment is told the same
             self._look(view, known, sample, kept, rank, left_s, course)
@@ -291,7 +301,7 @@ class LiveRanks(NodesMatterNot):
                 job = jobs[line.job]
                 line.work_out(job, kept, course(job), power)
             if line.is_known and not (line.counts_steps and line.job in samples):
-                line.look(view.now_s, lengths)
+                line.look(view.now_s, lengths, known.judged)
             else:
                 job = jobs[line.job]
                 line.rank, line.left_s = rank(job), left_s(job)

@@ -34,6 +34,7 @@ from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
+from colane.scheduling.orders.alike import AlikeRanks
 from colane.scheduling.orders.length import ByLength, by_heads
 from colane.scheduling.orders.live_ranks import LeftOf, LiveRanks, RankOf, RanksNow
 
@@ -121,6 +122,11 @@ class ByShadowPrice(RichOrder):
         else:
             rank = by_left if is_by_left else self._by_most_left(expected)
         held = self._held(rank)
+        kept, beliefs = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.beliefs
+        kept.judge_by(beliefs.lengths.version)
+        by_work = self._held(by_left) if owed else held
+        alike = AlikeRanks(kept, by_work, expected, beliefs.tells_each)
+        waiting = alike.rank
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
         line: Callable[[ClassKey], Iterator[Entry]] = no_line
@@ -130,15 +136,15 @@ class ByShadowPrice(RichOrder):
             plan_walks = partial(WalksByRank, draft, held)
         elif len(draft.view.derived(Users).lines(pool)) > 1:
             by_user = draft.view.derived(ByLeft, self.objective, self.gpus_power, True)
-            walk = across_users(draft, pool, by_user, held)
-            plan_walks = partial(WalksAcrossUsers, draft, pool, by_user, held)
+            walk = across_users(draft, pool, by_user, waiting)
+            plan_walks = partial(WalksAcrossUsers, draft, pool, by_user, waiting)
         else:
             index = draft.view.derived(ByLeft, self.objective, self.gpus_power)
-            walk = by_heads(draft, pool, index, held)
-            firsts = partial(index.firsts, draft.view, pool, held)
-            line = partial(_line, draft, pool, index, held)
+            walk = by_heads(draft, pool, index, waiting)
+            firsts = partial(index.firsts, draft.view, pool, waiting)
+            line = partial(_line, draft, pool, index, waiting)
         ranks = draft.view.derived(LiveRanks, Objective.JCT if owed else self.objective, self.gpus_power)
-        ranking = partial(ranks.at, draft.view, pool, self._held(by_left) if owed else held, left_s, expected.course)
+        ranking = partial(ranks.at, draft.view, pool, alike.of, by_work, left_s, expected.course)
         prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking, owed)
 
         return BoundOrder(

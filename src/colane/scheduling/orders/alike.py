@@ -1,0 +1,49 @@
+"""Ranks of waiting jobs, worked out once of all that are alike: whenever something is learnt a queue is ranked anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from colane.model.job import Job
+from colane.scheduling.engine.contracts import Rank
+from colane.scheduling.engine.live import Kept
+from colane.scheduling.engine.times import Expected
+
+
+class AlikeRanks:
+    """What is left of waiting jobs, and their ranks by it.
+
+    Of jobs that never started, of one class, priority and declared length, as much is left.
+
+    Args:
+        kept: What was worked out and holds.
+        rank: The rank of a job.
+        expected: What a job has left.
+        tells_each: Whether lengths of single jobs are believed that these do not declare: then none are alike.
+    """
+
+    def __init__(self, kept: Kept, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool) -> None:
+        self._told = kept.told
+        self._untold = kept.untold
+        self._rank = rank
+        self._expected = expected
+        self._tells_each = tells_each
+
+    def of(self, job: Job) -> tuple[Rank, float]:
+        """Rank, and seconds left."""
+        if self._tells_each or job.attempt or job.totals.steps_kept:
+            return self._rank(job), self._expected.rest_s(job)
+        spec = job.effective
+        asked = (
+            spec.need, job.spec.priority, spec.steps_total, job.spec.steps_limit, spec.steps_limit, spec.time_limit_s
+        )  # fmt: skip
+        known = self._told.get(asked) or self._untold.get(asked)
+        if known is None:
+            known = self._rank(job), self._expected.rest_s(job)
+            worked_out = self._untold if self._expected.left_s(job) is None else self._told
+            worked_out[asked] = known
+        return known
+
+    def rank(self, job: Job) -> Rank:
+        """The rank alone."""
+        return self.of(job)[0]
