@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,15 @@ from colane.core import ClusterState, Core
 from colane.core import core as core_module
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.core.policy import Planner
-from colane.model.job import Job, JobId
+from colane.model.job import Exit, Job, JobId
 from colane.model.plan import Plan
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.times import Course, Expected
 from colane.scheduling.mechanisms.price.chooser import FIRST_OF
-from colane.scheduling.orders.live_ranks import EACH_MAX, SAMPLE_MAX
+from colane.scheduling.orders.live_ranks import EACH_MAX, SAMPLE_MAX, LiveRanks
 from colane.scheduling.orders.price import ByShadowPrice, shadow_price
 from colane.scheduling.registry import create
 from tests.core.worlds import World, make_node
@@ -132,3 +133,31 @@ def test_a_lesson_has_no_more_of_very_many_running_jobs_looked_at_than_are_ranke
         queue = ByShadowPrice(makespan_weight=0.0).bind(draft, "default")
         queue.weigh(next(iter(core.state.jobs.values())))
         assert 0 < len(asked) == len(set(asked)) < 1.5 * SAMPLE_MAX
+
+
+@pytest.mark.skipif(not core_module.__file__.endswith(".py"), reason="methods of compiled classes cannot be replaced")
+def test_very_many_running_jobs_are_ranked_once_a_second_or_when_one_of_those_that_are_ranked_went(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core, looked = full_of_jobs(EACH_MAX + 176), list[float]()
+    found = LiveRanks._look
+
+    def look(ranks: LiveRanks, view: ClusterView, *others: Any) -> bool:
+        looked.append(view.now_s)
+        return found(ranks, view, *others)
+
+    monkeypatch.setattr(LiveRanks, "_look", look)
+
+    def weigh(now_s: float) -> None:
+        queue = ByShadowPrice(makespan_weight=0.0).bind(Draft(ClusterView(core.state, now_s)), "default")
+        queue.weigh(next(iter(core.state.jobs.values())))
+
+    for now_s in (10.0, 10.2, 10.9, 11.0, 11.5):
+        weigh(now_s)
+    assert looked == [10.0, 11.0]
+    for number in range(2 * (EACH_MAX // SAMPLE_MAX)):  # one in four or eight is ranked
+        core.step(
+            [Ended(JobId(number), core.state.jobs[JobId(number)].attempt, "exited", Exit(0, None), 11.5, 11.6)], 11.6
+        )
+    weigh(11.7)
+    assert looked[2:]

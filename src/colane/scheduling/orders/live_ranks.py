@@ -26,6 +26,9 @@ EACH_MAX: Final = 1024
 SAMPLE_MAX: Final = 256
 """Of more jobs on GPUs than the one, no more than the other are looked at, for all."""
 
+SAMPLE_HOLDS_S: Final = 1.0
+"""These are ranked once in such a time, and when one of them came or went: of so many jobs some end each second."""
+
 LEVELS: Final = 24
 """Into so many levels jobs on GPUs are told apart: those of the k-th or a later one are one in 2^k."""
 
@@ -152,7 +155,8 @@ class _OfPool:
         level: From which on they were looked at last; below 0 before.
         sample: Those of this level or a later one in the order they had then, and those that came since.
         has_lost: Whether some of the sample are not on these GPUs any more.
-        at_s: When the sample was ranked last, if that holds for the whole of that moment; else below all times.
+        looked: Moment at which the sample was ranked last, or where it stands for more jobs than it has, number of that
+            span of `SAMPLE_HOLDS_S`, if that holds for all of it; else below all.
         placed_ranks: Its ranks then, in order.
         placed_s: What they had left in sum, in GPU-seconds.
     """
@@ -168,7 +172,7 @@ class _OfPool:
     level: int = -1
     sample: list[_PlacedRank] = field(default_factory=list)
     has_lost: bool = False
-    at_s: float = -inf
+    looked: float = -inf
     placed_ranks: list[Rank] = field(default_factory=list)
     placed_s: float = 0.0
 
@@ -184,7 +188,7 @@ class _OfPool:
         self.count += 1
         if 0 <= self.level <= level:
             self.sample.append(line)
-            self.at_s = -inf
+            self.looked = -inf
 
     def leave(self, job: Job) -> None:
         """It is not any more."""
@@ -193,7 +197,7 @@ class _OfPool:
             self.placed[level].pop(job.id).has_left = True
             self.count -= 1
             if level >= self.level:
-                self.has_lost, self.at_s = True, -inf
+                self.has_lost, self.looked = True, -inf
             return
         self.new.pop(job.id, None)
         known = self.ranks.pop(job.id, None)
@@ -203,7 +207,7 @@ class _OfPool:
 
     def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
-        self.kept, self.judged, self.at_s = kept, judged, -inf
+        self.kept, self.judged, self.looked = kept, judged, -inf
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
         self.ranks, self.in_order, self.moments = {}, [], 0
 
@@ -231,7 +235,7 @@ class _OfPool:
             while self.count >> level > SAMPLE_MAX:
                 level += 1
         if level != self.level:
-            self.level, self.at_s = level, -inf
+            self.level, self.looked = level, -inf
             self.sample = [line for lines in self.placed[level:] for line in lines.values()]
         elif self.has_lost:
             self.sample = [line for line in self.sample if not line.has_left]
@@ -283,8 +287,10 @@ class LiveRanks(NodesMatterNot):
             known.forget(kept, judged)
         known.look(view.jobs, waiting)
         sample = known.sampled()
-        if known.at_s != view.now_s:  # a plan after another at one moment is told the same
-            self._look(view, known, sample, kept, rank, left_s, course)
+        moment = view.now_s if known.level == 0 else view.now_s // SAMPLE_HOLDS_S
+        if known.looked != moment:  # a plan after another at one moment is told the same
+            is_asked = self._look(view, known, sample, kept, rank, left_s, course)
+            known.looked = -inf if is_asked and known.level == 0 else moment
         every = 1 << known.level
         work_s = known.moments / MOMENTS_A_S + known.placed_s * every
         return RanksNow(known.ranks, known.in_order, known.placed_ranks, every, work_s)
@@ -292,8 +298,8 @@ class LiveRanks(NodesMatterNot):
     def _look(
         self, view: ClusterView, known: _OfPool, sample: list[_PlacedRank], kept: Kept,
         rank: RankOf, left_s: LeftOf, course: CourseOf,
-    ) -> None:  # fmt: skip
-        """Rank those on GPUs."""
+    ) -> bool:  # fmt: skip
+        """Rank those on GPUs; whether some of them were asked, as they count their steps."""
         jobs, samples, lengths, power = view.jobs, view.samples, view.beliefs.lengths, self._power
         is_in_order, is_asked, last = True, False, NONE_BEFORE
         for line in sample:  # all in one place: hundreds in every plan
@@ -312,7 +318,7 @@ class LiveRanks(NodesMatterNot):
             sample.sort(key=RANK)
         known.placed_ranks = [line.rank for line in sample]
         known.placed_s = fsum([line.left_s * line.gpus for line in sample])
-        known.at_s = -inf if is_asked else view.now_s
+        return is_asked
 
 
 RANK: Final = attrgetter("rank")
