@@ -25,6 +25,7 @@ from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
     Decision,
+    DependenciesEnded,
     Ended,
     Event,
     Flaw,
@@ -108,6 +109,7 @@ class QueueReasons(NamedTuple):
 
 HANDLERS: dict[type, Handler] = {
     Submitted: reports.submitted,
+    DependenciesEnded: dependencies.ended,
     CancelRequested: reports.cancel_requested,
     RequeueRequested: reports.requeue_requested,
     SuspendRequested: suspension.suspend_requested,

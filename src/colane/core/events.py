@@ -37,6 +37,12 @@ class Submitted:
     refusal: Final[Reason | None] = None
 
 
+class DependenciesEnded(NamedTuple):
+    """Jobs that had ended before the jobs that wait for them entered the queue, in this very step."""
+
+    jobs: tuple[Job, ...]
+
+
 class CancelRequested(NamedTuple):
     """Its owner (or `by`) wants the job gone; of an array, these of its elements, all where none are named."""
 
@@ -193,6 +199,7 @@ class Tick:
 
 Event = (
     Submitted
+    | DependenciesEnded
     | CancelRequested
     | RequeueRequested
     | SuspendRequested

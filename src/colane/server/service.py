@@ -67,13 +67,15 @@ from colane.server.store.store import (
 )
 from colane.server.store.unreadable import NAMED_MAX, get_readable, public_names, read_one
 from colane.server.submitting import changed_limits, submission
-from colane.server.submitting.admission import JudgedBatch, admit_all, begin_hold, judge_in_slices, named_as_given
-from colane.server.submitting.deadlines import with_promises
+from colane.server.submitting.admission import admit_all, begin_hold, named_as_given
+from colane.server.submitting.deadlines import promised_in_slices, with_promises
 from colane.server.submitting.dependencies import Dependencies
+from colane.server.submitting.judging import JudgedBatch, judge_in_slices
 from colane.server.submitting.lengths import kind_of
 from colane.server.submitting.lookup import Families, Lookup
 from colane.server.submitting.objective import demand_possible
 from colane.server.submitting.submission import launch_key
+from colane.server.submitting.yielding import ITEMS_AT_ONCE, in_slices
 from colane.server.views import timeline
 from colane.server.views.arrays import element_ordinals, ended_array_with, launched_element, unmade
 from colane.server.views.efficiency import efficiency
@@ -443,14 +445,30 @@ class Service:
         """
         return await self.lookup.families(self._owned(requests, caller), self.config.workdir)
 
-    async def judged(self, requests: list[JobRequest], caller: Caller, families: Families) -> JudgedBatch | None:
-        """Judge a large batch before its turn, for `submit`: nothing else is held up meanwhile.
+    async def judged(self, requests: list[JobRequest], caller: Caller) -> tuple[Families, JudgedBatch | None]:
+        """Look up what the commands of jobs run, and judge a large batch before its turn: others go on meanwhile.
+
+        Times to begin are counted from now.
 
         Raises:
-            RefusedError: 403, another user's.
+            RefusedError: 403, another user's; 422, they are too many.
         """
-        owned = self._owned(requests, caller)
-        return await judge_in_slices(owned, self.read_model.hardware, self.config.workdir, families)
+        self._demand_few(requests)
+        if len(requests) <= ITEMS_AT_ONCE:
+            return await self.families(requests, caller), None
+        owned, workdir, now_s = list[JobRequest](), self.config.workdir, self.driver.now()
+        async for part in in_slices(requests):
+            owned += [ownership.owned(request, caller) for request in part]
+        families = await self.lookup.families(owned, workdir)
+        return families, await self._judged(owned, now_s, families)
+
+    async def _judged(self, owned: Sequence[JobRequest], now_s: float, families: Families) -> JudgedBatch:
+        return await judge_in_slices(owned, self.read_model.hardware, self.config.workdir, now_s, families)
+
+    def _demand_few(self, requests: Sequence[JobRequest]) -> None:
+        most = self.config.batch_jobs_max
+        if len(requests) > most:
+            raise RefusedError.because(422, f"must be at most {most} at once, got {len(requests)}", "jobs")
 
     def submit(
         self,
@@ -458,8 +476,6 @@ class Service:
         caller: Caller,
         families: Families | None = None,
         judged: JudgedBatch | None = None,
-        *,
-        in_slices: bool = False,
     ) -> Callable[[Turn], list[JobId]]:
         """Return the change that judges and appends jobs, the caller's where they name no other user.
 
@@ -468,30 +484,24 @@ class Service:
             caller: Who submits them.
             families: What their commands run, as far as it was looked up.
             judged: They, where they were judged before.
-            in_slices: Whether a large batch may enter the queue after its turn, to be waited for by `driver.entered`.
 
         Raises:
             RefusedError: 403, another user's.
         """
-        if len(requests) > self.config.batch_jobs_max:
-            most = self.config.batch_jobs_max
-            raise RefusedError.because(422, f"must be at most {most} at once, got {len(requests)}", "jobs")
-
-        owned = self._owned(requests, caller)
+        self._demand_few(requests)
+        owned = self._owned(requests, caller) if judged is None else judged.owned
 
         def prepare(turn: Turn) -> list[JobId]:
-            self._demand_channels(owned)
-            ownership.demand_runnable(owned, turn.read_model)
+            self._demand_runnable(turn, owned)
             hardware = turn.read_model.hardware
             admitted = (
-                judged.admitted
+                judged.jobs()
                 if judged is not None and judged.hardware is hardware
                 else admit_all(owned, hardware, self.config.workdir, turn.now_s, families)
             )
             demand_possible(self.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.sight(caller)).given(admitted)
-            promised = with_promises(self.driver.core, turn, waiting)
-            return self.driver.keeper.submit(turn, promised, in_slices=in_slices)
+            return self.driver.keeper.submit(turn, with_promises(self.driver.core, turn, waiting))
 
         def prepare_in_their_words(turn: Turn) -> list[JobId]:
             try:
@@ -501,10 +511,40 @@ class Service:
 
         return prepare_in_their_words
 
+    def submit_in_slices(
+        self, requests: Sequence[JobRequest], caller: Caller, families: Families, judged: JudgedBatch
+    ) -> Callable[[Turn], Awaitable[list[JobId]]]:
+        """Return the same change of a large batch, whose jobs enter the queue after their turn: see `driver.entered`.
+
+        Others go on while it is made; nothing else adds to its turn, or changes what it looks at, meanwhile.
+        """
+
+        async def prepare(turn: Turn) -> list[JobId]:
+            self._demand_runnable(turn, judged.owned)
+            is_so = judged.hardware is turn.read_model.hardware
+            now = judged if is_so else await self._judged(judged.owned, turn.now_s, families)
+            admitted = now.jobs()
+            demand_possible(self.driver.core.state, [one.spec for one in admitted])
+            waiting = await Dependencies(turn, self.sight(caller)).given_in_slices(admitted)
+            promised = await promised_in_slices(self.driver.core, turn, waiting)
+            return self.driver.keeper.submit(turn, promised, now.texts)
+
+        async def prepare_in_their_words(turn: Turn) -> list[JobId]:
+            try:
+                return await prepare(turn)
+            except RefusedError as refused:
+                raise named_as_given(refused, requests) from refused
+
+        return prepare_in_their_words
+
+    def _demand_runnable(self, turn: Turn, owned: Sequence[JobRequest]) -> None:
+        self._demand_channels(owned)
+        ownership.demand_runnable(owned, turn.read_model)
+
     def _owned(self, requests: list[JobRequest], caller: Caller) -> list[JobRequest]:
         return [ownership.owned(request, caller) for request in requests]
 
-    def _demand_channels(self, requests: list[JobRequest]) -> None:
+    def _demand_channels(self, requests: Sequence[JobRequest]) -> None:
         """Refuse jobs that name channels for word of them that are not there for their users."""
         found = [unknown_channel(self.config.notify, one.user, one.labels) for one in requests]
         problems = [Problem(f"jobs[{at}].labels.notify", said) for at, said in enumerate(found) if said]

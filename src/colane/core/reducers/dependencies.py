@@ -7,6 +7,7 @@ which jobs wait for it; a job that starts or ends costs as much as jobs wait for
 from __future__ import annotations
 
 from colane.core.eligibility import with_hold
+from colane.core.events import DependenciesEnded
 from colane.core.lifecycle import move
 from colane.core.reducers import arrays
 from colane.core.reducers.step import Step
@@ -22,6 +23,11 @@ def enter(step: Step, job: Job) -> None:
         if hold.after is not None:
             step.state.dependents.setdefault(hold.after.job, {})[job.id] = None
             step.look_at_dependents(hold.after.job)
+
+
+def ended(step: Step, event: DependenciesEnded) -> None:
+    """Jobs that the state does not know any more, and for which jobs that have entered in this step wait."""
+    step.moved_on.extend(event.jobs)
 
 
 def settle(step: Step) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from colane.server.http.problems import RefusedError
@@ -26,19 +26,27 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
     return hashlib.sha256(b"\0".join([method.encode(), path.encode(), body])).hexdigest()
 
 
-def once(key: str, print_: str, prepare: Callable[[Turn], Answer]) -> Callable[[Turn], Answer]:
+def once(
+    key: str, print_: str, prepare: Callable[[Turn], Answer | Awaitable[Answer]]
+) -> Callable[[Turn], Answer | Awaitable[Answer]]:
     """Wrap a change so that a key that was seen gives its first answer and changes nothing.
 
     Raises (from the wrapped change):
         RefusedError: 422 when the key was used for another request.
     """
 
-    def prepare_once(turn: Turn) -> Answer:
+    def noted(turn: Turn, answer: Answer) -> Answer:
+        turn.answers[key] = {"at_s": turn.now_s, "fingerprint": print_, "answer": answer}
+        return answer
+
+    async def noted_then(turn: Turn, coming: Awaitable[Answer]) -> Answer:
+        return noted(turn, await coming)
+
+    def prepare_once(turn: Turn) -> Answer | Awaitable[Answer]:
         known = turn.answers.get(key) or read_one(turn.reads, IDEMPOTENCY, key, _whole)
         if known is None:
             answer = prepare(turn)
-            turn.answers[key] = {"at_s": turn.now_s, "fingerprint": print_, "answer": answer}
-            return answer
+            return noted_then(turn, answer) if isinstance(answer, Awaitable) else noted(turn, answer)
         if known["fingerprint"] != print_:
             raise RefusedError.because(422, "was used for another request", "Idempotency-Key")
         first: Answer = known["answer"]

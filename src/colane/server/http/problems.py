@@ -15,6 +15,9 @@ from colane.model.problem import Problem
 from colane.model.versions import own_version
 from colane.server.store.store import StoreError, UnreadableError
 
+PROBLEMS_MAX: Final = 20
+"""A batch that is wrong throughout is not answered with ten thousand problems."""
+
 GOT_LENGTH_MAX: Final = 60
 """A message quotes at most this much of what was given, so that it stays one line."""
 
@@ -90,11 +93,14 @@ def near_matches(name: str, known: Iterable[str]) -> str:
 
 
 def from_pydantic(errors: Iterable[Mapping[str, Any]], known_fields: Iterable[str] = ()) -> list[Problem]:
-    """Translate pydantic's errors; several for one field (a union's branches) become one."""
+    """Translate pydantic's first errors; several for one field (a union's branches) become one."""
     found: dict[str, Problem] = {}
     for error in errors:
-        problem = Problem(_field(error["loc"]), _message(error, known_fields))
-        found.setdefault(problem.field, problem)
+        field = _field(error["loc"])
+        if field not in found:
+            found[field] = Problem(field, _message(error, known_fields))
+        if len(found) >= PROBLEMS_MAX:
+            break
     return list(found.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, cast
 
 from fastapi import Depends, Header, Path, Request
@@ -52,7 +52,7 @@ async def change_once(
     request: Request,
     service: Service,
     key: str | None,
-    prepare: Callable[[Turn], Answer],
+    prepare: Callable[[Turn], Answer | Awaitable[Answer]],
     demand: Demand | None = None,
 ) -> Answer:
     """Carry out a change at most once for a key and return its (first) answer; `demand` must hold in its turn.

@@ -18,11 +18,12 @@ from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.http.access import Caller
 from colane.server.http.agent_routes import NOT_KEPT, LaunchRoute
+from colane.server.http.batch_body import parse_batch
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.http.streams import json_list
-from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, parse_batch, submit_all, submit_one
+from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submit_all, submit_one
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
@@ -113,7 +114,7 @@ router.add_api_route(
 @router.post("/plan", openapi_extra=_BATCH_BODY, responses=answered(PlanAnswer))
 async def plan(request: Request, service: TheService, caller: TheCaller) -> JSONResponse:
     """Say what would become of jobs if they were submitted now; takes what `/jobs` takes, and changes nothing."""
-    jobs = parse_batch(await request.body())
+    jobs = await parse_batch(await request.body())
     return JSONResponse(await service.plan(jobs, caller))
 
 

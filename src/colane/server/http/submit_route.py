@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated, Any, Final
+from typing import Any
 
 from fastapi import Request
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 from starlette.types import Scope
 
-from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest
+from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer
+from colane.server.http.batch_body import parse_batch
 from colane.server.http.door import replay
-from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.http.requests import KEY_HEADER, KEY_LENGTH_MAX, asked, change_once
 from colane.server.http.short_route import ShortRoute
 from colane.server.writer.turn import Turn
-
-_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
 
 
 class SubmitRoute(ShortRoute):
@@ -62,34 +60,24 @@ async def submit_all(request: Request, body: bytes, key: str | None = None, if_p
         RefusedError: Why they are not taken.
     """
     service, caller = asked(request)
-    jobs = parse_batch(body)
-    families = await service.families(jobs, caller)
-    judged = await service.judged(jobs, caller, families)
-    prepare = service.submit(jobs, caller, families, judged, in_slices=if_plan is None)
+    jobs = await parse_batch(body)
+    families, judged = await service.judged(jobs, caller)
+    if judged is not None and if_plan is None:
+        prepare_slices = service.submit_in_slices(jobs, caller, families, judged)
+
+        async def prepare_large(turn: Turn) -> JobIdsAnswer:
+            return {"ids": [*await prepare_slices(turn)]}
+
+        answer = await change_once(request, service, key, prepare_large)
+        await service.driver.entered(answer["ids"])
+        return answer
+    prepare = service.submit(jobs, caller, families, judged)
     demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:
         return {"ids": [*prepare(turn)]}
 
-    answer = await change_once(request, service, key, prepare_batch, demand)
-    await service.driver.entered(answer["ids"])
-    return answer
-
-
-def parse_batch(body: bytes) -> list[JobRequest]:
-    """Return the requests of a batch in either form.
-
-    Raises:
-        RefusedError: 400, not JSON; 422, a field is wrong.
-    """
-    try:
-        if body.lstrip()[:1] == b"[":
-            return _LIST.validate_json(body)
-        return Batch.model_validate_json(body).jobs
-    except ValidationError as error:
-        errors: list[Any] = list(error.errors(include_url=False))
-        status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
-        raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
+    return await change_once(request, service, key, prepare_batch, demand)
 
 
 def _is_plain(scope: Scope) -> bool:

@@ -119,11 +119,12 @@ PLACEMENT: Final = record(
     cores=several(),
     cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
 )
+PROMISED: Final = record(PromisedGpus, gpus=several(Form(str, _read_gpu)))
 CONSTRAINTS: Final = lean(
     UNCONSTRAINED,
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
     sizes_lost=several(),
-    promised=maybe(record(PromisedGpus, gpus=several(Form(str, _read_gpu)))),
+    promised=maybe(PROMISED),
     time_limit=maybe(record(NewLimit)),
 )
 ORDINALS: Final = several(Form(list, tuple))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest, in_base_units, said_name, said_twice
@@ -20,7 +20,7 @@ from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.model.sizes import groups_problem
 from colane.perf.shared_family import owned_problem
-from colane.server.http.problems import RefusedError
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
 from colane.server.submitting.family import name_of
@@ -100,18 +100,26 @@ def admit_all(
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
     """
-    admitted: list[Admitted] = []
-    problems: list[Problem] = []
-    families = families or Families()
-    for position, request in enumerate(requests):
+    problems = list[Problem]()
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families or Families())
+    admitted = judged(requests, 0, problems, judge)
+    if problems:
+        raise RefusedError(422, problems)
+    return admitted
+
+
+def judged(
+    requests: Sequence[JobRequest], first: int, problems: list[Problem], judge: Callable[[JobRequest], Admitted]
+) -> list[Admitted]:
+    """Return the jobs of a part of a batch, which begins at a place of the whole; note what is wrong."""
+    admitted = list[Admitted]()
+    for position, request in enumerate(requests, first):
         try:
-            admitted.append(admit(request, hardware, workdir, now_s, families))
+            admitted.append(judge(request))
         except RefusedError as refused:
             problems += [Problem(f"jobs[{position}].{field}", text) for field, text in refused.problems]
             if len(problems) >= PROBLEMS_MAX:
                 break
-    if problems:
-        raise RefusedError(422, problems)
     return admitted
 
 
@@ -132,48 +140,6 @@ def _as_given(problem: Problem, requests: Sequence[JobRequest]) -> Problem:
     place = int(found["place"])
     name = said_name(field, requests[place].model_fields_set)
     return Problem(f"jobs[{place}].{name}{problem.field[found.end() :]}", problem.message)
-
-
-SLICE: Final = 64
-"""So many jobs of a batch are judged at once, in some 5 ms, before others go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedBatch:
-    """A batch that was judged before its turn.
-
-    Attributes:
-        hardware: The nodes it was judged for; for others it is judged anew.
-        admitted: Its jobs.
-    """
-
-    hardware: Hardware
-    admitted: list[Admitted]
-
-
-async def judge_in_slices(
-    requests: Sequence[JobRequest], hardware: Hardware, workdir: str, families: Families
-) -> JudgedBatch | None:
-    """Judge a large batch while others go on, as `admit_all` does in its turn.
-
-    Returns:
-        None where that is left to its turn: it is small, times to begin are counted from its turn, or something is
-        wrong with it, which its turn tells.
-    """
-    if len(requests) <= SLICE or any(request.begin is not None for request in requests):
-        return None
-    admitted: list[Admitted] = []
-    for first in range(0, len(requests), SLICE):
-        try:
-            admitted += admit_all(requests[first : first + SLICE], hardware, workdir, families=families)
-        except RefusedError:
-            return None
-        await asyncio.sleep(0)
-    return JudgedBatch(hardware, admitted)
-
-
-PROBLEMS_MAX: Final = 20
-"""A batch that is wrong throughout is not answered with ten thousand problems."""
 
 
 def admit(

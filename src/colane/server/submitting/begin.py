@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from colane.model.quantities import parse_duration_s
 
@@ -40,6 +41,7 @@ def _hour_s(said: str, now_s: float) -> float:
     return (at if at.timestamp() > now_s else at + timedelta(days=1)).timestamp()
 
 
+@lru_cache(maxsize=64)  # a batch's jobs begin at one time, and the system's zone takes longer than all else of them
 def time_text(at_s: float) -> str:
     """Return a time as people read it, by this machine's clock."""
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

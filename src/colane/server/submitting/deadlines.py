@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from colane.model.problem import Problem
 from colane.scheduling.mechanisms.deadlines.seats import NEWCOMER, Allowed, ComingPromise, NoPromise, promise
 from colane.server.http.problems import RefusedError
 from colane.server.submitting.admission import Admitted
+from colane.server.submitting.yielding import in_slices
 from colane.server.writer.turn import Turn
 
 STOP_S: Final = 30.0
@@ -23,28 +24,64 @@ LAUNCH_S: Final = 60.0
 """From the start of a process to its first step, where a framework is loaded."""
 
 
+async def promised_in_slices(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admitted]:
+    """Return what `with_promises` does of a large batch, while others go on: nothing else adds to the turn meanwhile.
+
+    Raises:
+        RefusedError: See `with_promises`.
+    """
+    promises, found = _Promises(core, turn, len(jobs)), list[Admitted]()
+    async for part in in_slices(jobs, 1 if any(job.spec.deadline_s is not None for job in jobs) else len(jobs)):
+        found += [promises.given(job) for job in part]
+    return found
+
+
 def with_promises(core: Core, turn: Turn, jobs: Sequence[Admitted]) -> list[Admitted]:
     """Return the jobs, those with a deadline with the GPUs by which it is kept.
 
     Raises:
         RefusedError: 422, one cannot be, with the earliest deadline that can.
     """
-    if all(job.spec.deadline_s is None for job in jobs):
-        return list(jobs)
-    view = ClusterView(core.state, turn.now_s)
-    settle_s = core.config.protection_factor * LAUNCH_S
-    allowed = Allowed(stop_s=STOP_S, launch_s=LAUNCH_S, settle_s=settle_s)
-    come = [event for event in turn.events if isinstance(event, Submitted)]
-    coming = [ComingPromise(one.job, one.spec, one.promised) for one in come if one.promised is not None]
-    found = list[Admitted]()
-    for position, job in enumerate(jobs):
+    promises = _Promises(core, turn, len(jobs))
+    return [promises.given(job) for job in jobs]
+
+
+class _Promises:
+    """Promises jobs of one request their GPUs, one after the other: none takes those of the ones before."""
+
+    def __init__(self, core: Core, turn: Turn, number: int) -> None:
+        self._core, self._turn, self._number = core, turn, number
+        self._position = 0
+        self._coming: list[ComingPromise] | None = None
+        settle_s = core.config.protection_factor * LAUNCH_S
+        self._allowed = Allowed(stop_s=STOP_S, launch_s=LAUNCH_S, settle_s=settle_s)
+
+    def given(self, job: Admitted) -> Admitted:
+        """Return the next job, with its GPUs where it has a deadline.
+
+        Raises:
+            RefusedError: 422, it cannot be kept.
+        """
+        position, self._position = self._position, self._position + 1
         if job.spec.deadline_s is None:
-            found.append(job)
-            continue
-        is_held = bool(job.holds or job.is_singleton or job.array)
-        made = promise(view, job.spec, allowed, coming, core.limits, core.config.limits, is_held=is_held)
+            return job
+        if self._coming is None:
+            self._coming = list(_coming(self._turn))
+        core, is_held = self._core, bool(job.holds or job.is_singleton or job.array)
+        view = ClusterView(core.state, self._turn.now_s)
+        made = promise(view, job.spec, self._allowed, self._coming, core.limits, core.config.limits, is_held=is_held)
         if isinstance(made, NoPromise):
             raise RefusedError(422, [Problem(f"jobs[{position}].deadline_s", made.problem)])
-        coming.append(ComingPromise(JobId(NEWCOMER + position - len(jobs)), job.spec, made))
-        found.append(replace(job, promised=made))
-    return found
+        self._coming.append(ComingPromise(JobId(NEWCOMER + position - self._number), job.spec, made))
+        return replace(job, promised=made)
+
+
+def _coming(turn: Turn) -> Iterator[ComingPromise]:
+    """What jobs are promised that are to enter the queue."""
+    for part in (*turn.read_model.entering.values(), *turn.slices):
+        for job_id, job in part.by_id:
+            if job.promised is not None:
+                yield ComingPromise(job_id, job.spec, job.promised)
+    for event in turn.events:
+        if isinstance(event, Submitted) and event.promised is not None:
+            yield ComingPromise(event.job, event.spec, event.promised)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from colane.model.arrays import each_of, element_id, element_of, has, known
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.problem import Problem
-from colane.server.http.problems import RefusedError
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, job_key
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
+from colane.server.submitting.yielding import in_slices
 from colane.server.views.arrays import ended_array_with, unmade
 from colane.server.views.listing import last_of
+from colane.server.writer.reads import NotReadError
 from colane.server.writer.turn import Turn
 
 
@@ -31,8 +36,9 @@ class Dependencies:
     def __init__(self, turn: Turn, sight: Sight) -> None:
         self._turn = turn
         self._sight = sight
-        self._own: dict[JobId, Admitted] = {}
-        self._next = turn.next_job_id
+        self._coming = _Coming(turn)
+        self._found = list[Admitted]()
+        self._problems = list[Problem]()
 
     def given(self, jobs: Sequence[Admitted], field: str = "jobs[{}].after") -> list[Admitted]:
         """Return the jobs, each held for what it waits for.
@@ -40,18 +46,59 @@ class Dependencies:
         Raises:
             RefusedError: 422, a condition names no job, or can never come true; none of them is taken.
         """
-        found, problems = list[Admitted](), list[Problem]()
         for position, job in enumerate(jobs):
-            job_id = JobId(self._next)
-            self._next += job.ids
+            self._take(job, field.format(position))
+            if len(self._problems) >= PROBLEMS_MAX:
+                break
+        return self._all()
+
+    async def given_in_slices(self, jobs: Sequence[Admitted]) -> list[Admitted]:
+        """Return the same of a large batch, while others go on: nothing else adds to the turn meanwhile.
+
+        Raises:
+            RefusedError: See `given`.
+        """
+        await asyncio.to_thread(self._turn.reads.fetch, [one async for one in self._ended_named(jobs)])
+        position = 0
+        async for part in in_slices(jobs):
+            for job in part:
+                await self._read_and_take(job, f"jobs[{position}].after")
+                position += 1
+            if len(self._problems) >= PROBLEMS_MAX:
+                break
+        return self._all()
+
+    async def _ended_named(self, jobs: Sequence[Admitted]) -> AsyncIterator[tuple[str, str]]:
+        """The records that conditions name by their ids, each once."""
+        live, named = self._turn.read_model.jobs, dict[JobId, None]()
+        async for part in in_slices([job.spec.after for job in jobs if job.spec.after]):
+            for text in part:
+                with suppress(ValueError):  # it is told what is wrong in its turn
+                    named |= {JobId(each.job): None for each in parse_asked(text)[0] if each.back is None}
+        for job_id in named:
+            if job_id not in live:
+                yield FINISHED_JOBS, job_key(job_id)
+
+    async def _read_and_take(self, job: Admitted, field: str) -> None:
+        while True:
             try:
-                found.append(self._held(job))
-            except ValueError as error:
-                problems.append(Problem(field.format(position), str(error)))
-            self._own[job_id] = job
-        if problems:
-            raise RefusedError(422, problems[:20])
-        return found
+                self._take(job, field)
+            except NotReadError as wanted:
+                await asyncio.to_thread(wanted.read)
+            else:
+                return
+
+    def _take(self, job: Admitted, field: str) -> None:
+        try:
+            self._found.append(self._held(job))
+        except ValueError as error:
+            self._problems.append(Problem(field, str(error)))
+        self._coming.add(job)
+
+    def _all(self) -> list[Admitted]:
+        if self._problems:
+            raise RefusedError(422, self._problems[:PROBLEMS_MAX])
+        return self._found
 
     def _held(self, job: Admitted) -> Admitted:
         if not job.spec.after and not job.is_singleton:
@@ -126,7 +173,7 @@ class Dependencies:
         Raises:
             ValueError: There is none.
         """
-        admitted = self._own.get(job_id) or self._turn.admitted.get(job_id)
+        admitted = self._coming.get(job_id)
         if admitted is not None:
             return Job(job_id, admitted.spec, self._turn.now_s, array=admitted.array)
         live = self._turn.read_model.jobs.get(job_id)
@@ -138,9 +185,13 @@ class Dependencies:
 
     def _array_with(self, job_id: JobId) -> Job | None:
         """The array one of whose elements has an id, also one of this request or this turn."""
-        for array_id, admitted in (*self._own.items(), *self._turn.admitted.items()):
-            if admitted.array is not None and has(array_id, admitted.array, job_id):
-                return Job(array_id, admitted.spec, self._turn.now_s, array=admitted.array)
+        if (live := self._turn.read_model.jobs.get(job_id)) is not None and live.element is None:
+            return None
+        if (coming := self._coming.array_with(job_id)) is not None:
+            array_id, admitted = coming
+            return Job(array_id, admitted.spec, self._turn.now_s, array=admitted.array)
+        if self._coming.get(job_id) is not None:
+            return None
         owner = self._turn.read_model.array_with(job_id) or ended_array_with(self._turn.reads, job_id)
         return owner if owner is not None and self._sight.has(owner.spec.user) else None
 
@@ -148,28 +199,16 @@ class Dependencies:
         """The id of the job that is meant."""
         if asked.back is None:
             return asked.job
-        return last_of(user, self._ids_of(user), self._turn.reads, asked.back)
-
-    def _ids_of(self, user: str) -> Iterable[JobId]:
-        """Live jobs of a user, those of this turn and this request included."""
-        yield from (job_id for job_id, job in self._own.items() if job.spec.user == user)
-        yield from (job_id for job_id, job in self._turn.admitted.items() if job.spec.user == user)
-        live = self._turn.read_model.jobs.values()
-        yield from (job.id for job in live if job.spec.user == user and job.element is None)
+        ids = self._coming.ids_of(user)
+        return ids[-1 - asked.back] if asked.back < len(ids) else last_of(user, ids, self._turn.reads, asked.back)
 
     def _namesakes(self, spec: JobSpec) -> Iterable[JobId]:
         """Live jobs of the user with the same name: all, as one of them may be cancelled while it waits for others."""
-        ids = sorted(self._ids_of(spec.user), reverse=True)
-        for job_id in ids:
-            other = self._spec_of(job_id)
-            if other is not None and other.name == spec.name:
-                yield job_id
+        return reversed(self._coming.namesakes(spec.user, spec.name))
 
     def _spec_of(self, job_id: JobId) -> JobSpec | None:
-        if job_id in self._own:
-            return self._own[job_id].spec
-        if job_id in self._turn.admitted:
-            return self._turn.admitted[job_id].spec
+        if (admitted := self._coming.get(job_id)) is not None:
+            return admitted.spec
         job = self._turn.read_model.jobs.get(job_id)
         return None if job is None else job.spec
 
@@ -206,6 +245,83 @@ class Dependencies:
         """An element that is no job of its own."""
         owner = self._array_with(job_id)
         return None if owner is None else unmade(owner, job_id)
+
+
+class _Coming:
+    """Jobs that are to enter the queue: of batches that others submitted, of this turn, and of this request so far.
+
+    Ids ascend in that order, and those of an array's elements stand behind its own.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._jobs: dict[JobId, Admitted] = {}
+        self._arrays: list[JobId] = []
+        self._next = turn.next_job_id
+        self._has_others = False
+        self._live: dict[str, list[JobId]] | None = None
+        self._named: dict[tuple[str, str], list[JobId]] = {}
+
+    def get(self, job_id: JobId) -> Admitted | None:
+        """Return a job by its id."""
+        return self._all().get(job_id)
+
+    def add(self, job: Admitted) -> None:
+        """Take the next job of this request."""
+        job_id = JobId(self._next)
+        self._next += job.ids
+        self._put(job_id, job)
+        if self._live is not None:
+            self._index(self._live, job_id, job.spec)
+
+    def array_with(self, job_id: int) -> tuple[JobId, Admitted] | None:
+        """Return the array one of whose elements has an id."""
+        jobs, place = self._all(), bisect_left(self._arrays, job_id) - 1
+        if place < 0:
+            return None
+        array_id = self._arrays[place]
+        admitted = jobs[array_id]
+        return (array_id, admitted) if admitted.array is not None and has(array_id, admitted.array, job_id) else None
+
+    def ids_of(self, user: str) -> list[JobId]:
+        """Jobs of a user that are no elements, those that are live included, ascending."""
+        return self._indexed().get(user, [])
+
+    def namesakes(self, user: str, name: str) -> list[JobId]:
+        """Return those of them with a name."""
+        self._indexed()
+        return self._named.get((user, name), [])
+
+    def _all(self) -> dict[JobId, Admitted]:
+        """They by id; most requests ask for none, so those of others are gathered when it is first asked for."""
+        if not self._has_others:
+            self._has_others = True
+            for part in (*self._turn.read_model.entering.values(), *self._turn.slices):
+                for job_id, job in part.by_id:
+                    self._put(job_id, job)
+            for job_id, job in self._turn.admitted.items():
+                self._put(job_id, job)
+            self._arrays.sort()
+        return self._jobs
+
+    def _put(self, job_id: JobId, job: Admitted) -> None:
+        self._jobs[job_id] = job
+        if job.array is not None:
+            self._arrays.append(job_id)
+
+    def _indexed(self) -> dict[str, list[JobId]]:
+        """All by their users; made when it is first asked for."""
+        if self._live is None:
+            self._live = {}
+            specs = {job.id: job.spec for job in self._turn.read_model.jobs.values() if job.element is None}
+            specs |= {job_id: job.spec for job_id, job in self._all().items()}
+            for job_id in sorted(specs):
+                self._index(self._live, job_id, specs[job_id])
+        return self._live
+
+    def _index(self, live: dict[str, list[JobId]], job_id: JobId, spec: JobSpec) -> None:
+        live.setdefault(spec.user, []).append(job_id)
+        self._named.setdefault((spec.user, spec.name), []).append(job_id)
 
 
 def _demand_possible(wanted: Iterable[Dependency]) -> None:

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from colane.api.job_request import JobRequest
 from colane.server.submitting.family import AsWritten, Disk, NotSeenError, SeenDisk, derive_family
+from colane.server.submitting.yielding import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -73,14 +74,15 @@ class Lookup:
             workdir: Working directory of jobs that name none.
             look_s: For how long their files are looked at, seconds.
         """
-        asked = dict.fromkeys(
-            (tuple(one.command), one.workdir or workdir, one.user) for one in requests if one.command and not one.family
-        )
+        asked = dict[_Command, None]()
+        async for part in in_slices(requests):
+            commands = [one for one in part if one.command and not one.family]
+            asked |= {(tuple(one.command or ()), one.workdir or workdir, one.user): None for one in commands}
         if self._clock() >= self._since_s + SEEN_S:
             self._disk, self._since_s, self._known = self._new_disk(), self._clock(), {}
         disk, known = self._disk, self._known
         wanted = [one for one in asked if one not in known]
-        if (found := _seen(wanted, disk)) is None:
+        if (found := await _seen(wanted, disk)) is None:
             try:
                 async with asyncio.timeout(look_s):
                     found = await self._look(wanted, disk)
@@ -94,7 +96,12 @@ class Lookup:
     async def _look(self, wanted: Sequence[_Command], disk: Disk) -> dict[_Command, str]:
         """Look at the files of commands; what it began goes on where it is given up."""
         await self._room.acquire()
-        if (found := _seen(wanted, disk)) is not None:  # by others meanwhile
+        try:
+            found = await _seen(wanted, disk)
+        except BaseException:
+            self._room.release()
+            raise
+        if found is not None:  # by others meanwhile
             self._room.release()
             return found
         loop = asyncio.get_running_loop()
@@ -118,10 +125,12 @@ class Lookup:
         return await looked
 
 
-def _seen(wanted: Iterable[_Command], disk: Disk) -> dict[_Command, str] | None:
+async def _seen(wanted: Sequence[_Command], disk: Disk) -> dict[_Command, str] | None:
     """Return the families of commands by what was seen of a disk; None where that is not enough."""
-    seen = SeenDisk(disk)
+    seen, found = SeenDisk(disk), dict[_Command, str]()
     try:
-        return {one: derive_family(*one, seen) for one in wanted}
+        async for part in in_slices(wanted):
+            found |= {one: derive_family(*one, seen) for one in part}
     except NotSeenError:
         return None
+    return found

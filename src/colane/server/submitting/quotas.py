@@ -37,23 +37,25 @@ class QuotaKeeper:
         self._told: dict[str, tuple[str, ...]] = {}
         self._submitted: dict[str, deque[float]] = defaultdict(deque)
 
-    def submit(self, turn: Turn, jobs: Sequence[Admitted], *, in_slices: bool = False) -> list[JobId]:
-        """Append jobs to the queue's end, and return their ids; a large batch may enter it in slices.
+    def submit(self, turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:
+        """Append jobs to the queue's end, and return their ids; see `changes.submit`.
 
         Raises:
             RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
         """
-        asked: dict[Bound, list[JobSpec]] = defaultdict(list)
+        of_user, asked = defaultdict[str, list[JobSpec]](list), defaultdict[Bound, list[JobSpec]](list)
         for job in jobs:
-            for bound in self._bounds(job.spec.user):
-                asked[bound].append(job.spec)
+            of_user[job.spec.user].append(job.spec)
+        for user, own in of_user.items():
+            for bound in self._bounds(user):
+                asked[bound] += own
         for bound, specs in asked.items():
             self._demand_room(bound, specs, turn)
         for bound, specs in asked.items():
             if bound.limits.submits_per_minute is not None:
                 turn.submissions[bound.name] += len(specs)
-        self.tell_groups(turn, {job.spec.user for job in jobs})
-        return changes.submit(turn, jobs, in_slices=in_slices)
+        self.tell_groups(turn, of_user)
+        return changes.submit(turn, jobs, texts)
 
     def count(self, turn: Turn) -> None:
         """Remember what was submitted, and told of groups, in a turn that has become durable."""

@@ -7,20 +7,23 @@ document with the same commit. A scheduler that ends in between goes on with wha
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from colane.core.events import Submitted
 from colane.model.job import JobId
 from colane.server.store import documents
-from colane.server.store.codec import MAPPING, maybe, record, several
+from colane.server.store.checksums import json_text
+from colane.server.store.codec import MAPPING, Form, maybe, record, several
 from colane.server.store.store import META, Put, Store, job_key
 from colane.server.store.unreadable import keyed
 from colane.server.submitting.admission import Admitted
+from colane.server.submitting.yielding import ITEMS_AT_ONCE
 
-SLICE_JOBS_MAX: Final = 256
+SLICE_JOBS_MAX: Final = ITEMS_AT_ONCE
 """So many jobs of a batch enter in one turn, each of some 0.1 ms: a request that comes meanwhile waits for one turn."""
 
 KEY: Final = "entering "
@@ -35,11 +38,18 @@ class BatchSlice:
         first: Id of the first.
         jobs: They, in order of id.
         is_last: Whether the batch has entered whole with them.
+        text: What is written of them that was known before the batch's turn, as JSON.
+        has_promises: Whether GPUs are promised to some of them: nothing may start on these before they wait for them.
     """
 
     first: JobId
     jobs: tuple[Admitted, ...]
     is_last: bool
+    text: str
+    has_promises: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_promises", any(job.promised is not None for job in self.jobs))
 
     @property
     def key(self) -> str:
@@ -69,25 +79,11 @@ def submitted(job_id: JobId, job: Admitted) -> Submitted:
     return Submitted(job_id, job.spec, job.holds, job.array, job.elements, job.after, job.promised)
 
 
-def is_sliced(jobs: Sequence[Admitted]) -> bool:
-    """Whether a batch is to enter in slices: it is large, and what its jobs wait for is not of one moment.
-
-    Jobs that wait for others, are promised a deadline or are measured together are judged by what stands in the queue
-    in the turn in which they enter it.
-    """
-    return len(jobs) > SLICE_JOBS_MAX and not any(_is_of_one_moment(job) for job in jobs)
-
-
-def _is_of_one_moment(job: Admitted) -> bool:
-    waits = bool(job.after or job.elements or job.is_singleton)
-    return waits or job.promised is not None or job.spec.measurement_group is not None
-
-
-def sliced(first: int, jobs: Sequence[Admitted]) -> Iterator[BatchSlice]:
-    """Cut a batch, whose first job has an id."""
-    for begin in range(0, len(jobs), SLICE_JOBS_MAX):
+def sliced(first: int, jobs: Sequence[Admitted], texts: Sequence[str]) -> Iterator[BatchSlice]:
+    """Cut a batch, whose first job has an id; `texts` are `job_texts` of what its jobs were before their turn."""
+    for begin, text in zip(range(0, len(jobs), SLICE_JOBS_MAX), texts, strict=True):
         end = begin + SLICE_JOBS_MAX
-        part = BatchSlice(JobId(first), tuple(jobs[begin:end]), is_last=end >= len(jobs))
+        part = BatchSlice(JobId(first), tuple(jobs[begin:end]), end >= len(jobs), text)
         yield part
         first = part.end
 
@@ -97,21 +93,47 @@ def waiting(slices: Iterable[BatchSlice]) -> Counter[str]:
     return Counter(job.spec.user for each in slices for job in each.jobs)
 
 
+PROMISED: Final = maybe(documents.PROMISED)
+ELEMENTS: Final = several(
+    Form(lambda one: [one[0], documents.HOLDS.write(one[1])], lambda body: (body[0], documents.HOLDS.read(body[1])))
+)
 ADMITTED: Final = record(
     Admitted,
     spec=documents.SPEC,
     launch=MAPPING,
     holds=documents.HOLDS,
     array=maybe(documents.ARRAY),
-    elements=several(),
+    elements=ELEMENTS,
+    promised=PROMISED,
 )
-"""Of jobs that enter in slices: `elements` are none, and there is no promise."""
+
+
+def jobs_text(jobs: Sequence[Admitted]) -> str:
+    """Return jobs of one slice as JSON: that takes as long as all else of them, so it is done before their turn."""
+    return json_text([ADMITTED.write(job) for job in jobs])
 
 
 def put_slice(each: BatchSlice) -> Put:
-    """Write a slice."""
-    jobs = [ADMITTED.write(job) for job in each.jobs]
-    return Put(META, each.key, {"first": each.first, "jobs": jobs, "is_last": each.is_last})
+    """Write a slice: what its jobs wait for, and are promised, is known since their turn."""
+    given = [_given(place, job) for place, job in enumerate(each.jobs) if job.after or job.promised is not None]
+    document = {"first": each.first, "jobs": each.text, "given": given, "is_last": each.is_last}
+    return Put(META, each.key, document)
+
+
+def _given(place: int, job: Admitted) -> list[Any]:
+    """What a job's turn has made of it: its place, what it waits for, and GPUs that it is promised."""
+    holds, elements = documents.HOLDS.write(job.holds), ELEMENTS.write(job.elements)
+    return [place, job.after, holds, elements, PROMISED.write(job.promised)]
+
+
+def _with(job: Admitted, after: str, holds: Any, elements: Any, promised: Any) -> Admitted:  # noqa: ANN401 - JSON
+    return replace(
+        job,
+        after=after,
+        holds=documents.HOLDS.read(holds),
+        elements=ELEMENTS.read(elements),
+        promised=PROMISED.read(promised),
+    )
 
 
 def read_slices(store: Store) -> dict[JobId, BatchSlice]:
@@ -125,6 +147,9 @@ def read_slices(store: Store) -> dict[JobId, BatchSlice]:
 
 
 def read_slice(body: Mapping[str, Any]) -> BatchSlice:
-    """Return the slice of a document."""
-    jobs = tuple([ADMITTED.read(job) for job in body["jobs"]])
-    return BatchSlice(JobId(body["first"]), jobs, bool(body["is_last"]))
+    """Return the slice of a document, also of an older Colane, which wrote no text within it."""
+    text = body["jobs"] if isinstance(body["jobs"], str) else json_text(body["jobs"])
+    jobs = [ADMITTED.read(job) for job in json.loads(text)]
+    for place, *given in body.get("given", ()):
+        jobs[place] = _with(jobs[place], *given)
+    return BatchSlice(JobId(body["first"]), tuple(jobs), bool(body["is_last"]), text)

@@ -20,6 +20,7 @@ from colane.core.cluster.state import ClusterState
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
+    DependenciesEnded,
     Ended,
     GpusObserved,
     IdleParkRequested,
@@ -49,7 +50,8 @@ from colane.server.store.topology_documents import decode_topology
 from colane.server.store.unreadable import keyed
 from colane.server.submitting.admission import Admitted
 from colane.server.submitting.lengths import family_of
-from colane.server.submitting.slices import BatchSlice, is_sliced, sliced, submitted, with_ids
+from colane.server.submitting.meanwhile import met_meanwhile, without_lost
+from colane.server.submitting.slices import BatchSlice, sliced, submitted, with_ids
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
@@ -63,21 +65,34 @@ UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""
 
 
-def submit(turn: Turn, jobs: Sequence[Admitted], *, in_slices: bool = False) -> list[JobId]:
-    """Append jobs to the queue's end and return their ids, ascending; a large batch only if it may enter in slices."""
+def submit(turn: Turn, jobs: Sequence[Admitted], texts: Sequence[str] | None = None) -> list[JobId]:
+    """Append jobs to the queue's end and return their ids, ascending; in slices in later turns, where their texts are.
+
+    Args:
+        turn: Of their submission.
+        jobs: They, in order.
+        texts: Of each slice `slices.jobs_text` of what its jobs were before this turn.
+    """
     first = turn.next_job_id
     numbered = [*with_ids(first, jobs)]
     turn.next_job_id += sum(job.ids for job in jobs)
-    if in_slices and is_sliced(jobs):
-        turn.slices += sliced(first, jobs)
-    else:
+    if texts is None:
         _enter(turn, numbered)
+    else:
+        turn.slices += sliced(first, jobs, texts)
     return [job_id for job_id, _ in numbered]
 
 
 def enter(turn: Turn, part: BatchSlice) -> None:
-    """Let a slice of a batch into the queue."""
-    _enter(turn, part.by_id)
+    """Let a slice of a batch into the queue, with what has become since of the jobs that its jobs wait for.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    met = met_meanwhile(turn, part)
+    _enter(turn, ((job_id, without_lost(job, met.lost)) for job_id, job in part.by_id))
+    if met.ended:
+        turn.events.append(DependenciesEnded(met.ended))
     turn.entered.append(part)
 
 

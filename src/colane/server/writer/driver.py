@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.core.cluster.co_runners import Pacing
@@ -97,7 +98,8 @@ PROBE_S: Final = 10.0
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
-Prepare = Callable[[Turn], Answer]
+Prepare = Callable[[Turn], Answer | Awaitable[Answer]]
+"""Adds what a request asks for to a turn; where it is long, while other things than turns go on."""
 Demand = Callable[[Turn], Awaitable[None]]
 """Judges a turn that has one request alone, before anything is done; raises what that request is refused with."""
 
@@ -457,8 +459,8 @@ class LiveDriver:
             self._pass_over(loop)
             return
         self._is_held_up = False
-        turn = self._part_of_batch(loop) or await self._gather(loop, committer)
         try:
+            turn = await self._part_of_batch(loop, committer) or await self._gather(loop, committer)
             outcome = self._decide(turn)
             launches = await self._launches(turn, outcome, loop, committer)
             entry = await self._composed(turn, outcome, launches, loop, committer)
@@ -490,8 +492,12 @@ class LiveDriver:
         for part in turn.entered:
             self._tell_entered(part)
 
-    def _part_of_batch(self, loop: asyncio.AbstractEventLoop) -> Turn | None:
-        """A turn in which a part of a batch enters the queue; every other one is of what else waits, where it does."""
+    async def _part_of_batch(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> Turn | None:
+        """A turn in which a part of a batch enters the queue; every other one is of what else waits, where it does.
+
+        Raises:
+            StoreError: What its jobs wait for cannot be read.
+        """
         was_one, self._slice = self._slice is not None, None
         if not self.read_model.entering or self._stopping:
             return None
@@ -501,7 +507,7 @@ class LiveDriver:
             return None
         turn, self._slice = self._new_turn(), next(iter(self.read_model.entering.values()))
         if self._slice.first not in self.refused:
-            changes.enter(turn, self._slice)
+            await _prepared(turn, partial(changes.enter, part=self._slice), loop, committer)
             return turn
         turn.entered.append(self._slice)
         lost = [job_id for job_id, _ in self._slice.by_id]
@@ -523,8 +529,7 @@ class LiveDriver:
     def _decide(self, turn: Turn) -> Outcome:
         try:
             began_s = time.perf_counter()
-            is_part = self._slice is not None and not self._slice.is_last  # a batch is decided on as a whole
-            outcome = self.core.step(turn.events, turn.now_s, decides=not is_part)
+            outcome = self.core.step(turn.events, turn.now_s, decides=not self._has_more_to_come())
             self.meters.decisions.add(time.perf_counter() - began_s)
             self._timer_s = outcome.wake_s
             if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
@@ -534,6 +539,15 @@ class LiveDriver:
         except Exception as error:
             raise _CoreError(error) from error
         return outcome
+
+    def _has_more_to_come(self) -> bool:
+        """Whether deciding is left to a later turn.
+
+        A batch is decided on as a whole, and nothing may start on GPUs promised to jobs that have not entered yet.
+        """
+        if self._slice is not None and not self._slice.is_last:
+            return True
+        return any(part.has_promises for part in self.read_model.entering.values() if part is not self._slice)
 
     async def _composed(
         self, turn: Turn, outcome: Outcome, launches: Mapping[str, Document | None], loop: asyncio.AbstractEventLoop,
@@ -661,7 +675,7 @@ class LiveDriver:
             return turn
         before = turn.size
         try:
-            waiting.answer = await _prepared(turn, waiting, loop, committer)
+            waiting.answer = await _prepared(turn, waiting.prepare, loop, committer)
             if waiting.demand is not None:
                 await waiting.demand(turn)
         except RefusedError as refused:
@@ -685,7 +699,7 @@ class LiveDriver:
     ) -> None:  # fmt: skip
         """Answer a request that is only tried."""
         try:
-            await _prepared(turn, waiting, loop, committer)
+            await _prepared(turn, waiting.prepare, loop, committer)
             waiting.answer = ask(turn)
         except RefusedError as refused:
             _refuse(waiting, refused)
@@ -760,17 +774,18 @@ class LiveDriver:
 
 
 async def _prepared(
-    turn: Turn, waiting: _Waiting, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
+    turn: Turn, prepare: Prepare[Any], loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor
 ) -> object:
     """Let a request add to a turn, once all that it reads of the store has been read."""
     for _ in range(READ_APART_MAX):
         try:
-            return waiting.prepare(turn)
+            answer = prepare(turn)
+            return await answer if isinstance(answer, Awaitable) else answer
         except NotReadError as wanted:
             await loop.run_in_executor(committer, wanted.read)
     # It reads one thing after another, as a batch does whose jobs wait for others: it is put into the turn in the
     # thread. Nothing else adds to the turn, or changes what it looks at, while it is waited for.
-    return await loop.run_in_executor(committer, turn.reads.at_once, lambda: waiting.prepare(turn))
+    return await loop.run_in_executor(committer, turn.reads.at_once, lambda: prepare(turn))
 
 
 def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> ClusterState:

@@ -1,0 +1,124 @@
+"""The body of a batch, read a few jobs at a time: thousands would hold the event loop for a tenth of a second."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from itertools import islice
+from json import JSONDecoder
+from typing import Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError, from_pydantic
+from colane.server.submitting.yielding import ITEMS_AT_ONCE
+
+WHOLE_BYTES_MAX: Final = 2**16
+"""A body no larger than this is read in one go, in some milliseconds."""
+
+_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=BATCH_JOBS_MAX)])
+_SLICE: Final = TypeAdapter(list[JobRequest])
+
+
+def at_most(number: int) -> TypeAdapter[list[None]]:
+    """Return what counts jobs, and refuses more than that."""
+    return TypeAdapter(Annotated[list[None], Field(max_length=number)])
+
+
+_NUMBER: Final = at_most(BATCH_JOBS_MAX)
+_BEGIN: Final = re.compile(r'[ \t\n\r]*(?P<object>\{[ \t\n\r]*"jobs"[ \t\n\r]*:[ \t\n\r]*)?\[[ \t\n\r]*')
+_BETWEEN: Final = re.compile(r"[ \t\n\r]*(?P<sign>[,\]])[ \t\n\r]*")
+_END: Final = {True: re.compile(r"\}[ \t\n\r]*"), False: re.compile("")}
+Errors = list[dict[str, Any]]
+
+
+class _OtherFormError(ValueError):
+    """A body that cannot be cut into its jobs."""
+
+
+async def parse_batch(body: bytes) -> list[JobRequest]:
+    """Return the requests of a batch in either form; others go on while a long one is read.
+
+    Raises:
+        RefusedError: 400, not JSON; 422, a field is wrong.
+    """
+    if len(body) <= WHOLE_BYTES_MAX:
+        return _whole(body)
+    found, errors, number = list[JobRequest](), Errors(), 0
+    try:
+        texts = _items(body.decode())
+        while part := list(islice(texts, ITEMS_AT_ONCE)):
+            errors += _added(found, f"[{','.join(part)}]", number)
+            if len(errors) >= PROBLEMS_MAX:
+                break
+            number += len(part)
+            await asyncio.sleep(0)
+    except (ValueError, RecursionError):  # of JSON that is none, or in a form of which pydantic is to say what is wrong
+        return _whole(body)
+    if errors:
+        raise _refused(errors)
+    return found
+
+
+def _items(text: str) -> Iterator[str]:
+    """Yield the texts of the jobs of a batch, which need not be valid.
+
+    Raises:
+        ValueError: It is no list of JSON values, and no object with that alone.
+    """
+    begin = _BEGIN.match(text)
+    if begin is None:
+        raise _OtherFormError
+    at, scan, is_last, number = begin.end(), JSONDecoder().raw_decode, False, 0
+    while not is_last:
+        end = scan(text, at)[1]
+        between = _BETWEEN.match(text, end)
+        if between is None:
+            raise _OtherFormError
+        number += 1
+        if number > BATCH_JOBS_MAX:
+            _demand_few(number)
+        yield text[at:end]
+        at, is_last = between.end(), between["sign"] == "]"
+    if _END[begin["object"] is not None].fullmatch(text, at) is None:
+        raise _OtherFormError
+
+
+def _demand_few(number: int) -> None:
+    """Refuse more jobs than a batch may have, as pydantic would once it had read so many."""
+    try:
+        _NUMBER.validate_python([None] * number)
+    except ValidationError as error:
+        raise _refused(list(error.errors(include_url=False))) from error
+
+
+def _added(found: list[JobRequest], text: str, first: int) -> Errors:
+    """Add the jobs of a part of a batch, which begins at a place of the whole; return what is wrong with them.
+
+    Raises:
+        ValueError: It is no JSON, which the whole is to tell.
+    """
+    try:
+        found += _SLICE.validate_json(text)
+    except ValidationError as error:
+        errors: list[Any] = list(error.errors(include_url=False))
+        if any(each["type"] == "json_invalid" for each in errors):
+            raise
+        return [{**each, "loc": (first + each["loc"][0], *each["loc"][1:])} for each in errors]
+    return []
+
+
+def _whole(body: bytes) -> list[JobRequest]:
+    try:
+        if body.lstrip()[:1] == b"[":
+            return _LIST.validate_json(body)
+        return Batch.model_validate_json(body).jobs
+    except ValidationError as error:
+        raise _refused(list(error.errors(include_url=False))) from error
+
+
+def _refused(errors: list[Any]) -> RefusedError:
+    status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
+    return RefusedError(status, from_pydantic(errors, JobRequest.model_fields))

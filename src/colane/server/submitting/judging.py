@@ -1,0 +1,63 @@
+"""Large batches are judged before their turn, a few jobs at a time, and written as far as that is known by then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from colane.api.job_request import JobRequest
+from colane.model.problem import Problem
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError
+from colane.server.submitting.admission import Admitted, admit, judged
+from colane.server.submitting.hardware import Hardware
+from colane.server.submitting.lookup import Families
+from colane.server.submitting.slices import SLICE_JOBS_MAX, jobs_text
+from colane.server.submitting.yielding import in_slices
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBatch:
+    """A batch that was judged before its turn.
+
+    Attributes:
+        hardware: The nodes it was judged for; for others it is judged anew.
+        owned: Its requests, each with its user.
+        admitted: Its jobs; fewer where it is refused.
+        texts: Of each slice of them `slices.jobs_text`.
+        refused: Why none of them is taken.
+    """
+
+    hardware: Hardware
+    owned: Sequence[JobRequest]
+    admitted: list[Admitted]
+    texts: list[str]
+    refused: RefusedError | None = None
+
+    def jobs(self) -> list[Admitted]:
+        """Its jobs.
+
+        Raises:
+            RefusedError: They are not taken.
+        """
+        if self.refused is not None:
+            raise self.refused
+        return self.admitted
+
+
+async def judge_in_slices(
+    requests: Sequence[JobRequest], hardware: Hardware, workdir: str, now_s: float, families: Families
+) -> JudgedBatch:
+    """Judge a large batch while others go on, as `admit_all` does in one go."""
+    admitted, texts, problems = list[Admitted](), list[str](), list[Problem]()
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families)
+    first = 0
+    async for part in in_slices(requests, SLICE_JOBS_MAX):
+        jobs = judged(part, first, problems, judge)
+        if len(problems) >= PROBLEMS_MAX:
+            break
+        admitted += jobs
+        first += len(part)
+        if not problems:
+            texts.append(jobs_text(jobs))
+    return JudgedBatch(hardware, requests, admitted, texts, RefusedError(422, problems) if problems else None)

@@ -1,0 +1,133 @@
+"""A large batch is read a few jobs at a time, and understood as in one go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from colane.server.http import batch_body
+from colane.server.http.batch_body import parse_batch
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError
+from colane.server.submitting.yielding import ITEMS_AT_ONCE
+
+MANY = 5 * ITEMS_AT_ONCE + 3
+JOB: dict[str, Any] = {"command": ["a", "[", "]", ",", "{", '"'], "env": {"A": "\\ \u00e4 \n", "B": '[{"jobs":['}}
+JOBS = [{**JOB, "name": f"j{number}", "gpus": [1, 2]} for number in range(MANY)]
+FORMS: dict[str, Callable[[list[Any]], str]] = {
+    "list": json.dumps,
+    "object": lambda jobs: json.dumps({"jobs": jobs}),
+    "wide": lambda jobs: f"\r\n {json.dumps(jobs, indent=4)} \t",
+    "object, wide": lambda jobs: f" {json.dumps({'jobs': jobs}, indent=1)} \n",
+    "unescaped": lambda jobs: json.dumps(jobs, ensure_ascii=False),
+}
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs were validated at once, each time."""
+    monkeypatch.setattr(batch_body, "WHOLE_BYTES_MAX", 0)
+    seen, validate = list[int](), batch_body._SLICE.validate_json
+
+    class Counting:
+        @staticmethod
+        def validate_json(text: str) -> Any:
+            seen.append(len(json.loads(text)))
+            return validate(text)
+
+    monkeypatch.setattr(batch_body, "_SLICE", Counting)
+    return seen
+
+
+async def told(body: bytes) -> tuple[int, Any]:
+    with pytest.raises(RefusedError) as refused:
+        await parse_batch(body)
+    return refused.value.status, refused.value.problems
+
+
+def whole(body: bytes) -> tuple[int, Any]:
+    with pytest.raises(RefusedError) as refused:
+        batch_body._whole(body)
+    return refused.value.status, refused.value.problems
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_it_is_read_in_slices_as_it_is_in_one_go(form: str, sizes: list[int]) -> None:
+    body = FORMS[form](JOBS).encode()
+    assert await parse_batch(body) == batch_body._whole(body)
+    assert max(sizes) == ITEMS_AT_ONCE
+    assert sum(sizes) == MANY
+
+
+async def test_others_go_on_while_it_is_read(sizes: list[int]) -> None:
+    went_on = 0
+
+    async def go_on() -> None:
+        nonlocal went_on
+        while True:
+            went_on += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(go_on())
+    await parse_batch(json.dumps(JOBS).encode())
+    other.cancel()
+    assert went_on >= len(sizes)
+
+
+WRONG: dict[str, list[Any]] = {
+    "the last": [*JOBS, {**JOB, "gpus": "none at all"}],
+    "some": [{**job, "cores": -1} if place % 100 == 7 else job for place, job in enumerate(JOBS)],
+    "no object": [*JOBS, 7, *JOBS],
+    "two fields of one": [*JOBS, {**JOB, "cores": "x", "priority": "y"}],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_is_wrong_is_told_as_in_one_go(wrong: str, form: str, sizes: list[int]) -> None:
+    body = FORMS[form](WRONG[wrong]).encode()
+    assert await told(body) == whole(body)
+    assert max(sizes) <= ITEMS_AT_ONCE
+
+
+async def test_a_batch_wrong_throughout_is_read_no_further_than_what_is_told_of_it(sizes: list[int]) -> None:
+    body = json.dumps([{**job, "duration": 5} for job in JOBS]).encode()
+    status, problems = await told(body)
+    assert (status, len(problems)) == (422, PROBLEMS_MAX)
+    assert (status, problems) == whole(body)
+    assert sizes == [ITEMS_AT_ONCE]
+
+
+TAKEN = {"[]"}
+OTHER_FORMS = [
+    "", "[", "[]", "{}", "null", "[{}", "[{},]", "[{}]]", '{"jobs": [{}]', '{"jobs": [{}], "more": 1}', "[{} {}]",
+    '[{"command": ["\\ud800"]}]', '[{"command": ["a"]}] x', "[nul]", '{"jobs": {}}', "\ufeff[{}]", "[" * 100_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OTHER_FORMS, ids=lambda text: text[:20])
+async def test_another_form_is_told_as_in_one_go(text: str, sizes: list[int]) -> None:
+    body = text.encode()
+    if text in TAKEN:
+        assert await parse_batch(body) == batch_body._whole(body)
+    else:
+        assert await told(body) == whole(body)
+    assert max(sizes, default=0) <= ITEMS_AT_ONCE
+
+
+async def test_bytes_that_are_no_text_are_refused(sizes: list[int]) -> None:
+    body = b'[{"command": ["\xff"]}]'
+    assert await told(body) == whole(body)
+    assert sizes == []
+
+
+async def test_too_many_are_refused_unread(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    monkeypatch.setattr(batch_body, "BATCH_JOBS_MAX", 2 * ITEMS_AT_ONCE)
+    monkeypatch.setattr(batch_body, "_NUMBER", batch_body.at_most(2 * ITEMS_AT_ONCE))
+    status, problems = await told(json.dumps(JOBS).encode())
+    assert status == 422
+    assert "at most 128 entries" in str(problems)
+    assert sum(sizes) <= 2 * ITEMS_AT_ONCE
