@@ -15,7 +15,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Ended, Event, Launched, NodeLost, NodeRegistered, Outcome, Progressed, Submitted, Tick
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
-from colane.model.job_spec import CommPattern
+from colane.model.job_spec import CommPattern, JobKind
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.model.placement import Placement
 from colane.model.progress import Progress
@@ -298,3 +298,18 @@ def test_a_guarantee_that_comes_later_is_met_as_jobs_end_that_cannot_be_stopped(
     assert service.leaving() == set(), "more has been promised than jobs that cannot be stopped leave"
     service.restart()
     assert sum(bool(service.job(number).gpus_held) for number in (*own, *waiting)) == 4
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_waits_is_told_why_it_may_not_borrow_and_a_group_that_its_gpus_are_held(policy: str) -> None:
+    service = Service(policy, [make_node("n0", 2)])
+    service.submit(*[spec("guest", preemptible=False, share=False)] * 2)
+    service.restart(lab=2)
+    [own] = service.submit(spec("lab", preemptible=False, share=False))
+    assert "guaranteed to groups" not in service.said(own)
+    told = {
+        "submit it with --checkpoint or --preemptible": spec("guest", preemptible=False),
+        "a server is stopped for no other job": spec("guest", kind=JobKind.INFERENCE),
+    }
+    for number, words in zip(service.submit(*told.values()), told, strict=True):
+        assert words in service.said(number)

@@ -84,3 +84,33 @@ async def test_jobs_that_save_their_state_make_room_once_they_are_protected_no_m
         status, detail = await w.refused("POST", "/job", {**SLEEP, "deadline": "6m", "time_limit": "5m"})
         assert (status, "the earliest that can is in" in detail[0]["message"]) == (422, True)
         await w.submit(deadline="12m", time_limit="5m")
+
+
+async def test_gpus_that_a_group_is_guaranteed_are_promised_to_no_other() -> None:
+    quotas = Quotas(groups={"lab": GroupQuota(Limits(), frozenset({"ann"}), 1)})
+    async with world(quotas=quotas) as w:
+        await w.good("POST", "/node", node(gpus=2))
+        await w.good("POST", "/job", {**DUE, "user": "cem"})
+        told = "cannot be kept: the earliest that can is in 13m"
+        for number in range(2):
+            status, detail = await w.refused("POST", "/job", {**DUE, "user": "dan", "gpus": 1 + number})
+            assert status == 422
+            assert told in detail[0]["message"]
+            told = "cannot be promised: 1 of 2 GPUs are guaranteed to groups, and of the others too few are left"
+        await w.good("POST", "/job", {**DUE, "user": "dan", "deadline": "13m"})
+        mine = (await w.good("POST", "/job", {**SLEEP, "user": "ann"}))["id"]
+        assert (await w.good("GET", f"/job/{mine}"))["state"] == "assigned"
+
+
+async def test_a_deadline_within_the_guarantee_of_its_group_is_promised_there() -> None:
+    quotas = Quotas(groups={"lab": GroupQuota(Limits(), frozenset({"ann"}), 1)})
+    async with world(quotas=quotas) as w:
+        await w.good("POST", "/node", node(gpus=2))
+        other = (await w.good("POST", "/job", {**SLEEP, "user": "cem", "share": False}))["id"]
+        assert (await w.good("GET", f"/job/{other}"))["state"] == "assigned"
+        await w.good("POST", "/job", {**DUE, "user": "ann"})
+        _, detail = await w.refused("POST", "/job", {**DUE, "user": "ann"})
+        assert (
+            "cannot be promised: the GPUs that it could have are held by jobs that cannot be stopped"
+            in (detail[0]["message"])
+        )

@@ -50,7 +50,9 @@ class Owed:
         for one in outcome.jobs:
             for known in (self._waits, self._has):
                 known.pop(one.id, None)
-            if one.is_waiting:
+            if one.is_waiting and one.constraints.promised is not None:
+                self._has[one.id] = len(one.constraints.promised.gpus)
+            elif one.is_waiting:
                 self._waits[one.id] = one.effective.gpus
             elif one.gpus_held:
                 self._has[one.id] = len(one.gpus_held)
@@ -86,12 +88,17 @@ def simulated(
 
 @pytest.mark.parametrize("name", ["colane", "srtf", "fifo", "drf"])
 @examples(25)
-@given(seed=SEEDS, costs=COSTS)
-def test_a_group_has_what_it_is_guaranteed_once_borrowers_have_left(name: str, seed: int, costs: DriverConfig) -> None:
+@given(seed=SEEDS, costs=COSTS, due_ratio=st.sampled_from([0.0, 0.3, 0.7]))
+def test_a_group_has_what_it_is_guaranteed_once_borrowers_have_left(
+    name: str, seed: int, costs: DriverConfig, due_ratio: float
+) -> None:
     draws, machines = np.random.default_rng(seed), random_cluster(seed)
     jobs = []
     for one in random_jobs(seed, most_gpus=1):
         spec = replace(one.spec, user=str(draws.choice(["a", "b", "c"])), preemptible=bool(draws.random() < 0.7))
+        if one.duration_s is not None and draws.random() < due_ratio:  # promised to outsiders and to the group's own
+            limit_s = float(np.ceil(one.duration_s)) + 20.0
+            spec = replace(spec, time_limit_s=limit_s, deadline_s=float(draws.uniform(1.1, 8.0) * limit_s + 10.0))
         jobs.append(replace(one, spec=spec, submit_s=one.submit_s / 8))
     gpus = sum(len(node.gpus) for node in machines.nodes)
     first = int(draws.integers(0, gpus + 1))

@@ -67,8 +67,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
         Why.GUARANTEED_TO_OTHERS: (
-            "Resources: needs {need:GPU}, and {kept} guaranteed to groups, which it could not be stopped for: "
-            "submit it with --checkpoint or --preemptible to borrow that"
+            "Resources: needs {need:GPU}, and {kept} guaranteed to groups, which it could not be stopped for: {stays}"
         ),
         Why.DEADLINE_SEATS: (
             "Resources: {gpus} kept for it, to be left by {jobs}; it is to end within {left_s:.0f} s, and "
@@ -282,12 +281,21 @@ def sentence_of(reason: Reason) -> str:
     """One sentence with numbers, as `colane why` prints it."""
     words = {name: _words(name, value) for name, value in reason.facts.items()}
     known = {"asked": _asked(reason.facts), "kept": _kept(reason.facts), "jobs": _name_jobs(reason.jobs)}
+    known["stays"] = STAYS[str(reason.facts.get("stays", "not-declared"))]
     return fill(SENTENCES[reason.why], {**words, **known})
 
 
 def _words(name: str, value: str | float) -> str | float:
     """Sizes as people read them; everything else as it is."""
     return value if not name.endswith("_bytes") or isinstance(value, str) else bytes_in_words(value)
+
+
+STAYS: Final = {
+    "not-declared": "submit it with --checkpoint or --preemptible to borrow that",
+    "serves": "a server is stopped for no other job",
+    "saves-too-late": "it has failed too often at saving its state",
+}
+"""Why a job may not borrow GPUs, by a fact of its reason, and what can be done."""
 
 
 def _asked(facts: Mapping[str, str | int | float]) -> str:

@@ -22,11 +22,13 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.job_spec import PromisedGpus
 from colane.model.limits import Quotas
 from colane.model.resources import host_capacity, host_needs, ranks_held
+from colane.model.sentences import fill
 from colane.model.words import count
 from colane.scheduling.engine.times import RunTimes
 from colane.scheduling.mechanisms.deadlines.keeping import DeadlineJobs
 from colane.scheduling.mechanisms.deadlines.run_time import takes_s
 from colane.scheduling.mechanisms.deadlines.timetable import Seated, earliest_s, is_kept
+from colane.scheduling.mechanisms.guarantees.keeping import GroupJobs, room_beside
 
 MARGIN_RATIO: Final = 1.1
 """A run time that is predicted may be exceeded by a tenth; a time limit may not."""
@@ -86,6 +88,11 @@ ENDLESS: Final = (
     "limit says when they end"
 )
 
+GUARANTEED: Final = (
+    "cannot be promised: {guaranteed} of {there:GPU} are guaranteed to groups, and of the others too few are left "
+    "beside {taken} of jobs that cannot be stopped: leave it out"
+)
+
 
 def promise(
     view: ClusterView,
@@ -118,7 +125,7 @@ def promise(
         return NoPromise(f"cannot be promised now, as {reached}: ask again when jobs under it have ended")
     found = _Search(view, spec, allowed, coming)
     if not found.is_length_known:
-        return NoPromise(UNKNOWN_LENGTH)
+        return NoPromise(found.kept_out or UNKNOWN_LENGTH)
     for place in found.places():
         if len(place.gpus) > spec.gpus_min and _promised_out(view, spec, len(place.gpus), coming, quotas):
             break
@@ -145,20 +152,29 @@ def _promised_out(
     return ""
 
 
-def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed) -> float:
-    """When a running job leaves its GPUs at the latest, or may be asked to; infinite where nothing says so."""
+def ends_at_s(times: RunTimes, view: ClusterView, job: Job, allowed: Allowed, *, is_kept: bool = False) -> float:
+    """When a running job leaves its GPUs at the latest, or may be asked to; infinite where nothing says so.
+
+    Args:
+        times: How long jobs run.
+        view: The cluster.
+        job: The job.
+        allowed: What is allowed for.
+        is_kept: Whether it is within what its group is guaranteed, and so stopped for no other.
+    """
     now_s = view.now_s
     began_s = now_s if job.start_s is None else job.start_s
     if job.constraints.promised is not None:
         loads = [view.gpu(gpu) for gpu in job.gpus_held]
         run_s = takes_s(times, view, job.effective, loads, allowed.margin_ratio) if loads else None
         return inf if run_s is None else max(now_s, began_s + allowed.launch_s + run_s)
-    if job.is_leaving or (job.is_movable and job.effective.preemptible):
+    may_be_stopped = job.effective.preemptible and not is_kept
+    if job.is_leaving or (job.is_movable and may_be_stopped):
         return now_s
     if job.suspended or job.is_on_host:
         return inf
     ends = inf if job.effective.time_limit_s is None else began_s + allowed.launch_s + job.effective.time_limit_s
-    if job.effective.preemptible and not job.parked:
+    if may_be_stopped and not job.parked:
         if job.first_step_s is None:
             ends = min(ends, now_s + allowed.launch_s + allowed.settle_s)
         elif job.state is JobState.RUNNING_PROTECTED:
@@ -171,6 +187,48 @@ def _unprotected_s(now_s: float, first_step_s: float, began_s: float, allowed: A
     took = (first_step_s - began_s) / allowed.launch_s if allowed.launch_s else 1.0
     over_s = first_step_s + took * allowed.settle_s
     return over_s if over_s > now_s else now_s + allowed.settle_s  # protected anew, after a move
+
+
+class _Beside:
+    """What is left for one newcomer beside what groups are guaranteed, as it could not be stopped for them.
+
+    Attributes:
+        within: Running jobs that are within the guarantee of their group.
+        has_left_out: Whether a node had enough GPUs but for what is guaranteed.
+    """
+
+    def __init__(self, view: ClusterView, spec: JobSpec, coming: Sequence[ComingPromise]) -> None:
+        jobs, bounds = view.derived(GroupJobs, view.guarantees), {each.group: each.gpus for each in view.guarantees}
+        self.within = frozenset(jobs.all_within(view.guarantees))
+        room = room_beside(view, spec.pool, view.guarantees)
+        owed = {group: gpus - jobs.has(group) for group, gpus in bounds.items()}
+        taken = set(room.taken)
+        for one in coming:
+            group, gpus = jobs.group_of(one.spec.user), one.promised.gpus
+            if len(gpus) <= owed.get(group, 0):
+                owed[group] -= len(gpus)
+            elif one.spec.pool == spec.pool:
+                taken.update(gpus)
+        self._owed = owed.get(jobs.group_of(spec.user), 0)
+        self.has_left_out = False
+        self._room = room._replace(taken=frozenset(taken))
+
+    def left_of(self, loads: Sequence[GpuLoad], gpus: int) -> list[GpuLoad]:
+        """Those of the GPUs of a node, in their order, that it may have as one of so many."""
+        if gpus <= self._owed:
+            return list(loads)
+        left, found = self._room.there - self._room.guaranteed - len(self._room.taken), list[GpuLoad]()
+        for load in loads:
+            is_taken = load.id in self._room.taken
+            if is_taken or left > 0:
+                found.append(load)
+                left -= not is_taken
+        self.has_left_out = self.has_left_out or len(found) < gpus <= len(loads)
+        return found
+
+    def refusal(self) -> str:
+        """Why it may have none, with the fix."""
+        return fill(GUARANTEED, {**self._room._asdict(), "taken": len(self._room.taken)})
 
 
 class _Search:
@@ -187,6 +245,7 @@ class _Search:
         self._spec = spec
         self._allowed = allowed
         self._times = RunTimes(Draft(view))
+        self._beside = _Beside(view, spec, coming) if view.guarantees else None
         self.left_s: dict[GpuId, float] = {}
         self.seated = [*self._waiting(), *self._coming(coming)]
         self.is_length_known = False
@@ -196,11 +255,16 @@ class _Search:
         """The fewest GPUs first, of those the ones for which fewest others leave."""
         return iter(self._places)
 
+    @property
+    def kept_out(self) -> str:
+        """Why it may have no GPUs, where what is guaranteed to groups keeps it out; else empty."""
+        return "" if self._beside is None or not self._beside.has_left_out else self._beside.refusal()
+
     def refusal(self) -> NoPromise:
         """By when it could be kept."""
         found_s = min([earliest_s(self.seated, place, self.left_s) for place in self._places], default=inf)
         if found_s == inf:
-            return NoPromise(ENDLESS)
+            return NoPromise(ENDLESS if self._places else self.kept_out or ENDLESS)
         in_s = found_s - self._view.now_s
         promised = len(self.seated)
         before = f", with {count(promised, 'deadline')} promised before it" if promised else ""
@@ -250,7 +314,10 @@ class _Search:
         """When those on a GPU leave it."""
         if load.id not in self.left_s:
             jobs, now_s = self._view.jobs, self._view.now_s
-            ends_s = [ends_at_s(self._times, self._view, jobs[job], self._allowed) for job in load.jobs]
+            kept = frozenset[JobId]() if self._beside is None else self._beside.within
+            ends_s = [
+                ends_at_s(self._times, self._view, jobs[job], self._allowed, is_kept=job in kept) for job in load.jobs
+            ]
             self.left_s[load.id] = inf if load.returning else max(ends_s, default=now_s)
 
     def _all_places(self) -> Iterator[Seated]:
@@ -282,6 +349,8 @@ class _Search:
                 self._note(load)
                 loads.append(load)
         loads.sort(key=lambda load: (self._freed_s(load.id), self.left_s[load.id], not load.is_free, load.id))
+        if self._beside is not None:  # those taken by jobs that cannot be stopped, and as many more as are left
+            loads = self._beside.left_of(loads, spec.gpus)
         chosen = sorted(loads[: spec.gpus], key=lambda load: load.id)
         if len(chosen) < spec.gpus or not self._has_host(node, spec, chosen):
             return []

@@ -20,6 +20,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
+from colane.model.job_spec import JobKind
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
@@ -62,12 +63,14 @@ class _Pool:
         self._pool = pool
         self._guarantees = guarantees
         self._jobs = draft.view.derived(GroupJobs, guarantees)
-        self._within = {job for each in guarantees for job in self._jobs.within(each.group, each.gpus)}
+        self._within = self._jobs.all_within(guarantees)
+        self._owed: set[JobId] = set()
 
     def keep(self) -> None:
-        for job in self._within:
-            if self._draft.view.job(job).spec.pool == self._pool:
-                self._draft.leave_alone(job)
+        for job_id in self._within:
+            job = self._draft.view.job(job_id)
+            if job.spec.pool == self._pool and job.gpus_held:
+                self._draft.leave_alone(job_id)
         for each in self._guarantees:
             self._serve_group(each)
         self._hold_back()
@@ -75,11 +78,19 @@ class _Pool:
     def _serve_group(self, each: Guarantee) -> None:
         """Start its waiting jobs, in order of priority and arrival, as far as they are within its guarantee."""
         left = each.gpus - self._jobs.has(each.group)
+        unplaced = list[Job]()
         for job in sorted(self._jobs.waiting.get(each.group, {}).values(), key=_turn):
             spec = job.effective.at(job.effective.gpus_min)
             is_ours = job.spec.pool == self._pool and not job.home
-            if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id) and self._serve(job, spec, each):
-                left -= spec.gpus
+            if is_ours and spec.gpus <= left and self._draft.is_undecided(job.id):
+                if self._serve(job, spec, each):
+                    left -= spec.gpus
+                else:
+                    unplaced.append(job)
+        for job in unplaced:  # what holds its GPUs cannot be stopped: the policy finds it a place, if any does
+            if job.effective.gpus_min <= left:
+                left -= job.effective.gpus_min
+                self._owed.add(job.id)
 
     def _serve(self, job: Job, spec: JobSpec, each: Guarantee) -> bool:
         """Start it, or have borrowers leave; whether there is a place for it."""
@@ -184,25 +195,29 @@ class _Pool:
     def _hold_back(self) -> None:
         """Leave those waiting that could not be stopped for a guarantee, but for as many as fit beside all of them."""
         draft = self._draft
-        gpus = [draft.load(gpu) for node in draft.view.nodes.values() for gpu in node.ids.values()]
-        room = sum([load.is_usable and draft.view.nodes[load.id.node].node.pool == self._pool for load in gpus])
-        there, guaranteed = room, sum([each.gpus for each in self._guarantees])
-        room -= guaranteed
-        running = chain.from_iterable([each.values() for each in self._jobs.running.values()])
-        room -= sum([job.gpu_count for job in running if job.id not in self._within and self._stays(job)])
+        there, guaranteed, taken = room_beside(draft.view, self._pool, self._guarantees)
+        room = there - guaranteed - len(taken)
         waiting = chain.from_iterable([each.values() for each in self._jobs.waiting.values()])
         for job in sorted([job for job in waiting if self._stays(job)], key=_turn):
-            if draft.is_undecided(job.id):
+            if draft.is_undecided(job.id) and job.id not in self._owed:
                 if job.effective.gpus_min <= room:
                     room -= job.effective.gpus_min
                 else:
                     draft.leave_alone(job.id)
-                    facts = {"need": job.effective.gpus_min, "guaranteed": guaranteed, "there": there}
+                    facts: dict[str, str | int | float] = {"need": job.effective.gpus_min, "guaranteed": guaranteed}
+                    facts |= {"there": there, "stays": _why_it_stays(job)}
                     draft.wait(job.id, Reason(Why.GUARANTEED_TO_OTHERS, facts))
 
     def _stays(self, job: Job) -> bool:
         """Whether a job of the pool could not be stopped once it runs."""
-        return job.spec.pool == self._pool and not job.effective.preemptible
+        return job.spec.pool == self._pool and cannot_be_stopped(job)
+
+
+def _why_it_stays(job: Job) -> str:
+    """Why a job could not be stopped: it serves, is no longer asked to save its state, or never said it can."""
+    if job.spec.kind is JobKind.INFERENCE:
+        return "serves"
+    return "saves-too-late" if job.constraints.not_preemptible else "not-declared"
 
 
 def _turn(job: Job) -> tuple[int, JobId]:
@@ -216,6 +231,8 @@ def _fewest_leave(part: _Part) -> tuple[int, float, GpuId]:
 class GroupJobs(NodesMatterNot):
     """Live jobs with GPUs by group; a user of several groups counts for the first by name.
 
+    A job that waits for GPUs that it was promised for its deadline has them already here.
+
     Args:
         guarantees: Of the groups.
     """
@@ -227,32 +244,82 @@ class GroupJobs(NodesMatterNot):
         self.running: dict[str, dict[JobId, Job]] = {}
         self.waiting: dict[str, dict[JobId, Job]] = {}
 
-    def group_of(self, job: Job) -> str:
-        """The group a job counts for; empty where it is of none."""
-        return self._of_user.get(job.spec.user, "")
+    def group_of(self, user: str) -> str:
+        """The group whose guarantee a user's jobs count for; empty where there is none."""
+        return self._of_user.get(user, "")
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """A job has changed from one value to the other."""
         job = new or old
         if job is None or not job.spec.gpus:
             return
-        group = self.group_of(job)
+        group = self.group_of(job.spec.user)
         self.running.setdefault(group, {}).pop(job.id, None)
         self.waiting.setdefault(group, {}).pop(job.id, None)
         if new is not None and new.is_waiting:
-            self.waiting[group][new.id] = new
+            (self.waiting if new.constraints.promised is None else self.running)[group][new.id] = new
         elif new is not None and new.gpus_held and not new.is_leaving:
             self.running[group][new.id] = new
 
     def has(self, group: str) -> int:
         """GPUs that jobs of a group have and keep."""
-        return sum([job.gpu_count for job in self.running.get(group, {}).values()])
+        return sum([_count(job) for job in self.running.get(group, {}).values()])
 
     def within(self, group: str, gpus: int) -> set[JobId]:
         """Those of its running jobs that are within so many GPUs, the oldest first: all others borrow."""
         found, left = set[JobId](), gpus
         for job in sorted(self.running.get(group, {}).values(), key=lambda job: job.id):
-            if job.gpu_count <= left:
+            count = _count(job)
+            if count <= left:
                 found.add(job.id)
-                left -= job.gpu_count
+                left -= count
         return found
+
+    def all_within(self, guarantees: Sequence[Guarantee]) -> set[JobId]:
+        """Those of all groups."""
+        return {job for each in guarantees for job in self.within(each.group, each.gpus)}
+
+
+def gpus_of(job: Job) -> Sequence[GpuId]:
+    """The GPUs that a job has, or was promised for its deadline and waits for."""
+    promised = job.constraints.promised
+    return promised.gpus if promised is not None and job.is_waiting else job.gpus_held
+
+
+def _count(job: Job) -> int:
+    return len(gpus_of(job)) if job.is_waiting else job.gpu_count
+
+
+class Room(NamedTuple):
+    """What jobs that cannot be stopped may have of a pool beside all that is guaranteed.
+
+    Attributes:
+        there: GPUs that may be used.
+        guaranteed: How many of them are guaranteed to groups.
+        taken: Those that such jobs have or were promised for their deadlines, beyond what is guaranteed to them.
+    """
+
+    there: int
+    guaranteed: int
+    taken: frozenset[GpuId]
+
+
+def room_beside(view: ClusterView, pool: str, guarantees: tuple[Guarantee, ...]) -> Room:
+    """What there is of it now."""
+    jobs = view.derived(GroupJobs, guarantees)
+    within = jobs.all_within(guarantees)
+    nodes = [node for node in view.nodes.values() if node.node.pool == pool]
+    there = sum([view.gpu(gpu).is_usable for node in nodes for gpu in node.ids.values()])
+    taken = [
+        gpu
+        for running in jobs.running.values()
+        for job in running.values()
+        if job.id not in within and job.spec.pool == pool and cannot_be_stopped(job)
+        for gpu in gpus_of(job)
+    ]
+    return Room(there, sum([each.gpus for each in guarantees]), frozenset(taken))
+
+
+def cannot_be_stopped(job: Job) -> bool:
+    """Whether a job stays where it is once it runs, whatever waits."""
+    return job.constraints.promised is not None or not job.effective.preemptible
