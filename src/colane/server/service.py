@@ -537,6 +537,17 @@ class Service:
 
         return prepare_in_their_words
 
+    async def cancel_many(self, queued: Sequence[JobId], by: str) -> Sequence[JobId]:
+        """Cancel jobs that wait, some in each turn, and return the last of them, which are left for one more turn.
+
+        Raises:
+            RefusedError: 503, it cannot be written.
+        """
+        left = queued
+        while not changes.fits_one_turn(self.read_model, left):
+            left = left[await self.driver.change(partial(changes.cancel_queued, queued=left, by=by)) :]
+        return left
+
     def _demand_runnable(self, turn: Turn, owned: Sequence[JobRequest]) -> None:
         self._demand_channels(owned)
         ownership.demand_runnable(owned, turn.read_model)

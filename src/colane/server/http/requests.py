@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, cast
 
@@ -48,6 +49,21 @@ IdempotencyKey = Annotated[
 ]
 
 
+def _key_of(caller: Caller, key: str) -> str:
+    return f"{caller}: {key}"  # a caller is never given the answer to another's key
+
+
+async def is_answered(service: Service, caller: Caller, key: str | None) -> bool:
+    """Whether a change under a key has been carried out, of one that takes several turns and is noted by the last.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    if key is None:
+        return False
+    return await asyncio.to_thread(service.store.get, IDEMPOTENCY, _key_of(caller, key)) is not None
+
+
 async def change_once(
     request: Request,
     service: Service,
@@ -61,7 +77,7 @@ async def change_once(
         RefusedError: What the change refuses; 422 when the key was used for another request; 503.
     """
     if key is not None:
-        key = f"{await the_caller(request)}: {key}"  # a caller is never given the answer to another's key
+        key = _key_of(await the_caller(request), key)
         mark = fingerprint(request.method, str(request.url.path), await request.body())
         return await service.driver.change(once(key, mark, prepare), reads=[(IDEMPOTENCY, key)], demand=demand)
     return await service.driver.change(prepare, demand=demand)

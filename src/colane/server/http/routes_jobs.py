@@ -21,7 +21,16 @@ from colane.server.http.agent_routes import NOT_KEPT, LaunchRoute
 from colane.server.http.batch_body import parse_batch
 from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
-from colane.server.http.requests import IdempotencyKey, IsKnown, JobIdPath, TheCaller, TheService, asked, change_once
+from colane.server.http.requests import (
+    IdempotencyKey,
+    IsKnown,
+    JobIdPath,
+    TheCaller,
+    TheService,
+    asked,
+    change_once,
+    is_answered,
+)
 from colane.server.http.streams import json_list
 from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submit_all, submit_one
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
@@ -131,9 +140,13 @@ async def cancel_queued(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
 ) -> JSONResponse:
     """Cancel all queued jobs of the caller; for an operator, of all users."""
+    said, queued = _said(request, caller, by), changes.queued_of(service.read_model, caller)
+    is_again = await is_answered(service, caller, idempotency_key)
+    left = queued if is_again else await service.cancel_many(queued, said)
 
     def prepare(turn: Turn) -> JobIdsAnswer:
-        return {"ids": [*changes.cancel_queued(turn, caller, _said(request, caller, by))]}
+        changes.cancel_queued(turn, left, said)
+        return {"ids": [*queued]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 

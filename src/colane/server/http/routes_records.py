@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Annotated, Final
 
@@ -28,7 +30,7 @@ from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.sight import lines_for
-from colane.server.http.streams import GRACE_S, PING_S, json_list, sse_lines
+from colane.server.http.streams import GRACE_S, PING_S, json_items, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
@@ -72,11 +74,19 @@ async def listing(
     user: Annotated[str | None, Query(max_length=200)] = None,
     label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
     elements: Annotated[bool, Query(description="Elements of arrays as jobs of their own")] = False,
-) -> JSONResponse:
+) -> StreamingResponse:
     """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
     labels = dict(_split_label(text) for text in label or ())
     wanted = Wanted(limit, ended, user, labels, service.sight(caller), elements)
-    return JSONResponse(await shown.listing(service.store, service.driver, wanted))
+    found = await shown.listing(service.store, service.driver, wanted)
+
+    async def text() -> AsyncIterator[bytes]:
+        yield b'{"jobs":['
+        async for part in json_items(found["jobs"]):
+            yield part
+        yield b'],"left_out":%s}' % json.dumps(found["left_out"]).encode()
+
+    return StreamingResponse(text(), media_type=JSON)
 
 
 @router.get("/last_job", responses=answered(JobIdAnswer))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from colane.server.http.feed import Feed
 from colane.server.store.store import AuditLine
+from colane.server.submitting.yielding import in_slices
 
 PIECE_ITEMS: Final = 500
 """Items rendered at once."""
@@ -29,6 +30,15 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
     yield b"]" if lead == b"," else b"[]"
 
 
+async def json_items(items: Sequence[Mapping[str, object]]) -> AsyncIterator[bytes]:
+    """Yield the items of a JSON list, a few rendered at a time while others go on."""
+    lead = b""
+    async for part in in_slices(items):
+        yield lead + ",".join(map(_COMPACT.encode, part)).encode()
+        lead = b","
+
+
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 Choose = Callable[[list[AuditLine]], Awaitable[list[AuditLine]]]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from colane.server.store.ledger import explain
 from colane.server.store.store import FINISHED_JOBS, Document, Readable, Store, job_key
 from colane.server.store.unreadable import readable
 from colane.server.submitting.lengths import kind_of
+from colane.server.submitting.yielding import in_slices
 from colane.server.views.jobs_and_nodes import finished_view, job_view
 from colane.server.writer.driver import LiveDriver
 
@@ -92,22 +93,28 @@ async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> ListingAn
     ended, more = await asyncio.to_thread(last_ended, store, wanted) if wanted.ended else ([], False)
     chosen = choose(driver.read_model.jobs.values(), wanted)
     live = {job.id for job in chosen.shown}
+    found = [one async for one in _views(driver, chosen.shown)]
     return {
-        "jobs": [*(job for job in ended if job["id"] not in live), *_views(driver, chosen.shown)],
+        "jobs": [*(job for job in ended if job["id"] not in live), *found],
         "left_out": {"running": chosen.running_left_out, "queued": chosen.queued_left_out, "ended": more},
     }
 
 
-def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[JobObject]:
-    """Views with the present reasons of the first that wait: what a view brings is from the last move."""
+async def _views(driver: LiveDriver, shown: Sequence[Job]) -> AsyncIterator[JobObject]:
+    """Views with the present reasons of the first that wait: what a view brings is from the last move.
+
+    Others go on after each question to the policy, and after some views without.
+    """
     left = WHY_MAX
-    for job in shown:
-        view = view_of(driver, job)
-        if job.state is JobState.QUEUED and left:
-            left -= 1
-            reason = why_live(driver, job)
-            view["why"], view["reason"] = reason["why"], reason["sentence"]
-        yield view
+    async for part in in_slices(shown):
+        for job in part:
+            view = view_of(driver, job)
+            if job.state is JobState.QUEUED and left:
+                left -= 1
+                reason = why_live(driver, job)
+                view["why"], view["reason"] = reason["why"], reason["sentence"]
+                await asyncio.sleep(0)
+            yield view
 
 
 def view_of(driver: LiveDriver, job: Job) -> JobObject:

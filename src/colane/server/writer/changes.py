@@ -52,7 +52,7 @@ from colane.server.submitting.admission import Admitted
 from colane.server.submitting.lengths import family_of
 from colane.server.submitting.meanwhile import met_meanwhile, without_lost
 from colane.server.submitting.slices import BatchSlice, sliced, submitted, with_ids
-from colane.server.writer.board import NodeRecord
+from colane.server.writer.board import NodeRecord, ReadModel
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
 from colane.settings.readers import Retention
@@ -188,14 +188,45 @@ def resume(turn: Turn, job_id: JobId, by: str, begin: Hold | None = None) -> Non
     turn.events.append(ResumeRequested(job_id, by, begin))
 
 
-def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:
-    """Cancel all queued jobs that are the caller's to touch, and return their ids."""
-    queued = [job for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED]
-    own = [job for job in queued if caller.owns(job.spec.user)]
-    for job in own:  # of an array what has not started; elements that run go on
+CANCELS_PER_TURN_MAX: Final = 256
+"""So many jobs are cancelled in one turn, of some 0.06 ms each, where all that wait are."""
+
+
+def queued_of(read_model: ReadModel, caller: Caller) -> list[JobId]:
+    """Return the queued jobs that are the caller's to touch, elements of arrays aside."""
+    queued = [job for job in read_model.jobs.values() if job.state is JobState.QUEUED and job.element is None]
+    return [job.id for job in queued if caller.owns(job.spec.user)]
+
+
+def fits_one_turn(read_model: ReadModel, queued: Iterable[JobId]) -> bool:
+    """Whether so many jobs, with the elements of arrays that are jobs of their own, are cancelled in one turn."""
+    number = 0
+    for job_id in queued:
+        number += 1 + len(read_model.elements.get(job_id, ()))
+        if number > CANCELS_PER_TURN_MAX:
+            return False
+    return True
+
+
+def cancel_queued(turn: Turn, queued: Sequence[JobId], by: str) -> int:
+    """Cancel the first of some jobs that waited, as many as one turn takes, and return how many these are.
+
+    Those that have started since are cancelled as well, those that have ended are passed over; of an array what has not
+    started is, elements that run go on.
+    """
+    most = len(turn.events) + CANCELS_PER_TURN_MAX
+    for number, job_id in enumerate(queued):
+        if len(turn.events) >= most:
+            return number
+        job = turn.read_model.jobs.get(job_id)
+        if job is None:
+            continue
         if job.array is None or job.array.pending:
-            turn.events.append(CancelRequested(job.id, by, () if job.array is None else job.array.pending))
-    return [job.id for job in own if job.element is None]
+            turn.events.append(CancelRequested(job_id, by, () if job.array is None else job.array.pending))
+        if job.array is not None:
+            made = [each for each in turn.read_model.elements_of(job_id) if each.state is JobState.QUEUED]
+            turn.events += [CancelRequested(each.id, by) for each in made]
+    return len(queued)
 
 
 def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
