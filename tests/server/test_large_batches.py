@@ -26,7 +26,16 @@ from colane.server.submitting.dependencies import Dependencies
 from colane.server.submitting.hardware import Hardware
 from colane.server.submitting.judging import JudgedBatch, judge_in_slices
 from colane.server.submitting.lookup import Families
-from colane.server.submitting.slices import KEY, SLICE_JOBS_MAX, BatchSlice, jobs_text, put_slice, read_slice, sliced
+from colane.server.submitting.slices import (
+    ADMITTED,
+    KEY,
+    SLICE_JOBS_MAX,
+    BatchSlice,
+    jobs_text,
+    put_slice,
+    read_slice,
+    sliced,
+)
 from colane.server.submitting.yielding import ITEMS_AT_ONCE
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
@@ -288,6 +297,21 @@ def test_a_slice_is_read_as_it_was_written(fields: dict[str, Any]) -> None:
     assert [read_slice(json.loads(json.dumps(put_slice(part).document))) for part in slices] == slices
     assert [job for part in slices for job in part.jobs] == jobs
     assert [part.is_last for part in slices] == [False] * (len(slices) - 1) + [True]
+    older = {"first": 7, "jobs": [ADMITTED.write(job) for job in slices[0].jobs], "is_last": False}
+    assert read_slice(json.loads(json.dumps(older))) == slices[0]
+
+
+@pytest.mark.parametrize("text", ["", "!", "abcd", jobs_text([])[:-4]])
+def test_a_slice_that_was_altered_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_slice({"first": 7, "jobs": text, "is_last": False})
+
+
+def test_a_batch_takes_little_room_while_it_enters() -> None:
+    env = {f"VARIABLE_{number}": "a value of some length" for number in range(20)}
+    jobs = batch_of([{**body, "env": env} for body in BODY])
+    written = sum(len(part.text) for part in cut(1, jobs))
+    assert written < sum(len(json.dumps(ADMITTED.write(job))) for job in jobs) / 8
 
 
 class TestWhatIsWaitedForEndsMeanwhile:

@@ -30,8 +30,10 @@ async def promised_in_slices(core: Core, turn: Turn, jobs: Sequence[Admitted]) -
     Raises:
         RefusedError: See `with_promises`.
     """
+    if all(job.spec.deadline_s is None for job in jobs):
+        return list(jobs)
     promises, found = _Promises(core, turn, len(jobs)), list[Admitted]()
-    async for part in in_slices(jobs, 1 if any(job.spec.deadline_s is not None for job in jobs) else len(jobs)):
+    async for part in in_slices(jobs, 1):
         found += [promises.given(job) for job in part]
     return found
 

@@ -58,6 +58,8 @@ class Dependencies:
         Raises:
             RefusedError: See `given`.
         """
+        if not any(job.spec.after or job.is_singleton for job in jobs):
+            return list(jobs)
         await asyncio.to_thread(self._turn.reads.fetch, [one async for one in self._ended_named(jobs)])
         position = 0
         async for part in in_slices(jobs):

@@ -8,10 +8,13 @@ document with the same commit. A scheduler that ends in between goes on with wha
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from zlib import Z_BEST_SPEED, compress, decompress
+from zlib import error as zlib_error
 
 from colane.core.events import Submitted
 from colane.model.job import JobId
@@ -38,7 +41,7 @@ class BatchSlice:
         first: Id of the first.
         jobs: They, in order of id.
         is_last: Whether the batch has entered whole with them.
-        text: What is written of them that was known before the batch's turn, as JSON.
+        text: `jobs_text` of them as they were before the batch's turn.
         has_promises: Whether GPUs are promised to some of them: nothing may start on these before they wait for them.
     """
 
@@ -109,8 +112,12 @@ ADMITTED: Final = record(
 
 
 def jobs_text(jobs: Sequence[Admitted]) -> str:
-    """Return jobs of one slice as JSON: that takes as long as all else of them, so it is done before their turn."""
-    return json_text([ADMITTED.write(job) for job in jobs])
+    """Return jobs of one slice as they are written: that takes as long as all else of them, so it is done before.
+
+    It is compressed JSON in base64: jobs of a batch are alike, most by far in their environments, and all others wait
+    for the one commit that writes the whole batch.
+    """
+    return b64encode(compress(json_text([ADMITTED.write(job) for job in jobs]).encode(), Z_BEST_SPEED)).decode()
 
 
 def put_slice(each: BatchSlice) -> Put:
@@ -147,9 +154,18 @@ def read_slices(store: Store) -> dict[JobId, BatchSlice]:
 
 
 def read_slice(body: Mapping[str, Any]) -> BatchSlice:
-    """Return the slice of a document, also of an older Colane, which wrote no text within it."""
-    text = body["jobs"] if isinstance(body["jobs"], str) else json_text(body["jobs"])
-    jobs = [ADMITTED.read(job) for job in json.loads(text)]
+    """Return the slice of a document, also of an older Colane, which wrote its jobs as they are.
+
+    Raises:
+        ValueError: It is none.
+    """
+    written = body["jobs"]
+    try:
+        whole = json.loads(decompress(b64decode(written, validate=True))) if isinstance(written, str) else written
+    except zlib_error as error:
+        raise ValueError(f"its jobs cannot be read: {error}") from error
+    jobs = [ADMITTED.read(job) for job in whole]
+    text = written if isinstance(written, str) else jobs_text(jobs)
     for place, *given in body.get("given", ()):
         jobs[place] = _with(jobs[place], *given)
     return BatchSlice(JobId(body["first"]), tuple(jobs), bool(body["is_last"]), text)
