@@ -160,6 +160,21 @@ def test_time_limit_counts_from_the_process_start() -> None:
     assert over.state is JobState.TIMED_OUT
 
 
+@pytest.mark.parametrize(
+    ("end_s", "code", "expected"),
+    [(14.9, 0, JobState.SUCCEEDED), (15.2, 0, JobState.TIMED_OUT), (14.9, 1, JobState.TIMED_OUT)],
+)
+def test_a_job_that_had_ended_before_its_limit_has_not_reached_it_though_that_is_heard_later(
+    end_s: float, code: int, expected: JobState
+) -> None:
+    core = make_core()
+    core.step([Submitted(ONE, replace(SPEC, time_limit_s=10.0))], 1.0)
+    core.step([Launched(ONE, 1, 7, 5.0)], 5.0)
+    assert only(core.step([], 15.0)).state is JobState.STOPPING
+    over = only(core.step([Ended(ONE, 1, "exited", Exit(code, None), 5.0, end_s)], 25.0))
+    assert (over.state, over.end_s) == (expected, end_s)
+
+
 def test_steps_asked_for_end_a_job_as_a_success() -> None:
     core = make_core()
     core.step([Submitted(ONE, replace(SPEC, steps_limit=30))], 1.0)

@@ -396,10 +396,17 @@ def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
 
 
 def _leave_at_limit(step: Step, job: Job, reason: Reason, end_s: float) -> None:
-    """A job that is stopped for its time limit is gone: one that was told of it in advance may have left before."""
+    """A job that is stopped for its time limit is gone, perhaps since before: told in advance, or not seen to end."""
     limit_s, at_s = job.effective.time_limit_s, step.at_limit_s(job)
-    if limit_s is None or at_s is None or job.effective.checkpoint is None:
+    if limit_s is None or at_s is None:
         step.leave(job, JobState.TIMED_OUT, reason, end_s=end_s)
+    elif job.effective.checkpoint is None:
+        # its agent was away while it ended: how long it lasted is by one clock, so it is not one that was stopped early
+        has_ended = end_s < at_s and job.run.exit is not None and job.run.exit.code == 0
+        if has_ended:
+            step.learn_length(job)
+        state, why = (JobState.SUCCEEDED, EXITED) if has_ended else (JobState.TIMED_OUT, reason)
+        step.leave(job, state, why, end_s=end_s)
     elif end_s >= at_s:
         step.leave(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}), end_s=end_s)
     elif _is_done(step, job):
