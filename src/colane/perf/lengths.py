@@ -5,12 +5,16 @@ Of all slices that with the best chance for its time is counted: what it takes f
 P(rest <= slice), is what the job is expected to have left. Ranking by it gives the least mean time to the end where
 lengths are drawn from a known distribution (Gittins, Glazebrook and Weber, Multi-armed Bandit Allocation Indices, 2011,
 section 3; Aalto, Ayesta and Righter, On the Gittins index in the M/G/1 queue, 2009).
+
+The distribution is known only as well as the jobs that have ended tell it. Where a job seems to have more left than a
+new one of its family, which would cost it its place, that is believed as far as is all but certain: else jobs that end
+as likely whatever they have had would be stopped for others that are no better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import floor, inf, log2
+from math import exp, floor, inf, log2
 from typing import Final, NamedTuple
 
 from colane.model.lengths import FamilyLengths, bounds_s
@@ -21,6 +25,9 @@ OTHERS_JOBS: Final = 4.0
 
 MADE_UP: Final = (1.0, 2.0)
 """A job may be longer than any before: so many times the next made-up length, the less likely the more ran on."""
+
+MADE_UP_JOBS: Final = 0.5
+"""Each of them counts as so many jobs where none ran on."""
 
 MADE_UP_MIN_S: Final = 64.0
 MADE_UP_RATIO: Final = 4.0
@@ -34,6 +41,20 @@ AGES_PER_OCTAVE: Final = 16
 """Jobs are told apart by what they have had so finely: it is taken as 4 % less at most.
 
 Never as more: a job would be taken to have outlived those of its length shortly before its end.
+"""
+
+DOUBT: Final = 1.5
+"""By so many standard errors less than it seems a job is believed to have left, where that is more than a new one has.
+
+The logarithm of a rate that n ends tell has a standard error of 1 / sqrt(n); that of the ratio of two follows.
+"""
+
+OUTLIVED_PART: Final = 1 / 3
+"""This part of the made-up length that it has outlived a job is believed to have left, if it seems to.
+
+What has not happened within a time takes a third of it or more on average, with 95 % certainty (rule of three: Hanley
+and Lippman-Hand, If nothing goes wrong, is everything all right?, JAMA 249, 1983). It does not grow from one made-up
+length to the next, as what is left of one that is longer than any before.
 """
 
 ROUNDING: Final = 1e-9
@@ -61,7 +82,8 @@ class Lengths(LengthKnowledge):
         self._news = 0
         self._all: dict[int, float] = {}
         self._jobs = 0.0
-        self._mixed: dict[str, list[tuple[tuple[float, float], float]]] = {}
+        self._mixed: dict[str, list[_Bin]] = {}
+        self._new: dict[str, tuple[_Slice, float]] = {}
         self._known: dict[str, dict[int, float]] = {}
         self._look_at_all()
 
@@ -116,32 +138,45 @@ class Lengths(LengthKnowledge):
         age = _age(had_s)
         left_s = known.get(age)
         if left_s is None:
-            left_s = known[age] = self._quotient_s(family, 2.0 ** (age / AGES_PER_OCTAVE) if age >= 0 else 0.0)
+            left_s = known[age] = self._believed_s(family, 2.0 ** (age / AGES_PER_OCTAVE) if age >= 0 else 0.0)
         return left_s
 
     def same_until_s(self, had_s: float) -> float:
         """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
         return float(2.0 ** ((_age(had_s) + 1) / AGES_PER_OCTAVE)) * (1.0 - ROUNDING)
 
-    def _quotient_s(self, family: str, had_s: float) -> float:
+    def _believed_s(self, family: str, had_s: float) -> float:
+        """The quotient; where it is above that of a new job as much of it as the ends behind both tell for sure."""
+        if family not in self._new:
+            self._new[family] = self._best_slice(family, 0.0), _mean_s(self._mixed[family])
+        new, mean_s = self._new[family]
+        seems = self._best_slice(family, had_s) if had_s > 0.0 else new
+        if seems.per_end_s <= new.per_end_s:
+            return seems.per_end_s
+        sure_s = seems.per_end_s * exp(-DOUBT * (1.0 / seems.ends + 1.0 / new.ends) ** 0.5)
+        outlived_s = OUTLIVED_PART * _made_up_after(had_s) / MADE_UP_RATIO
+        if outlived_s > mean_s:
+            sure_s = max(sure_s, min(seems.per_end_s, outlived_s))
+        return max(new.per_end_s, sure_s)
+
+    def _best_slice(self, family: str, had_s: float) -> _Slice:
         mixed = self._mixed.get(family)
         if mixed is None:
             mixed = self._mixed[family] = self._mix(family)
-        rests = [_Rest.of(bounds_s, jobs, had_s) for bounds_s, jobs in mixed if bounds_s[1] > had_s]
-        made_up: float = (1.0 + sum([rest.jobs for rest in rests], 0.0)) ** -0.5
-        longest_s = mixed[-1][0][0] if mixed else 0.0
-        next_s = MADE_UP_MIN_S
-        while next_s <= max(had_s, longest_s):
-            next_s *= MADE_UP_RATIO
+        rests = [_Rest.of(one, had_s) for one in mixed if one.upper_s > had_s]
+        made_up: float = MADE_UP_JOBS * (1.0 + sum([rest.jobs for rest in rests], 0.0)) ** -0.5
+        longest_s = mixed[-1].lower_s if mixed else 0.0
+        next_s = _made_up_after(max(had_s, longest_s))
         for times in MADE_UP:
             rest_s = next_s * times - had_s
-            rests.append(_Rest(rest_s, rest_s, made_up))
-        return _quotient_s(sorted(rests))
+            rests.append(_Rest(rest_s, rest_s, made_up, made_up))
+        return _best_slice(sorted(rests))
 
     def _look_at_all(self) -> None:
         self._version += 1
         self._news = 0
         self._mixed.clear()
+        self._new.clear()
         self._known.clear()
         self._all.clear()
         for family in self._judged.values():
@@ -149,13 +184,13 @@ class Lengths(LengthKnowledge):
                 self._all[number] = self._all.get(number, 0.0) + jobs
         self._jobs = sum(self._all.values(), 0.0)
 
-    def _mix(self, family: str) -> list[tuple[tuple[float, float], float]]:
-        """Bounds and weight of each bin, of this family and, as so many jobs, of all together."""
+    def _mix(self, family: str) -> list[_Bin]:
+        """Lengths of this family and, as so many jobs, of all together."""
         part = min(1.0, OTHERS_JOBS / self._jobs) if self._all else 0.0
         weights = {number: part * jobs for number, jobs in self._all.items()}
         for number, jobs in self._judged.get(family, FamilyLengths(family)).bins:
             weights[number] += jobs
-        return [(bounds_s(number), weights[number]) for number in sorted(weights)]
+        return [_Bin(*bounds_s(number), weights[number], self._all[number]) for number in sorted(weights)]
 
 
 def _age(had_s: float) -> int:
@@ -163,26 +198,59 @@ def _age(had_s: float) -> int:
     return floor(log2(had_s) * AGES_PER_OCTAVE + ROUNDING) if had_s > 1.0 else -1
 
 
+def _mean_s(mixed: list[_Bin]) -> float:
+    """Mean length; 0 where none is known."""
+    jobs = sum([one.weight for one in mixed], 0.0)
+    return sum([(one.lower_s + one.upper_s) / 2 * one.weight for one in mixed], 0.0) / jobs if jobs else 0.0
+
+
+def _made_up_after(time_s: float) -> float:
+    """The least made-up length above a time."""
+    next_s = MADE_UP_MIN_S
+    while next_s <= time_s:
+        next_s *= MADE_UP_RATIO
+    return next_s
+
+
+class _Bin(NamedTuple):
+    """Bounds of lengths, how many jobs these count as for a family, and how many of all have had them."""
+
+    lower_s: float
+    upper_s: float
+    weight: float
+    told: float
+
+
 class _Rest(NamedTuple):
-    """What is left at most, and on average, of lengths that so many jobs had."""
+    """What is left at most, and on average, of lengths that count as so many jobs, and that so many have had."""
 
     most_s: float
     mean_s: float
     jobs: float
+    told: float
 
     @classmethod
-    def of(cls, bounds_s: tuple[float, float], jobs: float, had_s: float) -> _Rest:
+    def of(cls, lengths: _Bin, had_s: float) -> _Rest:
         """Of the lengths within these bounds that are longer, all of them as likely."""
-        lower_s, upper_s = bounds_s
+        lower_s, upper_s, jobs, told = lengths
         from_s = max(lower_s, had_s)
         part = (upper_s - from_s) / (upper_s - lower_s)
-        return cls(upper_s - had_s, (from_s + upper_s) / 2 - had_s, part * jobs)
+        return cls(upper_s - had_s, (from_s + upper_s) / 2 - had_s, part * jobs, part * told)
 
 
-def _quotient_s(rests: list[_Rest]) -> float:
-    """The least time that an end takes on average, of all slices; by rests in order of the most that is left."""
-    left, ended, spent_s, best_s = sum([rest.jobs for rest in rests], 0.0), 0.0, 0.0, inf
-    for most_s, mean_s, jobs in rests:
-        ended, spent_s, left = ended + jobs, spent_s + mean_s * jobs, left - jobs
-        best_s = min(best_s, (spent_s + most_s * left) / ended)
-    return best_s
+class _Slice(NamedTuple):
+    """What an end within a slice of time takes on average, and how many ends say so, those of other families too."""
+
+    per_end_s: float
+    ends: float
+
+
+def _best_slice(rests: list[_Rest]) -> _Slice:
+    """Where an end takes least, of all slices; by rests in order of the most that is left."""
+    left, ended, spent_s, ends, best = sum([rest.jobs for rest in rests], 0.0), 0.0, 0.0, 0.0, _Slice(inf, 0.0)
+    for most_s, mean_s, jobs, told in rests:
+        ended, spent_s, left, ends = ended + jobs, spent_s + mean_s * jobs, left - jobs, ends + told
+        per_end_s = (spent_s + most_s * left) / ended
+        if per_end_s < best.per_end_s:
+            best = _Slice(per_end_s, ends)
+    return best
