@@ -126,6 +126,14 @@ def test_what_cannot_be_stopped_borrows_nothing_that_is_guaranteed() -> None:
     assert ends == {JobId(1): 100.0, JobId(2): 200.0, JobId(3): 30.0}
 
 
+def test_a_gang_waits_no_longer_than_a_day_for_others_to_leave_what_no_group_is_guaranteed() -> None:
+    ones = [job(2 + number, 20_000.0 * number, 40_000.0, user="guest", preemptible=False) for number in range(20)]
+    gang = job(1, 1.0, 100.0, gpus=2, user="guest", preemptible=False)
+    done, _ = simulated([ones[0], gang, *ones[1:]], cluster(4), "colane", guaranteed(lab=2), DriverConfig())
+    starts = dict(zip(done.ledger.rows.id, done.ledger.rows.start_s, strict=True))
+    assert starts[JobId(1)] <= 86_400.0 + 40_000.0 + 1.0
+
+
 def test_more_than_the_simulated_cluster_has_is_refused() -> None:
     request = Request(cluster="dgx1", trace="sweep:jobs=4", limits=guaranteed(lab=8))
     assert load(request, 0).cluster.gpus == 8

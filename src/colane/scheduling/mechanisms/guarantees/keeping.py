@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import NodesMatterNot
@@ -24,6 +24,9 @@ from colane.model.job_spec import JobKind
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Guarantee
+
+KEPT_FROM_S: Final = 86_400.0
+"""A job that could not be stopped and has waited for a day has no other take what is left beside all guarantees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +200,11 @@ class _Pool:
         draft = self._draft
         there, guaranteed, taken = room_beside(draft.view, self._pool, self._guarantees)
         room = there - guaranteed - len(taken)
-        waiting = chain.from_iterable([each.values() for each in self._jobs.waiting.values()])
-        for job in sorted([job for job in waiting if self._stays(job)], key=_turn):
+        waiting = list(chain.from_iterable([each.values() for each in self._jobs.waiting.values()]))
+        aged = {job.id for job in waiting if draft.now_s - job.submit_s >= KEPT_FROM_S}
+        for job in sorted(
+            [job for job in waiting if self._stays(job)], key=lambda job: (job.id not in aged, _turn(job))
+        ):
             if draft.is_undecided(job.id) and job.id not in self._owed:
                 if job.effective.gpus_min <= room:
                     room -= job.effective.gpus_min
@@ -207,6 +213,7 @@ class _Pool:
                     facts: dict[str, str | int | float] = {"need": job.effective.gpus_min, "guaranteed": guaranteed}
                     facts |= {"there": there, "stays": _why_it_stays(job)}
                     draft.wait(job.id, Reason(Why.GUARANTEED_TO_OTHERS, facts))
+                    room = 0 if job.id in aged else room
 
     def _stays(self, job: Job) -> bool:
         """Whether a job of the pool could not be stopped once it runs."""
