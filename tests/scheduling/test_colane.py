@@ -37,7 +37,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
 def test_a_gang_goes_by_what_it_has_left_times_a_power_of_its_gpus(
     power: float, spans: dict[int, tuple[float, float]]
 ) -> None:
-    jobs = [known(0, 50, gpus=2), known(10, 100, gpus=2), known(10, 120)]
+    jobs = [known(0, 50, gpus=2), known(10, 100, gpus=2), known(10, 120), known(10, 120)]
     policy = preset("colane", quantum_s=0.0, move_s=0.0, gpus_power=power)
     life = Life(policy, [make_node("n0", 2)], jobs, STEP).run()
     assert {job: life.spans[job][0] for job in spans} == spans

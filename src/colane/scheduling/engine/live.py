@@ -99,6 +99,7 @@ class PoolJobs:
     Attributes:
         needs: Those that wait or run, by class of need.
         demands: How many of them have, or want, how many GPUs.
+        wanted: How many of those that wait want how many.
         returned: Those that wait and have run before.
         going: Those that are being stopped.
         jobs: All of them.
@@ -111,6 +112,7 @@ class PoolJobs:
     version: int = 0
     needs: dict[NeedClass, Need] = field(default_factory=dict)
     demands: Counter[int] = field(default_factory=Counter)
+    wanted: Counter[int] = field(default_factory=Counter)
     returned: dict[JobId, Job] = field(default_factory=dict)
     going: dict[JobId, Job] = field(default_factory=dict)
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -163,6 +165,7 @@ class PoolJobs:
 
     def _add(self, job: Job) -> None:
         if job.placement is None or job.home:
+            self.wanted[job.gpu_count] += 1
             if job.totals.served or job.home:
                 self.returned[job.id] = job
             if job.home:
@@ -177,6 +180,9 @@ class PoolJobs:
 
     def _drop(self, job: Job) -> None:
         if job.placement is None or job.home:
+            self.wanted[job.gpu_count] -= 1
+            if not self.wanted[job.gpu_count]:
+                del self.wanted[job.gpu_count]
             self.returned.pop(job.id, None)
             if job.home:
                 self.homes[job.home] -= 1

@@ -178,7 +178,7 @@ class Openings:
         if within_s is None or lacking > view.derived(LiveJobs).usable_gpus(view, self._pool):
             return False
         wanted = self._wanted(spec, there, within_s)
-        for node in self._nodes():
+        for node in self.nodes():
             lacking -= self._single(node, wanted) if spec.gpus == 1 else self._whole(node, spec, wanted)
             if lacking <= 0:
                 return True
@@ -194,12 +194,12 @@ class Openings:
     def _single(self, node: NodeState, wanted: _Wanted) -> int:
         """GPUs of a node that fall free soon enough."""
         within_s, kinds = wanted.within_s, wanted.kinds
-        return sum([end_s <= within_s and load.gpu.type in kinds for end_s, load in self._of(node)])
+        return sum([end_s <= within_s and load.gpu.type in kinds for end_s, load in self.of(node)])
 
     def _whole(self, node: NodeState, spec: JobSpec, wanted: _Wanted) -> int:
         """Places of a node for a gang, each of GPUs that fall free at once: others take those that do one by one."""
         together: dict[tuple[JobId, ...], list[GpuLoad]] = {}
-        for end_s, load in self._of(node):
+        for end_s, load in self.of(node):
             if end_s <= wanted.within_s and load.gpu.type in wanted.kinds:
                 together.setdefault(load.jobs, []).append(load)
         count = 0
@@ -224,12 +224,12 @@ class Openings:
         ratios = {kind: self._draft.beliefs.rate(spec, Situation(kind, spec.gpus)).ratio for kind in kinds}
         return [kind for kind in kinds if ratios[kind] >= ratios.get(gpu_type, inf)]
 
-    def _nodes(self) -> list[NodeState]:
+    def nodes(self) -> list[NodeState]:
         """Of the pool, evenly spread where there are many."""
         nodes = [node for node in self._draft.view.nodes.values() if node.node.pool == self._pool]
         return nodes[:: max(1, ceil(len(nodes) / NODES_MAX))]
 
-    def _of(self, node: NodeState) -> Ends:
+    def of(self, node: NodeState) -> Ends:
         """When the GPUs of a node fall free."""
         found = self._ends.get(node.node.name)
         if found is None:

@@ -51,6 +51,7 @@ from colane.scheduling.mechanisms.price.changes import (
     GpuChanges,
     returning_part,
 )
+from colane.scheduling.mechanisms.price.whole import next_kept, next_whole
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, others
 from colane.scheduling.mechanisms.sharing.sharing_places import made_for
 from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX
@@ -208,6 +209,7 @@ class _Chooser:
     def run(self) -> None:
         """Make the change that is worth most, and again until none pays."""
         self._keep_what_is_made()
+        self._start_whole()
         self._look()
         while (change := self._best()) is not None:
             self._make(change)
@@ -242,6 +244,19 @@ class _Chooser:
             if made is not None:
                 waits = Reason(Why.PREEMPTING, {}, ())
                 self._promise(job, Candidate((made,), waits, waits_for=made.jobs, is_later=True))
+
+    def _start_whole(self) -> None:
+        """Let gangs go first where those before them would leave GPUs idle, now or as soon as they have a place."""
+        if not self._any_free or not self._queue.exchanges:
+            return
+        while (whole := next_whole(self._context, self._in_order, self._fastest)) is not None:
+            self._promise(whole.job, whole.candidate)
+            self._gang = self._first_gang()
+        kept = next_kept(self._context, self._in_order)
+        if kept is not None:
+            job, gpus = kept
+            self._draft.hold(job, gpus, job.effective)
+            self._context.changed(gpus)
 
     def _look(self) -> None:
         """Something was decided: GPUs that this plan changes again are the next one's news."""

@@ -76,12 +76,22 @@ def _exchanged(context: SchedulingContext, job: Job, candidate: Candidate, victi
     queue, taken = context.queue, {load.id for load in candidate.gpus}
     mine_s = left_with_s(context.draft, queue, job, len(candidate.gpus)) or 0.0
     waits_s = max([left_with_s(context.draft, queue, victim, victim.gpu_count) or 0.0 for victim in victims])
-    net_s = waits_s
+    left = [gpu for victim in victims for gpu in victim.gpus_held if gpu not in taken]
+    idle = len(left) - _wanted(context, job, len(left))
+    net_s = waits_s - idle * mine_s * queue.gpu_price(job)
     for victim in victims:
-        part = sum([gpu in taken for gpu in victim.gpus_held]) / victim.gpu_count
+        kept = sum([gpu in left for gpu in victim.gpus_held])
+        part = (victim.gpu_count - kept + (kept * idle / len(left) if kept else 0.0)) / victim.gpu_count
         dearer = MOVE_PART * GANG_GROWTH**victim.moves
         net_s -= part * mine_s + queue.weigh(victim) * (candidate.cost_s + dearer * mine_s * part)
     return net_s / waits_s if net_s > 0 else 0.0
+
+
+def _wanted(context: SchedulingContext, job: Job, gpus: int) -> int:
+    """How many of so many GPUs others that wait could have, each all of its own."""
+    live = context.draft.view.derived(LiveJobs).pool(context.pool)
+    wanted = sum([size * count for size, count in live.wanted.items() if size <= gpus])
+    return min(gpus, wanted - (job.gpu_count if job.gpu_count <= gpus else 0))
 
 
 # -- running gangs
