@@ -18,10 +18,12 @@ from colane.core.events import (
     ProfileDeclared,
     Progressed,
     Submitted,
+    SuspendRequested,
 )
 from colane.core.lifecycle import InvalidMoveError, diagram, move
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job_spec import PromisedGpus
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -112,6 +114,23 @@ def test_the_death_of_its_supervisor_is_no_failure_of_a_job_but_not_without_end(
     assert last.state is JobState.FAILED
     assert last.reason is not None
     assert sentence_of(last.reason) == "its supervisor died, so the process was stopped"
+
+
+@pytest.mark.parametrize("ends", ["fails", "is held"])
+def test_a_promise_for_a_deadline_ends_with_the_run_that_failed_and_with_a_hold(ends: str) -> None:
+    core = make_core()
+    promised = PromisedGpus((GpuId("n0", 0),), 50.0)
+    spec = replace(SPEC, retries=1, deadline_s=100.0, time_limit_s=20.0)
+    if ends == "is held":
+        core.step([Submitted(JobId(2), SPEC)], 0.5)
+    core.step([Submitted(ONE, spec, promised=promised)], 1.0)
+    assert core.state.jobs[ONE].constraints.promised == promised
+    if ends == "is held":
+        core.step([SuspendRequested(ONE, "me")], 2.0)
+    else:
+        core.step([Launched(ONE, 1, 7, 1.5), Ended(ONE, 1, "exited", Exit(3, None), 1.5, 3.0)], 3.0)
+        assert core.state.jobs[ONE].attempt == 2, "it is tried again"
+    assert core.state.jobs[ONE].constraints.promised is None
 
 
 def test_retries_are_counted_and_end() -> None:

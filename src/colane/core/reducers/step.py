@@ -198,11 +198,13 @@ class Step:
         constraints = job.constraints
         if job.leaving is not None and job.leaving.isolates:
             constraints = constraints._replace(isolated=True)
+        if job.start_s is not None:  # what was promised was one run
+            constraints = constraints._replace(promised=None)
         if self.config.tuning is not None:
             constraints = constraints._replace(
                 cores=start_cores_of(self.state, job.spec, is_need=self.config.tuning.is_need)
             )
-        if constraints is not job.constraints:
+        if constraints != job.constraints:
             left.constraints, left.effective = constraints, under(job.spec, constraints)
         progress = self.state.progress.get(job.id)
         kept = steps_kept(job, progress)

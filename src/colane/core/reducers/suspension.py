@@ -83,6 +83,8 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
         return
     elif job.state is JobState.QUEUED:
         held = job.with_holds(with_hold(job, Hold(HoldKind.USER, event.by)))
+        if held.constraints.promised is not None:
+            held = held.under(held.constraints._replace(promised=None))
         step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held)))
     else:
         _pause(step, job, event)
