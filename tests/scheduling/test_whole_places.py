@@ -7,6 +7,11 @@ from statistics import fmean
 
 import pytest
 
+from colane.core import ClusterState, Core
+from colane.core.events import NodeRegistered, Submitted
+from colane.model.job import JobId, JobKind, JobSpec
+from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from colane.simulate.beliefs import OracleBeliefs, examples
 from colane.simulate.run import Inputs, simulate
@@ -104,3 +109,24 @@ def test_on_a_single_server_alike_jobs_end_little_later_than_in_order_of_arrival
         return fmean(end_s - came[number] for number, end_s in zip(rows.id, rows.end_s, strict=True))
 
     assert mean_s("colane") <= 1.05 * mean_s("fifo-skip")  # 1.5 to 1.9 times where small jobs always went first
+
+
+def test_why_says_for_which_job_free_gpus_are_kept() -> None:
+    core = Core(create("colane"), ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 4))], 0.0)
+    for number, (gpus, limit_s) in enumerate(((1, 100.0), (4, 1000.0), (1, 1200.0)), 1):
+        spec = JobSpec(name="j", family="f", gpus=gpus, time_limit_s=limit_s)
+        core.step([Submitted(JobId(number), spec)], float(number))
+    reason = core.why(JobId(3), 3.0)
+    assert (reason.why, reason.jobs) == (Why.BEHIND, (JobId(2),))
+
+
+def test_no_gpu_is_kept_beside_a_server_which_never_ends() -> None:
+    core = Core(create("colane"), ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 4))], 0.0)
+    server = JobSpec(name="s", family="s", kind=JobKind.INFERENCE, share=False)
+    needs = ((4, 1600.0), (1, 3000.0))
+    gang, small = (JobSpec(name="j", family="f", gpus=gpus, time_limit_s=limit_s) for gpus, limit_s in needs)
+    for number, spec in enumerate((server, gang, small), 1):
+        core.step([Submitted(JobId(number), spec)], float(number))
+    assert core.state.jobs[JobId(3)].placement is not None

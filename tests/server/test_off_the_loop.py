@@ -16,6 +16,7 @@ from colane.server.config import ServerConfig
 from colane.server.store.ledger import LedgerEntry, compose
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Document, StoreWriter, Transaction
+from colane.server.submitting.slices import SLICE_JOBS_MAX
 from colane.server.writer import driver
 from colane.server.writer.turn import Turn
 from tests.server.harness import SLEEP, World, finished, launched, node, report, world
@@ -142,32 +143,34 @@ async def test_a_commit_that_fails_and_what_is_read_anew(w: World) -> None:
     assert await w.submit() == 2
 
 
-@pytest.mark.parametrize("jobs", [driver.COMPOSED_ON_THE_LOOP_MAX, driver.COMPOSED_ON_THE_LOOP_MAX + 1])
-async def test_of_a_large_batch_what_is_written_is_composed_beside_the_loop(
+@pytest.mark.parametrize("jobs", [SLICE_JOBS_MAX, SLICE_JOBS_MAX + 1])
+async def test_of_a_large_batch_what_is_written_at_once_is_composed_beside_the_loop(
     w: World, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
-    threads: list[int] = []
+    """The whole of it; then its parts enter, each small enough for the loop."""
+    threads: list[tuple[bool, bool]] = []
 
-    def composed(*given: Any) -> LedgerEntry:
-        threads.append(threading.get_ident())
-        return compose(*given)
+    def composed(turn: Turn, *given: Any) -> LedgerEntry:
+        threads.append((bool(turn.slices), threading.get_ident() == on_the_loop))
+        return compose(turn, *given)
 
+    on_the_loop = threading.get_ident()
     monkeypatch.setattr(driver, "compose", composed)
     assert len((await w.good("POST", "/jobs", [SLEEP] * jobs))["ids"]) == jobs
-    is_small = jobs <= driver.COMPOSED_ON_THE_LOOP_MAX
-    assert [threading.get_ident() == thread for thread in threads] == [is_small]
+    parts = [(False, True), (False, True)]
+    assert threads == (parts[:1] if jobs <= SLICE_JOBS_MAX else [(True, False), *parts])
 
 
 async def test_a_large_batch_that_cannot_be_written_down_is_refused_and_the_others_go_on(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def composed(turn: Turn, *given: Any) -> LedgerEntry:
-        if len(turn.admitted) > 1:
+        if turn.slices:
             raise ValueError("of no form")
         return compose(turn, *given)
 
     monkeypatch.setattr(driver, "compose", composed)
-    batch = [SLEEP] * (driver.COMPOSED_ON_THE_LOOP_MAX + 1)
+    batch = [SLEEP] * (SLICE_JOBS_MAX + 1)
     assert (await w.http.post("/jobs", json=batch)).status_code == 500
     assert await w.submit() == 1
 

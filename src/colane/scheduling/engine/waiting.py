@@ -17,7 +17,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobKind, JobSpec
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
@@ -245,7 +245,8 @@ class Openings:
         ends_s = [0.0]
         for booking in load.bookings:
             job = jobs[booking.job]
-            left_s = None if job.is_leaving or not draft.is_undecided(job.id) else self._queue.left_s(job)
+            ends = job.spec.kind is not JobKind.INFERENCE and not job.is_leaving and draft.is_undecided(job.id)
+            left_s = self._queue.left_s(job) if ends else None
             ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
             ends_s.append(inf if left_s is None or ratio <= 0 else left_s / ratio)
         return max(ends_s)
