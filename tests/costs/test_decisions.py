@@ -10,8 +10,8 @@ from benchmarks.calls import calls_of
 from benchmarks.decide import Size, fill, submissions
 
 from colane.core import Core, core
-from colane.core.events import Ended, Launched, Progressed
-from colane.model.job import Exit, Job, JobId
+from colane.core.events import Ended, Launched, Progressed, Submitted
+from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.progress import Progress
 
 pytestmark = pytest.mark.skipif(
@@ -118,6 +118,23 @@ def test_what_an_event_costs_by_the_shadow_price_depends_on_neither_queue_nor_cl
     few, many = ("colane", 26, 2_000, 34), ("colane", 26, 10_000, 68)
     assert calls_an_arrival(*many) < 1.5 * calls_an_arrival(*few)
     assert calls_an_end(*many) < 1.5 * calls_an_end(*few)
+
+
+def calls_an_end_beside_a_gang(nodes: int) -> float:
+    """The same under `colane` where a job of eight GPUs waits, too."""
+    full = fill("colane", Size(nodes=nodes, gpus=8, queued=QUEUED + 8 * nodes, families=26))[0]
+    gang = JobSpec(name="gang", family="f0", batch_size=64, gpus=8)
+    full.step([Submitted(JobId(10**6), gang)], 3.0)
+    running = [job for job in full.state.jobs.values() if job.placement is not None]
+    for job in running[:ENDS]:
+        full.step([_end(job)], 4.0)
+    return median([calls_of(full.step, [_end(job)], 4.1 + k / 10) for k, job in enumerate(running[ENDS : 3 * ENDS])])
+
+
+def test_an_end_beside_a_waiting_gang_costs_the_same_however_large_the_cluster_is() -> None:
+    small, large = calls_an_end_beside_a_gang(34), calls_an_end_beside_a_gang(68)
+    assert large < 1.5 * small
+    assert small < 4 * calls_an_end("colane", 26)
 
 
 LEARNING_ENDS = 40

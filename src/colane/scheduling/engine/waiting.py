@@ -178,7 +178,7 @@ class Openings:
         if within_s is None or lacking > view.derived(LiveJobs).usable_gpus(view, self._pool):
             return False
         wanted = self._wanted(spec, there, within_s)
-        for node in self.nodes():
+        for node in self._nodes():
             lacking -= self._single(node, wanted) if spec.gpus == 1 else self._whole(node, spec, wanted)
             if lacking <= 0:
                 return True
@@ -224,7 +224,7 @@ class Openings:
         ratios = {kind: self._draft.beliefs.rate(spec, Situation(kind, spec.gpus)).ratio for kind in kinds}
         return [kind for kind in kinds if ratios[kind] >= ratios.get(gpu_type, inf)]
 
-    def nodes(self) -> list[NodeState]:
+    def _nodes(self) -> list[NodeState]:
         """Of the pool, evenly spread where there are many."""
         nodes = [node for node in self._draft.view.nodes.values() if node.node.pool == self._pool]
         return nodes[:: max(1, ceil(len(nodes) / NODES_MAX))]

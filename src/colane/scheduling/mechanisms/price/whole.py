@@ -9,8 +9,9 @@ has started and run, or it waits for as much longer as they run, and with it all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
@@ -22,6 +23,13 @@ from colane.scheduling.mechanisms.topology.connected import BoundFastest
 
 InOrder = Callable[[Classes], Iterator[Job]]
 """Waiting jobs of these classes that were found nothing yet, in order."""
+
+
+NODES_MAX: Final = 64
+"""So many nodes with free GPUs are looked at for a place that is soon whole, the emptiest first."""
+
+BEFORE_MAX: Final = 256
+"""Where more jobs stand before a gang than that, they are taken to fill whatever is free."""
 
 
 class WholePlace(NamedTuple):
@@ -78,8 +86,11 @@ def _first_gangs(context: SchedulingContext, in_order: InOrder) -> list[Job]:
 def _soon(context: SchedulingContext, openings: Openings, job: Job) -> Iterator[SoonWhole]:
     """On each node, if some of its GPUs are free now and enough will be."""
     draft = context.draft
-    for node in openings.nodes():
-        for kind in draft.view.gpu_types_for(job.effective):
+    for kind in draft.view.gpu_types_for(job.effective):
+        free_there = draft.free((context.pool, kind))
+        some = free_there.masks[1] if free_there.most_free > 0 else 0
+        for order in islice(free_there.nodes_emptiest_first(some), NODES_MAX):
+            node = draft.view.node_at(order)
             ends = [(end_s, load.id, load) for end_s, load in openings.of(node) if load.gpu.type == kind]
             place = sorted(ends)[: job.gpu_count]
             free = [load for _, _, load in place if load.is_free and load.id not in draft.held]
@@ -94,6 +105,8 @@ def _pays(context: SchedulingContext, in_order: InOrder, job: Job, there: SoonWh
     for other in in_order(draft.view.queue(context.pool).classes):
         if wanted >= free or other is job or queue.place(other) >= rank:
             break
+        if len(before) == BEFORE_MAX:
+            return False
         if not other.home and kind in draft.view.gpu_types_for(other.effective):
             before.append(other)
             wanted += other.gpu_count
