@@ -201,7 +201,7 @@ class _Pool:
         there, guaranteed, taken = room_beside(draft.view, self._pool, self._guarantees)
         room = there - guaranteed - len(taken)
         waiting = list(chain.from_iterable([each.values() for each in self._jobs.waiting.values()]))
-        aged = {job.id for job in waiting if draft.now_s - job.submit_s >= KEPT_FROM_S}
+        aged = {job.id for job in waiting if draft.now_s >= job.submit_s + KEPT_FROM_S}
         for job in sorted(
             [job for job in waiting if self._stays(job)], key=lambda job: (job.id not in aged, _turn(job))
         ):
