@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
@@ -21,6 +21,8 @@ from colane.server.service import Service
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import AuditLine, Store, StoreError, StoreWriter, Transaction
 from tests.server.answers import AnswerJudge, judge_events
+
+Found = TypeVar("Found")
 
 DEADLINE_S = 60.0
 EVENTS_JUDGED_MAX = 1_000
@@ -216,3 +218,19 @@ def finished(job: int, attempt: int = 1, **fields: Any) -> Any:
 def without_own(job: dict[str, Any]) -> dict[str, Any]:
     """A job without what it alone is asked for."""
     return {name: value for name, value in job.items() if name not in {"attempts", "command", "workdir"}}
+
+
+async def beside(doing: Awaitable[Found]) -> tuple[Found, int]:
+    """What comes of it, and how often others on the loop went on meanwhile."""
+    went_on = 0
+
+    async def go_on() -> None:
+        nonlocal went_on
+        while True:
+            went_on += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(go_on())
+    found = await doing
+    other.cancel()
+    return found, went_on

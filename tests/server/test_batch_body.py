@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from colane.server.http import batch_body
 from colane.server.http.batch_body import parse_batch
 from colane.server.http.problems import PROBLEMS_MAX, RefusedError
 from colane.server.submitting.yielding import ITEMS_AT_ONCE
+from tests.server.harness import beside
 
 MANY = 5 * ITEMS_AT_ONCE + 3
 JOB: dict[str, Any] = {"command": ["a", "[", "]", ",", "{", '"'], "env": {"A": "\\ \u00e4 \n", "B": '[{"jobs":['}}
@@ -63,17 +63,7 @@ async def test_it_is_read_in_slices_as_it_is_in_one_go(form: str, sizes: list[in
 
 
 async def test_others_go_on_while_it_is_read(sizes: list[int]) -> None:
-    went_on = 0
-
-    async def go_on() -> None:
-        nonlocal went_on
-        while True:
-            went_on += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(go_on())
-    await parse_batch(json.dumps(JOBS).encode())
-    other.cancel()
+    _, went_on = await beside(parse_batch(json.dumps(JOBS).encode()))
     assert went_on >= len(sizes)
 
 

@@ -39,7 +39,7 @@ from colane.server.submitting.slices import (
 from colane.server.submitting.yielding import ITEMS_AT_ONCE
 from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
-from tests.server.harness import SLEEP, Agents, World, node, world
+from tests.server.harness import SLEEP, Agents, World, beside, node, world
 
 SLICE = ITEMS_AT_ONCE
 MANY = 8 * SLICE + 1
@@ -51,17 +51,7 @@ def requests(**fields: Any) -> list[JobRequest]:
 
 
 async def test_others_go_on_while_a_batch_is_judged() -> None:
-    went_on = 0
-
-    async def go_on() -> None:
-        nonlocal went_on
-        while True:
-            went_on += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(go_on())
-    found = await judge_in_slices(requests(), Hardware(), "/srv", 0.0, Families())
-    other.cancel()
+    found, went_on = await beside(judge_in_slices(requests(), Hardware(), "/srv", 0.0, Families()))
     assert found.admitted == admit_all(requests(), Hardware(), "/srv")
     assert went_on >= MANY // SLICE
 
