@@ -168,6 +168,32 @@ def test_python_that_reads_no_path_is_left_untouched(job: Job, site: Path, optio
     assert job.errors == ""
 
 
+@pytest.fixture(scope="module")
+def late_threads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which a thread begins long after it was started, and what is freed is overwritten."""
+    made = tmp_path_factory.mktemp("late") / "late_threads.so"
+    source = Path(__file__).with_name("late_threads.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
+    return {"LD_PRELOAD": str(made), "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
+
+
+def test_a_job_that_ends_at_once_lets_the_thread_begin_that_was_started(job: Job, late_threads: dict[str, str]) -> None:
+    """Python up to 3.11.5 crashes else, where it has freed what the thread begins with."""
+    at_end = "import atexit, sys, time\nbegan_s = time.monotonic()\n"
+    at_end += "atexit.register(lambda: print(time.monotonic() - began_s >= 0.6))"
+    slow_end = "\nclass Slow:\n    def __del__(self, sleep=time.sleep): sleep(1.0)\nsys.slow = Slow()"
+    assert job.train(f"{at_end}{TRAIN}{slow_end}", **late_threads) == f"{TRAINED}True\n"
+    assert job.steps() == 8
+
+
+def test_a_child_that_is_forked_meanwhile_waits_for_no_thread_of_its_parents(
+    job: Job, late_threads: dict[str, str]
+) -> None:
+    forks = "\nimport os, sys\nsys.stdout.flush()\nchild = os.fork()\nif child: print(os.waitpid(child, 0)[1])"
+    assert job.train(TRAIN + forks, **late_threads) == f"{TRAINED}0\n"
+    assert job.steps() == 8
+
+
 def test_a_process_outside_any_job_is_left_untouched(job: Job) -> None:
     told = "\nimport sys\nprint([name for name in sys.modules if 'colane' in name and name != '_colane_adaptor'])"
     for name in ("COLANE_STEPS_FILE", "COLANE_DEBUG"):

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 
-from . import stillness
+from . import own_threads, stillness
 from .writer import STEPS_FILE_ENV
 
 PREFIX = "stacks."
@@ -51,7 +51,7 @@ def listen() -> None:
     path = os.path.join(os.path.dirname(steps), name)  # noqa: PTH118
     os.mkfifo(path, 0o600)
     atexit.register(_leave, path, os.getpid())
-    _thread.start_new_thread(_answer_all, (path,))
+    own_threads.start(_answer_all, path)
 
 
 def watch_groups(torch: Any) -> None:

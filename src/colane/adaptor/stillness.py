@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 
+from . import own_threads
 from .writer import HOLD, MOVED, WATCH, Writer
 
 QUESTION = b"watchstandsstill"
@@ -50,7 +51,7 @@ def begin() -> None:
     global _watching  # noqa: PLW0603
     if _writer is not None and _watching != os.getpid():
         _watching = os.getpid()
-        _thread.start_new_thread(_watch_safely, (_writer,))
+        own_threads.start(_watch_safely, _writer)
 
 
 def _watch_safely(writer: Writer) -> None:
