@@ -13,6 +13,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -147,6 +148,14 @@ def graph(steps: int) -> int:
     for _ in range(steps - 3):
         recorded.replay()
     return 2 * 2 * KERNELS + steps - 3
+
+
+def graph_then_saves(steps: int) -> int:
+    """Its last replays are launched at once, and a state is saved before the process ends."""
+    made = graph(steps)
+    torch.cuda.synchronize()
+    time.sleep(0.5)
+    return made
 
 
 def evaluates(steps: int) -> int:
@@ -447,10 +456,11 @@ def sharded(steps: int) -> int:
 SHAPES = {
     one.__name__: one
     for one in (
-        plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph, evaluates,
-        several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel, forks, refuses_statistics,
-        compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy, kernels_before_the_model, asserts,
-        ranks, ranks_in_flight, sharded, loses_its_steps, holds, holds_without_statistics,
+        plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph,
+        graph_then_saves, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
+        forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
+        kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
+        holds_without_statistics,
     )
 }  # fmt: skip
 

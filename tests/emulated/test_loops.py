@@ -9,8 +9,8 @@ from tests.emulated.machine import Machine, told_mean_s
 
 SHAPES = (
     "plain", "reads_each_loss", "reads_tenth_loss", "accumulates", "gan", "mixed_precision", "lbfgs", "graph",
-    "evaluates", "several_streams", "side_thread", "copies_ahead", "second_gpu", "two_gpus", "data_parallel", "forks",
-    "refuses_statistics", "compiled", "thread_beside", "thread_before", "pool_beside",
+    "graph_then_saves", "evaluates", "several_streams", "side_thread", "copies_ahead", "second_gpu", "two_gpus",
+    "data_parallel", "forks", "refuses_statistics", "compiled", "thread_beside", "thread_before", "pool_beside",
 )  # fmt: skip
 """Of `loops.py`, which imports PyTorch and so is imported by no test; others there have tests of their own."""
 STEPS = 40

@@ -38,12 +38,13 @@ class _Mark:
         event: The event.
         steps: Steps that ended since the mark before.
         waited_s: How long the job waited for its turn since then; None where that time is no step's at all.
+        is_late: Whether it was recorded a while after the steps: what was done in between counts as theirs.
     """
 
-    __slots__ = ("event", "steps", "waited_s")
+    __slots__ = ("event", "is_late", "steps", "waited_s")
 
-    def __init__(self, event: Any, steps: int, waited_s: float | None) -> None:
-        self.event, self.steps, self.waited_s = event, steps, waited_s
+    def __init__(self, event: Any, steps: int, waited_s: float | None, *, is_late: bool = False) -> None:
+        self.event, self.steps, self.waited_s, self.is_late = event, steps, waited_s, is_late
 
 
 class DeviceClock:
@@ -82,13 +83,13 @@ class DeviceClock:
             raise DeviceClockError("the GPU passes no event")
 
     def end(self) -> None:
-        """Mark the end of the last step, however short it was.
+        """Mark the end of the last steps, which share an event, at the end of the process.
 
         Raises:
             RuntimeError: An error of CUDA.
         """
         if self._steps:
-            self._mark(time.perf_counter(), self.waited_s)
+            self._mark(time.perf_counter(), self.waited_s, is_late=True)
 
     def begin_anew(self) -> None:
         """Let the time since the last boundary be no step's: a state was saved, a model evaluated.
@@ -115,13 +116,15 @@ class DeviceClock:
             if mark.steps:
                 if mark.waited_s is not None:
                     passed_s = base.event.elapsed_time(mark.event) * 1e-3
-                    self._known_s = max(0.0, passed_s - mark.waited_s) / mark.steps
+                    each_s = max(0.0, passed_s - mark.waited_s) / mark.steps
+                    # Of steps that a script's end is counted with, those before tell more than that does.
+                    self._known_s = min(each_s, self._known_s or each_s) if mark.is_late else each_s
                 self.untimed -= mark.steps
                 yield mark.steps, self._known_s
             self._free.append(base.event)
 
-    def _mark(self, now_s: float, waited_s: float | None) -> None:
-        self._marks.append(_Mark(self._record(), self._steps, waited_s))
+    def _mark(self, now_s: float, waited_s: float | None, *, is_late: bool = False) -> None:
+        self._marks.append(_Mark(self._record(), self._steps, waited_s, is_late=is_late))
         self._steps, self.waited_s, self._mark_s = 0, 0.0, now_s
 
     def _record(self, event: Any = None) -> Any:
