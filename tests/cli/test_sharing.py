@@ -12,7 +12,7 @@ import pytest
 from colane.cli.errors import FailureError
 from colane.cli.jobs import objects as jobs
 from colane.cli.jobs import show
-from colane.cli.jobs.ps import table
+from colane.cli.jobs.ps import SHARING, _sharing, table
 from colane.cli.jobs.show import place
 from colane.cli.jobs.suspend import state_text, suspend
 from colane.cli.nodes.command import members
@@ -72,6 +72,15 @@ def test_how_long_answers_take_is_judged_by_the_objective() -> None:
         "idle": "1 min 1 s without a request",
     }
     assert dict(show._answers(server(0.2), server(0.2)["progress"]))["answers"].endswith("; above its objective")
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_a_server_has_its_latency_whether_it_shares_or_not(state: str, shares: bool) -> None:
+    found = server(0.0042) | {"sharing": sharing()["sharing"] if shares else None, "state": state, "lanes": [0]}
+    cells = _sharing(found | {"why": "", "booked_cores": [], "saved_s": None})
+    named = dict(zip([column.heading for column in SHARING], cells, strict=True))
+    assert named["LATENCY"] == "4.2 ms (100 ms)"
 
 
 def test_a_server_has_no_time_left() -> None:

@@ -24,7 +24,7 @@ from colane.core.events import (
     Tick,
 )
 from colane.model.hardware import GpuId
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.job_spec import SAVED, CheckpointContract
 from colane.model.phases import Hold, HoldKind
 from colane.model.placement import Turns
@@ -378,6 +378,9 @@ def test_of_a_job_that_keeps_nothing_all_is_lost_and_of_a_later_attempt_only_its
     scene = Scene(replace(SPEC, preemptible=False, checkpoint=None, retries=3))
     scene.ends(9.0, 1)
     assert scene.job.totals.lost_s == pytest.approx(100.0)
+    server = Scene(replace(SPEC, preemptible=False, checkpoint=None, retries=3, kind=JobKind.INFERENCE))
+    server.ends(9.0, 1)
+    assert server.job.totals.lost_s == 0.0, "what it has answered is not asked again"
     kept = Scene()
     kept.wishes(2)
     kept.ends(4.0, SAVED)

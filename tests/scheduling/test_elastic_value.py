@@ -9,8 +9,9 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
 from tests.core.audit import audit
@@ -173,3 +174,17 @@ def test_a_job_alone_starts_with_all_it_asks_for_whatever_is_known_of_it(family:
     made = core()
     submit(made, 1.0, replace(elastic(family), steps_total=steps))
     assert made.state.jobs[JobId(1)].gpu_count == 4
+
+
+@pytest.mark.parametrize("policy", ["colane", "colane:jobs_per_gpu_max=1"])
+@pytest.mark.parametrize("kind", list(JobKind))
+def test_it_waits_for_no_gpu_of_a_server_beside_one_that_is_free(kind: JobKind, policy: str) -> None:
+    """A server runs on, however long others of unknown length took; a GPU of a job is waited for."""
+    made = core(policy, 2)
+    other = JobSpec(name="other", family="other", gpus=1, kind=kind, share=False)
+    submit(made, 10.0, other)
+    submit(made, 20.0, elastic("steep", sizes=(1, 2)))
+    assert sizes(made) == ({1: 1, 2: 1} if kind is JobKind.INFERENCE else {1: 1})
+    if kind is JobKind.TRAINING:
+        reason = made.why(JobId(2), 21.0)
+        assert (reason.why, reason.facts["need"], reason.facts["have"]) == (Why.NO_FREE_GPU, 2, 1)

@@ -56,6 +56,32 @@ async def test_jobs_leave_and_any_there_at_the_deadline_is_stopped() -> None:
         assert "the time for that is over" in (await w.good("GET", f"/job/{stays}"))["reason"]
 
 
+@pytest.mark.parametrize("kind", ["training", "inference"])
+@pytest.mark.parametrize(
+    ("fields", "deadline", "said"),
+    [
+        ({}, {}, "it is left to finish there"),
+        ({}, {"deadline_s": 3600}, "it is left to finish there, and is stopped at "),
+        ({"preemptible": True}, {}, "it saves its state and goes on elsewhere"),
+    ],
+)
+async def test_a_job_on_a_drained_node_says_what_that_means_for_it(
+    kind: str, fields: dict[str, Any], deadline: dict[str, Any], said: str
+) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        job = await w.submit(kind=kind, **fields)
+        progress = {"at_s": 2.0, "first_step_s": 1.0, "steps": 5}
+        await w.good("POST", "/node/n1/report", report(launched(job, progress=progress)))
+        assert not any("drained" in one for one in (await w.good("GET", f"/job/{job}/why"))["now"])
+        await w.good("POST", "/node/n1/drain", {"reason": "new fan", **deadline})
+        if await w.state(job) in {"running", "running-protected"}:
+            found = (await w.good("GET", f"/job/{job}/why"))["now"]
+            assert any("n1 is drained by " in one and f"(new fan): {said}" in one for one in found), found
+        else:
+            assert fields, "only one that may be stopped leaves at once"
+
+
 async def test_a_lost_node_is_drained_once_it_is_back() -> None:
     store = MemoryStore()
     async with world(store, node_timeout_s=0.05, tick_s=0.01) as w:

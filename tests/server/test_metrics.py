@@ -52,7 +52,8 @@ async def busy(w: World) -> None:
     await w.good("POST", "/node", node() | {"gpus": [*a100, gpu(2)]})
     await w.submit(user="ann", name="vit", gpus=2)
     await w.submit(user="bob", name="bobsonly", labels={"secret": "of bob"}, gpu_type="A100")
-    progress = {"at_s": 1.0, "steps": 7, "step_mean_s": 0.5}
+    latencies = {"latency_p50_s": 0.001, "latency_p95_s": 0.002, "latency_p99_s": 0.003}
+    progress = {"at_s": 1.0, "steps": 7, "step_mean_s": 0.5, "answers": 7, **latencies}
     told = launched(1, start_s=1.0, progress=progress, use=USE)
     for _ in range(2):
         await w.good("POST", "/node/n1/report", report(told, devices=[{**SEEN, "index": index} for index in range(3)]))
@@ -70,6 +71,8 @@ async def test_the_cluster_its_devices_its_jobs_and_the_scheduler(is_open: bool)
         assert one(found["colane_job_busy_ratio"], job="1", user="ann", name="vit", node="n1") == 0.5
         assert one(found["colane_job_steps_total"], job="1") == 7
         assert one(found["colane_job_step_seconds"], job="1") == 0.5
+        for part, took_s in ((50, 0.001), (95, 0.002), (99, 0.003)):
+            assert one(found[f"colane_job_latency_p{part}_seconds"], job="1") == took_s
         assert one(found["colane_waiting_jobs_by_reason"], why="no-free-gpu") == 1
         assert one(found["colane_user_devices"], user="ann") == 2
         assert one(found["colane_jobs_submitted_total"]) == 2

@@ -96,7 +96,7 @@ from colane.server.views.mechanisms import mechanisms_view
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, kept_devices, waiting_by_user
 from colane.server.views.sampled import Times, window_of
 from colane.server.views.stacks import NodeOfJob
-from colane.server.views.standing import at_other_sizes, deadline_said, standing, steps_total
+from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, standing, steps_total
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, NodeRecord, ReadModel
 from colane.server.writer.driver import LiveDriver, ReadBack
@@ -790,10 +790,14 @@ class Service:
         pacing, driver = self.driver.pacing(job.id), self.driver
         co_runners = pacing.co_runners if pacing else None
         said = standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
+        known = driver.core.state.nodes
+        here = job.placement.nodes if job.placement is not None else ()
+        drains = drains_said(job, [known[name].node for name in here if name in known])
         idle = [one for one in self.overviews.idle(self, driver.now()) if one["job"] == job.id]
         kept = [f"it is not parked, as the rule for idle jobs asks: {one['problem']}" for one in idle if one["problem"]]
         return [
             *(f"idle for {span(one['idle_s'])}: no step was made and no kernel ran" for one in idle), *kept, *said,
+            *drains,
         ]  # fmt: skip
 
     async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
@@ -1031,9 +1035,10 @@ class Service:
         start_s = job.start_s if job.placement is not None else None
         saved_s = job.saved_s if start_s is not None and job.saved_s is not None and job.saved_s >= start_s else None
         since_s = start_s if saved_s is None else saved_s
+        serves = job.spec.kind is JobKind.INFERENCE  # what it has answered is not asked again
         return {
             "id": job_id,
-            "lost_s": 0.0 if since_s is None else max(0.0, self.driver.now() - since_s),
+            "lost_s": 0.0 if since_s is None or serves else max(0.0, self.driver.now() - since_s),
             "saved_s": saved_s,
             "gpus": len(job.gpus_held),
             "helps": [*helped[:JOBS_TOLD_MAX]],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 from colane.core import Core
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, JobKind
 from colane.simulate.gangs import running_at
 from colane.simulate.ledger import Ledger
 from colane.simulate.process import Process
@@ -50,8 +50,8 @@ class JobAccounts:
             self._ledger.launch(process.id, process.since_s - process.start_s)
 
     def lose(self, process: Process, kept_steps: float) -> None:
-        """Write down steps it made that its next attempt makes anew."""
-        if process.alone_steps_per_s > 0:
+        """Write down steps it made that its next attempt makes anew; a server is not asked again what it answered."""
+        if process.alone_steps_per_s > 0 and process.running.job.spec.kind is not JobKind.INFERENCE:
             self._ledger.lose(process.id, (process.done_steps - kept_steps) / process.alone_steps_per_s)
 
     def record_ended(self, job: Job, last: Process | None) -> None:

@@ -52,7 +52,7 @@ SHARING = (
     ScreenColumn("CORES", is_number=True),
     ScreenColumn("SAVED", is_number=True),
 )
-"""Columns of jobs that share GPUs, whose cores are tuned or that save their state; empty ones are left out."""
+"""Of jobs that share GPUs, answer requests, have their cores tuned or save their state; empty ones are left out."""
 
 SHARING_PLACE: Final = 5
 """Before STEPS."""
@@ -176,8 +176,8 @@ def table(found: list[JobObject], idle: Mapping[int, float] = MappingProxyType({
 
 
 def _sharing(job: JobObject) -> list[str]:
-    """Return lane, turn, share got of asked, slowdown seen of predicted, cores, age of its state; empty where none."""
-    return [*_lanes(job), _cores(job), jobs.saved_text(job)]
+    """Return lane, turn, share got of asked, slowdown seen of predicted, latency, cores, age of its state, or ""."""
+    return [*_lanes(job), jobs.latency_text(job), _cores(job), jobs.saved_text(job)]
 
 
 def _cores(job: JobObject) -> str:
@@ -192,12 +192,12 @@ def _cores(job: JobObject) -> str:
 def _lanes(job: JobObject) -> list[str]:
     sharing, sample = job.get("sharing"), job.get("progress")
     if sharing is None:
-        return [""] * (len(SHARING) - 2)
+        return [""] * 4
     lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
     turn = (sample.get("turn") if sample else None) or ""
     if job["state"] == "paused":
         return [lanes, turn, "", ""]
-    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job), jobs.latency_text(job)]
+    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
 
 
 def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[JobObject]:

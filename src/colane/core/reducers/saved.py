@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from colane.model.job import Job
+from colane.model.job_spec import JobKind
 from colane.model.progress import Progress
 
 
 def lost_part(job: Job, progress: Progress | None, kept: int) -> float:
-    """Part of the steps made by this attempt, 0..1, that the next one does not go on from; 0 where none were seen."""
-    if progress is None or progress.steps <= 0:
+    """Part of the steps made by this attempt, 0..1, that the next one does not go on from; 0 where none were seen.
+
+    Nothing of a server: what it has answered is not asked again.
+    """
+    if progress is None or progress.steps <= 0 or job.spec.kind is JobKind.INFERENCE:
         return 0.0
     made = progress.steps - job.totals.steps_kept if progress.steps > job.totals.steps_kept else progress.steps
     return min(1.0, max(0.0, (progress.steps - kept) / made))

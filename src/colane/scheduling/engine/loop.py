@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from colane.core.cluster.draft import Draft
@@ -419,7 +420,7 @@ class _Service:
 
     def _reason(self, job: Job) -> Reason:
         """Why it waits: what a source can tell, else which need is not met, or which job everything is kept for."""
-        spec = self._context.least(job)
+        spec = min(self._context.sizes(job), key=attrgetter("gpus"))  # it may rather wait than start on the fewest
         for bound_source in self._asked(job, spec):
             told = bound_source.refusal(job, spec)
             if told is not None:

@@ -249,6 +249,10 @@ JOB_VALUES: Final[Mapping[str, str]] = {
     "host_memory_bytes": "Host memory that its processes hold.",
     "steps_per_second": "Steps made.",
     "step_seconds": "Mean time of a step.",
+    "latency_p50_seconds": "What half of its last answers took at most, waiting for its turn included.",
+    "latency_p95_seconds": "The same of 95 %.",
+    "latency_p99_seconds": "The same of 99 %.",
+    "latency_objective_seconds": "How long an answer may take.",
     "speed_ratio": "Its speed, of that alone as it asked to run.",
     "slowdown_predicted": "Step time with its co-runners over that alone, as predicted.",
     "slowdown_actual": "Step time with its co-runners over that alone, as seen.",
@@ -294,7 +298,10 @@ def _job_values(service: Service, job: Job, idle_s: float | None, now_s: float) 
         *((None,) * 5 if use is None else (
             use.busy_ratio, use.device_bytes, use.cpu_cores, use.host_bytes, use.steps_per_s,
         )),
-        None if progress is None else progress.step_mean_s,
+        *((None,) * 4 if progress is None else (
+            progress.step_mean_s, progress.latency_p50_s, progress.latency_p95_s, progress.latency_p99_s,
+        )),
+        job.effective.latency_s,
         None if pacing is None else pacing.rate.ratio,
         None if runners is None else runners.predicted,
         None if runners is None else runners.measured,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from colane.core.cluster.co_runners import CoRunners
 from colane.core.cluster.sized_speeds import SizedSpeed
+from colane.core.planners.drain import may_be_stopped
 from colane.lanes.turns import SHARED, Contender, precedence
-from colane.model.hardware import DISTURBED_RATIO
+from colane.model.hardware import DISTURBED_RATIO, Drain, Node
 from colane.model.job import Job, JobId
 from colane.model.job_spec import JobKind
 from colane.model.phases import STEPPING
@@ -101,6 +103,23 @@ def deadline_said(job: Job, now_s: float) -> list[str]:
     early_s = promised.start_by_s - began_s
     said = f", {_span(early_s)} to spare" if early_s >= 0 else f", which it may miss: it started {_span(-early_s)} late"
     return [f"it is to end within {_span(due_s - now_s)}{said}"]
+
+
+def drains_said(job: Job, nodes: Iterable[Node]) -> list[str]:
+    """That some of the nodes on which a job runs are drained, and until when it may stay."""
+    if job.state not in STEPPING:
+        return []
+    return [f"{node.name} is drained {drain.because}: {_stay(job, drain)}" for node in nodes for drain in node.drains]
+
+
+def _stay(job: Job, drain: Drain) -> str:
+    """What that means for a job that is still there."""
+    goes_on = "it saves its state and goes on elsewhere" if may_be_stopped(job) else "it is left to finish there"
+    if drain.deadline_s is None:
+        return goes_on
+    until = time.strftime("%H:%M:%S", time.localtime(drain.deadline_s))
+    anew = "" if may_be_stopped(job) else ", to begin anew elsewhere"
+    return f"{goes_on}, and is stopped at {until} if it is still there{anew}"
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:

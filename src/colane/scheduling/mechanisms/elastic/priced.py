@@ -19,7 +19,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from colane.core.planners.means import stopped_s
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.plan import Park, Resize, Start, Stop
 from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
@@ -225,7 +225,7 @@ class SizeCosts:
             draft, found = self._draft, list[tuple[float, int]]()
             for job in draft.view.derived(LiveJobs).pool(self._context.pool).jobs.values():
                 if job.gpus_held and draft.load(job.gpus_held[0]).gpu.type == kind:
-                    left_s = self._queue.left_s(job)
+                    left_s = None if job.spec.kind is JobKind.INFERENCE else self._queue.left_s(job)  # a server stays
                     found.append((inf if left_s is None else self.left_s(job, job.gpu_count), job.gpu_count))
             found.sort()
             self._ends[kind] = found

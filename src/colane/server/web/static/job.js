@@ -59,9 +59,18 @@ function Facts({ job }) {
       : job.gpus.length && !job.end_s ? "no other job on its devices" : "none"],
     ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
     ["Speed", job.rate && job.gpus.length && !job.end_s ? html`${job.rate.ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>` : ""],
+    ["Answers", answers(job)],
     ["Attempt", `${job.attempt}${job.failures ? `, ${count(job.failures, "failure")}` : ""}`],
     ["Submitted", moment(job.submit_s)], ["Ended", job.end_s ? moment(job.end_s) : ""]];
   return html`<dl>${rows.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+const ms = value => value >= 1 ? `${short(value)} s` : `${short(value * 1000)} ms`;
+function answers({ progress, needs: { latency_s: most } }) {
+  if (!progress?.answers) return "";
+  const parts = [["half", progress.latency_p50_s], ["95 %", progress.latency_p95_s], ["99 %", progress.latency_p99_s]].filter(([, took]) => took !== null);
+  const kept = most === null || progress.latency_p99_s === null ? "" : progress.latency_p99_s > most ? `, above its objective of ${ms(most)}` : `, within its objective of ${ms(most)}`;
+  return `${progress.answers.toLocaleString()}; of the last ${parts.map(([part, took]) => `${part} within ${ms(took)}`).join(", ")}${kept}`;
 }
 
 const amount = (value, unit) => value === null ? "unknown" : unit === "bytes" ? bytes(value) : unit === "s" ? lasting(value) : short(value);
