@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.adaptor.forks import Forks
 from tests.examples import EXAMPLES_UNLESS_SAID, examples
 
 settings.register_profile("colane", examples(EXAMPLES_UNLESS_SAID))
@@ -37,6 +39,13 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no measured data at {DATA}; set COLANE_DATA")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """A Python that has imported PyTorch, and forks for each script."""
+    with Forks() as made:
+        yield made
 
 
 def pytest_collection() -> None:

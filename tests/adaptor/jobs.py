@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colane.adaptor import bundle, wire
+from tests.adaptor.forks import Fork
 
 DEADLINE_S = 100.0
 
@@ -49,6 +50,12 @@ class Job:
         assert done.returncode == 0, done.stderr
         self.errors = done.stderr
         return done.stdout
+
+    def ran(self, fork: Fork) -> None:
+        """Wait for a fork that succeeds, and keep what it printed."""
+        code = fork.wait()
+        self.out, self.errors = fork.out, fork.errors
+        assert code == 0, self.errors
 
     def train(self, script: str, *options: str, **env: str) -> str:
         """Run a script as a file."""

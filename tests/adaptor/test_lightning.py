@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.adaptor.conftest import Trained
+from tests.adaptor.forks import Forks
 from tests.needs import needs
 
 needs("pytorch_lightning", "the scripts train with it")
 
 
 @pytest.fixture(scope="module")
-def imports() -> tuple[str, ...]:
-    return ("pytorch_lightning",)
+def forks() -> Iterator[Forks]:
+    with Forks("pytorch_lightning") as made:
+        yield made
 
 
 MODULE = """

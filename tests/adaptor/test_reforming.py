@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from colane.adaptor import reforming, wire
 from colane.agent.gate.page import ControlPage
+from tests.adaptor.forks import Forks
 from tests.agent.waiting import until
 from tests.needs import needs
 
@@ -64,7 +63,7 @@ while True:
 class Gang:
     """Three ranks as an agent starts them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, forks: Forks) -> None:
         self.root, self.page = root, root / "steps"
         wire.create(self.page)
         port = self._port()
@@ -73,18 +72,20 @@ class Gang:
             "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo", wire.STEPS_FILE_ENV: str(self.page),
             "COLANE_BATCH": "global", "COLANE_BATCH_SIZE": "12", "COLANE_BATCH_SIZE_PER_GPU": "4",
         }  # fmt: skip
-        words = [sys.executable, "-c", JOB, *[str(root / name) for name in ("state", "trap", "fails")]]
-        self.ranks = [self._start(words, {**shared, "RANK": str(n), "LOCAL_RANK": str(n)}) for n in range(3)]
+        (root / "train.py").write_text(JOB)
+        words = [str(root / name) for name in ("state", "trap", "fails")]
+        numbers: list[dict[str, str]] = [{"RANK": str(n), "LOCAL_RANK": str(n)} for n in range(3)]
+        self.ranks = [
+            forks.start(
+                root / "train.py", *words, env={**os.environ, **shared, **one}, cwd=root, stem=f"{one['RANK']}-"
+            )
+            for one in numbers
+        ]
 
     def _port(self) -> int:
         from colane.agent.launch.gang import find_port  # noqa: PLC0415 - as an agent finds it
 
         return find_port(frozenset())
-
-    def _start(self, words: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-        out = (self.root / f"out-{env['RANK']}").open("w")
-        with out:
-            return subprocess.Popen(words, env={**os.environ, **env}, stdout=out, stderr=out, text=True)
 
     def steps(self, rank: int = 0) -> wire.Steps | None:
         path = wire.rank_path(self.page, rank)
@@ -119,15 +120,15 @@ class Gang:
         return self.formed() == ranks and self.codes() == codes
 
     def said(self) -> list[str]:
-        return [(self.root / f"out-{rank}").read_text() for rank in range(3)]
+        return [rank.out + rank.errors for rank in self.ranks]
 
 
 @pytest.fixture
-def gang(tmp_path: Path) -> Iterator[Gang]:
-    made = Gang(tmp_path)
+def gang(tmp_path: Path, forks: Forks) -> Iterator[Gang]:
+    made = Gang(tmp_path, forks)
     yield made
     for rank in made.ranks:
-        rank.kill()
+        rank.send_signal(signal.SIGKILL)
         rank.wait()
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from colane.adaptor import wire
 from colane.workloads.statefile import CorruptStateError, SavedState, StateFile
+from tests.adaptor.forks import Forks
 from tests.needs import needs
 from tests.workloads.test_trainer import command, environment
 
@@ -28,7 +30,6 @@ NAME = "vgg11-3.state"
 ASKED = """
 import os, signal, sys
 from colane.workloads import __main__, progress
-from tests.needs import needs
 asks_after, step = int(sys.argv.pop(1)), progress.Log.step
 def step_and_ask(log, loss):
     step(log, loss)
@@ -40,14 +41,35 @@ sys.exit(__main__.main())
 """The trainer, asked to save its state at the end of a step."""
 
 
-def run(folder: Path, *, asks_after: int = 0, batch: str = "", **options: str) -> tuple[int, list[str]]:
-    """Train until the end, or until it is asked to save its state; its exit code and what it printed."""
+Ran = tuple[int, list[str]]
+"""An exit code, and the lines that were printed."""
+
+
+def prepared(folder: Path, batch: str, options: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """A command that trains until the end, and its environment."""
     told = {"COLANE_BATCH_SIZE": batch} if batch else {}
-    python, _, _, *words = command(**(NET | options), checkpoint_dir=str(folder), checkpoint_every_s="0")
-    whole = [python, "-c", ASKED, str(asks_after), *words]
-    done = subprocess.run(
-        whole, env=environment(COLANE_JOB_ID="3", **told), capture_output=True, text=True, check=False
-    )
+    words = command(**(NET | options), checkpoint_dir=str(folder), checkpoint_every_s="0")
+    return words, environment(COLANE_JOB_ID="3", **told)
+
+
+@pytest.fixture
+def run(tmp_path: Path, forks: Forks) -> Callable[..., Ran]:
+    """Train until the end, or until it is asked to save its state, in a fork of a Python that has imported PyTorch."""
+    script = tmp_path / "asked.py"
+    script.write_text(ASKED)
+
+    def train(folder: Path, *, asks_after: int = 0, batch: str = "", **options: str) -> Ran:
+        (_, _, _, *words), env = prepared(folder, batch, options)
+        ran = forks.start(script, str(asks_after), *words, env=env, cwd=tmp_path)
+        return ran.wait(), (ran.out + ran.errors).splitlines()
+
+    return train
+
+
+def run_from_nothing(folder: Path, **options: str) -> Ran:
+    """Train until the end as a command that is started does."""
+    words, env = prepared(folder, "", options)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
@@ -81,10 +103,10 @@ def same(one: object, other: object) -> bool:
 @pytest.mark.live
 @pytest.mark.parametrize(("workers", "optim", "stops"), [("0", "sgd", (3, 7)), ("2", "adam", (4,))])
 def test_a_training_that_was_stopped_is_bit_by_bit_the_one_that_was_not(
-    tmp_path: Path, workers: str, optim: str, stops: tuple[int, ...]
+    tmp_path: Path, run: Callable[..., Ran], workers: str, optim: str, stops: tuple[int, ...]
 ) -> None:
     options: dict[str, Any] = {"workers": workers, "optim": optim}
-    code, whole = run(tmp_path / "whole", **options)
+    code, whole = run_from_nothing(tmp_path / "whole", **options)
     assert (code, len(losses(whole))) == (0, 10), whole
     parts: list[str] = []
     for asks_after in (*stops, 0):
@@ -98,7 +120,7 @@ def test_a_training_that_was_stopped_is_bit_by_bit_the_one_that_was_not(
 
 
 @pytest.mark.live
-def test_a_corrupt_state_is_named_and_the_one_before_taken(tmp_path: Path) -> None:
+def test_a_corrupt_state_is_named_and_the_one_before_taken(tmp_path: Path, run: Callable[..., Ran]) -> None:
     assert run(tmp_path, asks_after=6)[0] == 75
     path = tmp_path / NAME
     made = saved(tmp_path)["steps"]
@@ -113,7 +135,7 @@ def test_a_corrupt_state_is_named_and_the_one_before_taken(tmp_path: Path) -> No
 
 
 @pytest.mark.live
-def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
+def test_a_state_of_another_training_is_refused(tmp_path: Path, run: Callable[..., Ran]) -> None:
     assert run(tmp_path, asks_after=3)[0] == 75
     code, said = run(tmp_path, width="0.05")
     assert (code, said[-1].startswith(f"python -m colane.workloads: {tmp_path / NAME} is the state of another")) == (
@@ -123,7 +145,9 @@ def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_directory_that_is_none_keeps_it_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_none_keeps_it_training(
+    tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = tmp_path / "steps"
     wire.create(steps)
     monkeypatch.setenv(wire.STEPS_FILE_ENV, str(steps))
@@ -193,7 +217,9 @@ def test_a_kill_at_any_moment_of_a_write_leaves_a_whole_state(tmp_path: Path) ->
 
 
 @pytest.mark.live
-def test_a_training_that_goes_on_with_another_batch_takes_every_sample_after_the_last(tmp_path: Path) -> None:
+def test_a_training_that_goes_on_with_another_batch_takes_every_sample_after_the_last(
+    tmp_path: Path, run: Callable[..., Ran]
+) -> None:
     code, said = run(tmp_path, asks_after=4, batch="8")
     assert (code, saved(tmp_path)["samples"]) == (75, 32), said
     assert any("batch 8" in line for line in said)

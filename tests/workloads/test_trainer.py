@@ -15,6 +15,7 @@ import pytest
 
 from colane.adaptor import wire
 from colane.workloads import arguments
+from tests.adaptor.forks import Forks
 from tests.needs import needs
 
 needs("torch", "the built-in trainer needs PyTorch")
@@ -91,10 +92,17 @@ def test_the_same_seed_gives_the_same_losses(here: Callable[..., list[str]]) -> 
 
 
 def test_the_same_seed_gives_the_same_losses_in_another_process_and_with_workers(
-    here: Callable[..., list[str]],
+    here: Callable[..., list[str]], forks: Forks, tmp_path: Path
 ) -> None:
     assert losses(train(seed="5").stdout) == here(seed="5")
-    first, again = (losses(train(seed="5", workers="1").stdout) for _ in range(2))
+    (tmp_path / "train.py").write_text("import sys\nfrom colane.workloads import __main__\nsys.exit(__main__.main())")
+
+    def forked() -> list[str]:
+        ran = forks.start(tmp_path / "train.py", *words(seed="5", workers="1"), env=environment(), cwd=tmp_path)
+        assert ran.wait() == 0, ran.errors
+        return losses(ran.out)
+
+    first, again = forked(), forked()
     assert len(first) == 4
     assert first == again
 
