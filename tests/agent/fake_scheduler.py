@@ -33,7 +33,7 @@ REPORT_FIELDS = {
 }  # fmt: skip
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "cluster_id", "events_seen", "epoch", "start_s", "end_s", "exit_code",
-    "signal", "outcome", "detail", "step_durations_s", "progress", "log_bytes", "log_truncated",
+    "signal", "outcome", "detail", "step_durations_s", "progress", "log_bytes", "log_truncated", "was_stopped",
 }  # fmt: skip
 OUTCOMES = {
     "exited",

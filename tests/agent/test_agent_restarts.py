@@ -63,6 +63,25 @@ async def test_a_restarted_agent_takes_its_jobs_up_again(
     assert fake.nodes["node-1"]["agent_id"] == first_id
 
 
+@pytest.mark.parametrize(("then", "expected"), [("exit 0", (0, False)), ("exit 4", (4, False)), ("", (None, True))])
+async def test_a_restarted_agent_knows_whether_a_job_had_ended_before_it_was_to(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], then: str, expected: tuple[int | None, bool]
+) -> None:
+    """It ends while the agent is away, or is still there: by then it is to end, as the scheduler took it to run."""
+    fake.want(7, "sh", "-c", f"kill -STOP $$; {then or 'exec sleep 1000'}", env=mark)
+    async with running(state, fake) as agent:
+        pid = (await agent.until(lambda: fake.launched(7)))["pid"]
+        await agent.until(lambda: processes.read_state(pid) == "T")
+    supervisor = supervisor_of(state, 7)
+    os.kill(pid, signal.SIGCONT)
+    if then:
+        until_gone(supervisor)
+    fake.end(7)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert (fake.ends[7, 1]["exit_code"], fake.ends[7, 1]["was_stopped"]) == expected
+
+
 async def test_jobs_end_with_the_agent_where_so_configured(
     fake: FakeScheduler, state: Path, mark: dict[str, str]
 ) -> None:

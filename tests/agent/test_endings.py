@@ -244,3 +244,24 @@ def test_what_ends_in_time_is_recorded_with_all_it_has_said(tmp_path: Path, mark
     record = job.end()
     assert record["exit_code"] == 0
     assert read_log(job.job.path).data == b"colane: cancelled by ann\nsaving\nstate is written\n"
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_job_that_had_ended_when_its_end_was_ordered_was_not_stopped(tmp_path: Path, marker: str, code: int) -> None:
+    """What it has left running ends with it, and its supervisor lives until then."""
+    script = f"trap '' TERM; (while true; do sleep 1; done) & exit {code}"
+    job = run(tmp_path, "sh", "-c", script, marker=marker)
+    main = job.main
+    until(lambda: not Path(f"/proc/{main.pid}").exists(), "it is reaped")
+    job.stop("preempted for job 2")
+    record = job.end()
+    assert (record["outcome"], record["exit_code"], record["stopped"], record["detail"]) == ("exited", code, False, "")
+
+
+def test_a_job_that_had_left_with_0_when_its_machine_shut_down_has_succeeded(tmp_path: Path, marker: str) -> None:
+    job = run(tmp_path, "sh", "-c", "trap '' TERM; (while true; do sleep 1; done) & exit 0", marker=marker)
+    main = job.main
+    until(lambda: not Path(f"/proc/{main.pid}").exists(), "it is reaped")
+    job.stop_from_outside()
+    record = job.end()
+    assert (record["outcome"], record["exit_code"], record["stopped"]) == ("exited", 0, False)

@@ -118,6 +118,7 @@ class FinishedObject(TypedDict):
     detail: str
     step_durations_s: list[float]
     progress: ProgressObject
+    was_stopped: bool | None
     agent_id: NotRequired[str]
     cluster_id: NotRequired[str | None]
     epoch: NotRequired[EpochObject | None]

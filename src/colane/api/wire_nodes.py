@@ -293,6 +293,7 @@ class FinishedBody(AgentModel):
     progress: ProgressBody | None = None
     log_bytes: Size | None = None
     log_truncated: bool = False
+    was_stopped: bool | None = None
 
     @model_validator(mode="before")
     @classmethod

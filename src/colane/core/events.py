@@ -160,7 +160,8 @@ class Ended:
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
     `lease-run-out`, `node-fault`, `no-memory`, `stopped`, `mps-fault`, `mps-fault-of-other`, `mps-fault-unknown`,
-    `unknown`.
+    `unknown`. `was_stopped` says whether it had been told to end, or to save its state, before it ended; None where
+    its agent does not say.
     """
 
     job: Final[JobId]
@@ -171,6 +172,7 @@ class Ended:
     end_s: Final[float]
     progress: Final[Progress | None] = None
     node: Final[str] = ""
+    was_stopped: Final[bool | None] = None
 
 
 class BandwidthObserved(NamedTuple):

@@ -155,6 +155,7 @@ class Attempt(NamedTuple):
         saves_asked: How often it was asked to save its state before it is stopped.
         host_refusal: Why its agent could not move its memory to the host; empty where it was not refused.
         ended_on: Nodes from which its processes are gone, while others of its nodes still have some.
+        is_broken_off: Whether those on one of several nodes were stopped, as far as is known, or have failed.
         exit: How its last process ended.
     """
 
@@ -167,6 +168,7 @@ class Attempt(NamedTuple):
     saves_asked: int = 0
     host_refusal: str = ""
     ended_on: tuple[str, ...] = ()
+    is_broken_off: bool = False
     exit: Exit | None = None
 
     def ended(self, exit: Exit) -> Attempt:

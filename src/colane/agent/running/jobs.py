@@ -27,6 +27,7 @@ from colane.agent.running.boundaries import Boundaries
 from colane.agent.running.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
 from colane.agent.running.logs import read_tail
 from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify, printable
+from colane.agent.running.saving import asked
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.agent.supervisor.shim_halt import DAEMONS_CLIENTS, LAUNCHERS
@@ -419,6 +420,7 @@ class Jobs:
             "detail": printable(outcome.detail),
             "step_durations_s": list(steps.durations_s) if steps else [],
             "progress": progress_json(progress),
+            "was_stopped": record["stopped"] or asked(job.path)[0] > 0,
         }
 
 
@@ -453,4 +455,5 @@ def refusal(key: Key, detail: str, outcome: str = "not-started") -> FinishedObje
         "detail": detail,
         "step_durations_s": [],
         "progress": progress_json(Progress(at_s=now_s)),
+        "was_stopped": None,
     }

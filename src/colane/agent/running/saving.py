@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from colane.agent.gate.page import ControlPage
 from colane.agent.measuring import processes
@@ -22,6 +22,8 @@ from colane.agent.supervisor.shim_ending import audience
 from colane.agent.supervisor.shim_files import ASKED
 
 DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
+
+NOT_WRITTEN: Final = "job {key} is not asked to save its state before that can be written down: {problem}"
 
 PROGRAM_WORDS = 4
 """A program of ours is run as these many words: Python, its two options, the program."""
@@ -63,15 +65,22 @@ class Saver:
             return
         listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
         _say_ranks(job, request.ranks)
-        told = [process for process in listeners if _send(process, number)]
-        if not told:
-            self._deaf[job.key] = DEAF.format(key=job.key, signal=request.signal)
+        before = read_json(job.path / ASKED)
+        had = [(process.pid, process.start_ticks) for process in listeners]
+        record = {"number": request.number, "at_s": told_s, "signal": request.signal, "told": had}
+        try:  # before the signal: the end of a job that has had it must not be taken for one by itself
+            if listeners:
+                write_json(job.path / ASKED, record)
+        except OSError as error:
+            self._deaf[job.key] = NOT_WRITTEN.format(key=job.key, problem=error.strerror)
             return
-        self._deaf.pop(job.key, None)
-        with suppress(OSError):  # on a full disk it may be told twice
-            had = [(process.pid, process.start_ticks) for process in told]
-            record = {"number": request.number, "at_s": told_s, "signal": request.signal, "told": had}
-            write_json(job.path / ASKED, record)
+        told = [process for process in listeners if _send(process, number)]
+        if told:
+            self._deaf.pop(job.key, None)
+            return
+        self._deaf[job.key] = DEAF.format(key=job.key, signal=request.signal)
+        if listeners:
+            _write_back(job, before)
 
     def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:
         """Those below a supervisor that a signal is for: the first that catch it."""
@@ -98,6 +107,15 @@ def asked(job: Path) -> tuple[int, float]:
     """The number of the latest asking that a job was told of, 0 of none, and when."""
     told = read_json(job / ASKED) or {}
     return int(told.get("number", 0)), float(told.get("at_s", 0.0))
+
+
+def _write_back(job: JobDir, before: Mapping[str, Any] | None) -> None:
+    """No process has got the signal after all: what was written before holds."""
+    with suppress(OSError):
+        if before is None:
+            (job.path / ASKED).unlink()
+        else:
+            write_json(job.path / ASKED, before)
 
 
 def _send(process: ProcessId, number: int) -> bool:

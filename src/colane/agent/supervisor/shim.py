@@ -218,7 +218,7 @@ class Supervisor:
             if self._ending is not None and not self._halt.is_on:
                 self._ending.look(time.monotonic())
             for fd, _ in self._poll.poll(self._timeout_ms()):
-                self._pump() if fd == self._output_fd else self._apply()
+                self._pump() if fd == self._output_fd else self._hear()
         while self._pump():
             pass
         self._hear_of_others()
@@ -288,7 +288,7 @@ class Supervisor:
         elif now_s < halt_s + HALTED_MAX_S:
             self._stand()
         else:
-            self._stopped, self._no_word = True, self._status is None
+            self._stopped = self._no_word = self._status is None
             self._kill_halted()
 
     def _end_within_lease(self, now_s: float) -> None:
@@ -364,6 +364,11 @@ class Supervisor:
                 if self._ending is None:
                     self._ending = Ending(LEFTOVER_GRACE_S, time.monotonic())
 
+    def _hear(self) -> None:
+        """Act on signals; what has ended by now had ended before any order to end."""
+        self._reap()
+        self._apply()
+
     def _apply(self) -> None:
         """Read which signals came; that a child ended needs no answer here, the loop looks anyway."""
         if signal.SIGTERM not in os.read(self._wake_fd, 512):
@@ -372,13 +377,24 @@ class Supervisor:
         self._apply_lease()  # an agent renews it before it orders an end that leaves time to save
         if self._stopped and not self._halt.is_on:
             return
-        self._stopped = True
-        self._ordered = read_object(STOP) or {"cause": FROM_OUTSIDE, "outcome": STOPPED}
-        self._say(str(self._ordered.get("cause", "")))
+        order = read_object(STOP) or {"cause": FROM_OUTSIDE, "outcome": STOPPED}
+        if self._has_ended_first(order):
+            if self._halt.is_on:
+                self._kill_halted()
+            return  # what it has left is ending already
+        self._stopped, self._ordered = True, order
+        self._say(str(order.get("cause", "")))
         if self._halt.is_on:
             self._kill_halted()
         else:
             self._end(self._command.grace_s)
+
+    def _has_ended_first(self, order: dict[str, object]) -> bool:
+        """Whether the main process had ended before an order; one that failed may have died of what the order is for.
+
+        So it is where a machine or an agent ends with all that it runs: then the order has an outcome.
+        """
+        return self._status is not None and (self._status == 0 or not order.get("outcome"))
 
     def _end(self, grace_s: float, lead_max_s: float = ENDLESS_S, within_s: float = ENDLESS_S) -> None:
         """End the job, unless what its main process has left is ending already."""

@@ -122,6 +122,8 @@ def is_saved(step: Step, job: Job, event: Ended) -> bool:
     """Whether an attempt has left with its state saved, to go on later, and was not to end for good."""
     if event.outcome != "exited" or not has_saved(job, event.exit.code):
         return False
+    if event.was_stopped is False and not job.run.is_broken_off:
+        return False  # it had ended before it was asked
     progress = event.progress or step.state.progress.get(job.id)
     return job.ending in (None, JobState.QUEUED) and not is_complete(job, progress, event.exit.code)
 

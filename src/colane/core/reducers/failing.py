@@ -83,7 +83,8 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, co_runners: tuple[J
         _blame_node(step, job, event, problem, end_s)
         return
     cause = _cause(event)
-    if job.state is JobState.CHECKPOINTING:
+    was_asked = event.was_stopped is not False or not step.is_on_one_node(job)
+    if job.state is JobState.CHECKPOINTING and was_asked:
         checkpointing.died(step, job, cause)
     elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
         _own_failure(step, job, event, end_s, co_runners)

@@ -31,6 +31,7 @@ from colane.core.reducers import (
     dependencies,
     failing,
     fewer_cores,
+    leaving,
     losses,
     out_of_turns,
     parking,
@@ -47,8 +48,6 @@ from colane.model.job import Job, JobId, JobState, Leaving
 from colane.model.phases import LEAVING
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-
-EXITED: Final = Reason(Why.EXITED)
 
 
 def submitted(step: Step, event: Submitted) -> None:
@@ -202,7 +201,7 @@ def ended(step: Step, event: Ended) -> None:
     job = _believed(step, event, event.job, event.attempt)
     if job is None or job.placement is None or event.node in job.run.ended_on:
         return
-    grown, is_on_one_node = None, len(job.placement.nodes) == 1
+    grown, is_on_one_node = None, step.is_on_one_node(job)
     if event.progress is not None and event.node in ("", job.placement.node):
         step.state.progress[job.id] = event.progress
         job, grown = learn_memory(step, job, event.progress)
@@ -220,11 +219,13 @@ def ended(step: Step, event: Ended) -> None:
         black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
+    job = leaving.with_part_ended(job, event, has_succeeded=has_succeeded)
+    is_stopping = job.state is JobState.STOPPING and not leaving.has_ended_first(step, job, event, end_s)
     if checkpointing.is_saved(step, job, event):
         checkpointing.saved(step, job, event, end_s)
-    elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
+    elif has_succeeded and not is_stopping and is_on_one_node:
         step.learn_length(job)
-        step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
+        step.leave(job, JobState.SUCCEEDED, leaving.EXITED, end_s, event.exit)
     else:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
     if grown is not None:
@@ -278,14 +279,15 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
         job = job.of_run(job.run._replace(exit=event.exit))
     co_runners = failing.co_runners(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
-    if job.state is JobState.STOPPING and job.ending is not None:
+    has_ended_first = leaving.has_ended_first(step, job, event, end_s)
+    if job.state is JobState.STOPPING and job.ending is not None and not has_ended_first:
         if step.is_gone(job):
-            _leave_stopping(step, job, end_s)
+            leaving.left(step, job, event, end_s)
     elif not has_succeeded:
         failing.failed(step, job, event, end_s, co_runners)
     elif step.is_gone(job):
         step.learn_length(job)
-        step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
+        step.leave(job, JobState.SUCCEEDED, leaving.EXITED, end_s)
 
 
 def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:
@@ -383,61 +385,6 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     due_s = first_s + step.config.protection_factor * launch_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
     return stepping
-
-
-def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
-    ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
-    if ending is JobState.QUEUED:
-        checkpointing.go_on(step, job, reason)
-    elif ending is JobState.TIMED_OUT:
-        _leave_at_limit(step, job, reason, end_s)
-    elif ending is not None:
-        step.leave(job, ending, reason, end_s=end_s)
-
-
-def _leave_at_limit(step: Step, job: Job, reason: Reason, end_s: float) -> None:
-    """A job that is stopped for its time limit is gone, perhaps since before: told in advance, or not seen to end."""
-    limit_s, at_s = job.effective.time_limit_s, step.at_limit_s(job)
-    if limit_s is None or at_s is None:
-        step.leave(job, JobState.TIMED_OUT, reason, end_s=end_s)
-    elif job.effective.checkpoint is None:
-        # its agent was away while it ended: how long it lasted is by one clock, so it is not one that was stopped early
-        has_ended = end_s < at_s and job.run.exit is not None and job.run.exit.code == 0
-        if has_ended:
-            step.learn_length(job)
-        state, why = (JobState.SUCCEEDED, EXITED) if has_ended else (JobState.TIMED_OUT, reason)
-        step.leave(job, state, why, end_s=end_s)
-    elif end_s >= at_s:
-        step.leave(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}), end_s=end_s)
-    elif _is_done(step, job):
-        step.leave(job, JobState.SUCCEEDED, EXITED, end_s=end_s)
-    else:
-        facts: dict[str, str | int | float] = {"limit_s": limit_s, "left_s": at_s - end_s, "cause": _left_by(job)}
-        step.leave(job, JobState.TIMED_OUT, Reason(Why.LEFT_BEFORE_LIMIT, facts), end_s=end_s)
-
-
-def _left_by(job: Job) -> str:
-    left, contract = job.run.exit, job.effective.checkpoint
-    if left is None or left.code is None:
-        return "no exit code" if left is None or left.signal is None else f"signal {left.signal}"
-    saves = contract is not None and left.code in contract.saved_codes and left.code != 0
-    return f"exit code {left.code}{': its state is saved' if saves else ''}"
-
-
-def _is_done(step: Step, job: Job) -> bool:
-    """Whether a job told of its limit in advance has left with 0, and no steps are known to lack.
-
-    Slurm calls such a job COMPLETED (`sbatch --signal`). One that leaves by a code of its contract is to go on later.
-    """
-    left = job.run.exit
-    if left is None or left.code != 0:
-        return False
-    progress = step.state.progress.get(job.id)
-    total = job.effective.steps_total
-    if total is None and progress is not None:
-        total = progress.steps_total
-    lacks = total is not None and (progress is None or progress.steps < total)
-    return not lacks
 
 
 def _same_gpus(old: Node, new: Node) -> set[int]:

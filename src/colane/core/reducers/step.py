@@ -262,6 +262,11 @@ class Step:
         return job
 
     @staticmethod
+    def is_on_one_node(job: Job) -> bool:
+        """Whether it spans no nodes."""
+        return job.placement is None or len(job.placement.nodes) <= 1
+
+    @staticmethod
     def is_gone(job: Job) -> bool:
         """Whether no node has a process of it, given that the one just heard of has none."""
         nodes = job.placement.nodes if job.placement is not None else ()

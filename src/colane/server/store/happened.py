@@ -47,4 +47,6 @@ def _is_taken_off(old: Job, state: JobState | None, job: Job) -> bool:
     """Whether it had to leave its devices, or has lost them: none of its processes has failed by itself."""
     if job.totals.losses > old.totals.losses:
         return True
+    if job.totals.failures > old.totals.failures:
+        return False
     return state in LEAVING and (old.leaving is None or not old.leaving.has_failed)

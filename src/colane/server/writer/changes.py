@@ -450,7 +450,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     turn.finished[job.id, body.node] = _finished_fields(body, progress or turn.progress.get(job.id))
     ending = Exit(body.exit_code, body.signal, body.detail)
     times = (None if body.start_s is None else start_s, end_s)
-    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node))
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node, body.was_stopped))
     turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
     return True
 
