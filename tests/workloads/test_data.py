@@ -86,8 +86,11 @@ def test_labels_outside_the_classes_are_an_error(tmp_path: Path, data: Any) -> N
 
 
 def test_digits_are_the_real_ones(data: Any, torch: Any) -> None:
-    pytest.importorskip("sklearn", reason="the digits ship with scikit-learn")
+    datasets = pytest.importorskip("sklearn.datasets", reason="the digits ship with scikit-learn")
     samples = data.load("digits", Path(), 10, 32)
+    real = datasets.load_digits()
+    assert (samples.images[:, 0].numpy() == (real.images * (255 / 16)).astype("uint8")).all()
+    assert (samples.labels.numpy() == real.target).all()
     assert samples.images.shape == (1797, 3, 8, 8)
     assert sorted(set(samples.labels.tolist())) == list(range(10))
     assert torch.equal(samples.images[:, 0], samples.images[:, 2])

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -84,15 +85,19 @@ def _binary_batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
 
 def load_digits() -> Samples:
     """Read the 1,797 handwritten digits that ship with scikit-learn: 8 x 8, 17 grey levels; as 3 channels."""
+    found = find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise cifar10.DatasetError("digits need scikit-learn: pip install 'colane[workloads]'")
+    # read as it does itself: to import it takes a second or more of a core
+    path = Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     try:
-        from sklearn.datasets import load_digits as read  # noqa: PLC0415  # an extra, a second to import
-    except ImportError as error:
-        raise cifar10.DatasetError("digits need scikit-learn: pip install 'colane[workloads]'") from error
-    bunch = read()
-    grey = torch.from_numpy((bunch.images * (255 / 16)).astype(np.uint8))
+        table = np.loadtxt(path, delimiter=",")
+    except (OSError, ValueError) as error:
+        raise cifar10.DatasetError(f"{path}: {error}") from error
+    grey = torch.from_numpy((table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8))
     share = grey.double() / 255
     images = grey[:, None].expand(-1, 3, -1, -1).contiguous()
-    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    labels = torch.from_numpy(table[:, -1].astype(np.int64))
     return Samples(images, labels, (float(share.mean()),) * 3, (float(share.std()),) * 3)
 
 
