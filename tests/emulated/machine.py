@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -26,10 +27,11 @@ class Kernel(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened in a job's process."""
+    """Something that happened in a job's process; an event is of a GPU's stream."""
 
     at_s: float
     label: str
+    gpu: str = "-"
 
 
 class Wait(NamedTuple):
@@ -71,11 +73,20 @@ class Ran:
         edges = [(label, at_s) for label, at_s in times if label in {"go", "yield", "leave"}]
         return [(from_s, to_s) for (label, from_s), (_, to_s) in pairwise(edges) if label == "go"]
 
+    @cached_property
+    def _events(self) -> list[Mark]:
+        """Those of the GPU on which steps end, which is that of the last."""
+        events = [mark for mark in self.marks if mark.label == "event"]
+        return [event for event in events if event.gpu == events[-1].gpu]
+
     def _event_s(self, after_s: float) -> float:
         """When the first event behind that time was passed; without one, that time."""
-        return min(
-            (mark.at_s for mark in self.marks if mark.label == "event" and mark.at_s >= after_s), default=after_s
-        )
+        return min((event.at_s for event in self._events if event.at_s >= after_s), default=after_s)
+
+    def _ended_s(self, kernels: Sequence[Kernel]) -> float:
+        """When the last of them has ended that the events stand behind: another GPU may go on for longer."""
+        gpus = {event.gpu for event in self._events} & {kernel.gpu for kernel in kernels}
+        return max(kernel.ended_s for kernel in kernels if not gpus or kernel.gpu in gpus)
 
     def has_event_before(self, kernels: int) -> bool:
         """Whether an event stands between the last kernels, of that number, and those before: steps may share one."""
@@ -88,9 +99,7 @@ class Ran:
         A step ends with the first event behind all its kernels: a host that a busy machine holds up records it late,
         and where it launches on several GPUs at once the last kernel to be launched may not be the last to end.
         """
-        began_s, ended_s = (
-            self._event_s(max(kernel.ended_s for kernel in part)) for part in (self.kernels[:-kernels], self.kernels)
-        )
+        began_s, ended_s = (self._event_s(self._ended_s(part)) for part in (self.kernels[:-kernels], self.kernels))
         waits = [wait for wait in self.waits() if began_s <= wait.to_s and wait.from_s <= ended_s]
         assert all(0 <= wait.waited_s <= wait.to_s - wait.from_s for wait in waits)
         waited_s = sum(wait.waited_s for wait in waits)
@@ -135,7 +144,7 @@ def _read(path: Path) -> Ran:
         if what == "kernel":
             kernels.append(Kernel(gpu, float(launched_s), float(began_s), float(ended_s), label))
         else:
-            marks.append(Mark(float(launched_s), label))
+            marks.append(Mark(float(launched_s), label, gpu))
     return Ran(kernels, marks)
 
 

@@ -395,7 +395,7 @@ class EventBase:
             def pass_by(_block: bool) -> bool:
                 passed_s = max(now_s, own._ready_s)
                 self.time_s, self.behind = passed_s, None
-                _state.note("mark", "-", Span(passed_s, passed_s, passed_s), "event")
+                _state.note("mark", own.device.gpu.kind.uuid, Span(passed_s, passed_s, passed_s), "event")
                 return True
 
             own.put(pass_by)
