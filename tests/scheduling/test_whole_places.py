@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.events import NodeRegistered, Submitted
-from colane.model.job import JobId, JobKind, JobSpec
+from colane.core.events import Ended, Event, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.model.job import Exit, JobId, JobKind, JobSpec
+from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
@@ -130,3 +132,50 @@ def test_no_gpu_is_kept_beside_a_server_which_never_ends() -> None:
     for number, spec in enumerate((server, gang, small), 1):
         core.step([Submitted(JobId(number), spec)], float(number))
     assert core.state.jobs[JobId(3)].placement is not None
+
+
+def small_starts_s(last_s: float, *, is_counted: bool) -> float | None:
+    """When a small job starts that came at 50 s, on one of three GPUs that are kept for a gang; None while it waits.
+
+    The gang waits for a job on the fourth GPU that is believed to end at 110 s, and the small job would hold it up for
+    1,200 s.
+
+    Args:
+        last_s: When the job on the fourth GPU makes its last step. It hangs from then on, unless it ends at 110 s.
+        is_counted: Whether it tells of its steps.
+    """
+    core = Core(create("colane:quantum_s=0"), ClusterState(Beliefs()))
+    one, two, three = JobId(1), JobId(2), JobId(3)
+    first = JobSpec(name="j", family="f", share=False, steps_total=110)
+    gang = JobSpec(name="j", family="g", gpus=4, time_limit_s=1000.0)
+    core.step([NodeRegistered(make_node("n0", 4)), ProfileDeclared(step_time(1.0)), Submitted(one, first)], 0.0)
+    core.step([Launched(one, 1, 7, 0.0)], 0.0)
+    came: dict[float, Event] = {10.0: Submitted(two, gang), 50.0: Submitted(three, replace(first, steps_total=1200))}
+    for now_s in map(float, range(10, 1000, 10)):
+        events = [came[now_s]] if now_s in came else []
+        stepped_s = min(last_s, now_s)
+        steps = int(stepped_s)
+        sample = Progress(at_s=now_s, steps=steps, first_step_s=1.0, last_step_s=stepped_s, step_mean_s=1.0)
+        if stepped_s == 110.0:
+            events.append(Ended(one, 1, "exited", Exit(0, None), 0.0, now_s))
+        elif is_counted:
+            events.append(Progressed(one, 1, sample))
+        core.step(events, now_s)
+        if core.state.jobs[two].placement is not None:
+            assert now_s == 110.0
+            return None
+        if three in core.state.jobs and core.state.jobs[three].placement is not None:
+            return now_s
+    return None
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_gpus_are_kept_beside_a_job_that_ends_as_is_believed(is_counted: bool) -> None:
+    assert small_starts_s(110.0, is_counted=is_counted) is None
+
+
+@pytest.mark.parametrize(("last_s", "is_counted"), [(60.0, True), (109.0, True), (60.0, False)])
+def test_gpus_are_no_longer_kept_beside_a_job_that_is_a_minute_past_its_believed_end(
+    last_s: float, is_counted: bool
+) -> None:
+    assert small_starts_s(last_s, is_counted=is_counted) == 170.0

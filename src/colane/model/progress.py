@@ -20,6 +20,8 @@ STALLED_MIN_S: Final = 5.0
 """A job that has made no step for so many of its step times, and for so long, has stalled: a report is seconds old."""
 STALLED_IN_LANE_MIN_S: Final = 60.0
 """One that takes turns with others has waited for its turn before, and a sample does not say when that was over."""
+PAST_END_MIN_S: Final = 60.0
+"""No plan counts any more on the end of a job that is so long past its believed end."""
 WITHOUT_TURN: Final = frozenset({"waiting", "paused", KEPT})
 """How a job stands in its lane while no step is expected of it."""
 

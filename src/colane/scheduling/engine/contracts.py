@@ -100,6 +100,11 @@ def is_free(_job: Job) -> float:
     return 0.0
 
 
+def is_not_known(_job: Job) -> bool:
+    """Nothing is said of when jobs should have ended."""
+    return False
+
+
 def is_unknown(_job: Job) -> float | None:
     """Nothing is said of what jobs have left."""
     return None
@@ -201,6 +206,7 @@ class BoundOrder:
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         gpu_price: What a second on one GPU saves those behind a job, in seconds of the job's own.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
+        is_past_end: Whether a job without counted steps is far past its believed end.
         soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
         drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
         awaits: Whether no job is stopped for one that has a place before it could be through (`engine.waiting`).
@@ -225,6 +231,7 @@ class BoundOrder:
     weigh: Final[Callable[[Job], float]] = gpu_group
     gpu_price: Final[Callable[[Job], float]] = is_free
     left_s: Final[Callable[[Job], float | None]] = is_unknown
+    is_past_end: Final[Callable[[Job], bool]] = is_not_known
     soonest_end_s: Final[Callable[[], float] | None] = None
     drains_s: Final[Callable[[], float] | None] = None
     awaits: Final[bool] = False

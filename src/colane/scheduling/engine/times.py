@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass, Served
+from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
 from colane.scheduling.engine.live import LiveJobs
 
@@ -168,6 +169,10 @@ class Course(NamedTuple):
     untold_family: str | None = None
 
 
+PAST_END_RATIO: Final = 0.1
+"""Believed run times are not more exact."""
+
+
 class Expected:
     """What is left of jobs, in seconds alone on the fastest GPUs they may use; remembered for one plan.
 
@@ -210,6 +215,14 @@ class Expected:
         if known_s is None:
             known_s = self._draft.beliefs.lengths.left_s(job.effective.family, had_s(job, self._draft.now_s))
         return known_s
+
+    def is_past_end(self, job: Job) -> bool:
+        """Whether a job of known length has run for long beyond it; steps that it may have counted are left out."""
+        length = self._kept.of(job, self._length)
+        if length is None:
+            return False
+        over_s = length.left.pace * present_s(job, self._draft.now_s) - length.left.before_s
+        return over_s >= max(PAST_END_MIN_S, PAST_END_RATIO * length.left.before_s)
 
     def _work_out(self, job: Job) -> float | None:
         length = self._kept.of(job, self._length)

@@ -18,6 +18,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec
+from colane.model.progress import PAST_END_MIN_S, stall
 from colane.perf.rate import Situation
 from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
@@ -247,6 +248,21 @@ class Openings:
             job = jobs[booking.job]
             ends = job.spec.kind is not JobKind.INFERENCE and not job.is_leaving and draft.is_undecided(job.id)
             left_s = self._queue.left_s(job) if ends else None
+            if left_s is not None and self._is_past_end(job, left_s):
+                left_s = None
             ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
             ends_s.append(inf if left_s is None or ratio <= 0 else left_s / ratio)
         return max(ends_s)
+
+    def _is_past_end(self, job: Job, left_s: float) -> bool:
+        """Whether a job should have ended long ago: it may hang, and its end is as good as unknown.
+
+        One that tells of its steps is judged by its last one: since then it could have made all that are left.
+        """
+        sample = self._draft.view.progress(job.id)
+        if sample is None or sample.last_step_s is None:
+            return left_s <= 0.0 and self._queue.is_past_end(job)
+        if sample.at_s - sample.last_step_s < left_s + PAST_END_MIN_S:
+            return False
+        stalled = stall(sample, job.submit_s if job.since_s is None else job.since_s)
+        return stalled is not None and stalled.no_step_s >= left_s + PAST_END_MIN_S

@@ -150,6 +150,7 @@ class ByShadowPrice(RichOrder):
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
+            is_past_end=expected.is_past_end,
             weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
             weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,

@@ -27,6 +27,7 @@ from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouch
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.plan import Park, Stop
+from colane.model.progress import PAST_END_MIN_S
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import (
@@ -254,9 +255,11 @@ class _Chooser:
             self._gang = self._first_gang()
         kept = next_kept(self._context, self._in_order)
         if kept is not None:
-            job, gpus = kept
-            self._draft.hold(job, gpus, job.effective)
-            self._context.changed(gpus)
+            job, soon = kept
+            self._draft.hold(job, soon.gpus, job.effective)
+            self._context.changed(soon.gpus)
+            # by then they have ended on which it counts, or it counts on them no longer
+            self._draft.plan_again(self._pool, self._draft.now_s + soon.in_s + PAST_END_MIN_S)
 
     def _look(self) -> None:
         """Something was decided: GPUs that this plan changes again are the next one's news."""

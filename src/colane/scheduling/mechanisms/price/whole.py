@@ -57,7 +57,7 @@ def next_whole(context: SchedulingContext, in_order: InOrder, fastest: BoundFast
     return None
 
 
-def next_kept(context: SchedulingContext, in_order: InOrder) -> tuple[Job, list[GpuLoad]] | None:
+def next_kept(context: SchedulingContext, in_order: InOrder) -> tuple[Job, SoonWhole] | None:
     """The first gang in the order for which GPUs that are free had better be kept until others fall free, and these."""
     openings: Openings | None = None
     for job in _first_gangs(context, in_order):
@@ -65,7 +65,7 @@ def next_kept(context: SchedulingContext, in_order: InOrder) -> tuple[Job, list[
             openings = Openings(context.draft, context.pool, context.queue)
         soonest = min(_soon(context, openings, job), key=_soonest_first, default=None)
         if soonest is not None and _pays(context, in_order, job, soonest):
-            return job, soonest.gpus
+            return job, soonest
     return None
 
 
