@@ -6,12 +6,17 @@ from random import Random
 
 import pytest
 
+from colane.core import ClusterState, Core
+from colane.core.events import NodeRegistered, Submitted, Tick
+from colane.model.job import JobId, JobSpec
+from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import guarded
 from colane.scheduling import registry
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.engine.loop import Composed
 from colane.simulate.run import Inputs, simulate
 from colane.simulate.world import NeutralWorld
+from tests.core.worlds import make_node
 from tests.simulate.scenes import cluster, job, workload
 
 LARGE = 40
@@ -48,6 +53,23 @@ def test_rounds_shorter_than_a_change_of_places_are_for_simulations_alone(name: 
 @pytest.mark.parametrize(("said", "bound"), [("7200", 7200.0), (f"{3 * DAY_S:.0f}", 3 * DAY_S), ("none", None)])
 def test_what_is_named_with_the_policy_stands(said: str, bound: float | None) -> None:
     assert bound_of(guarded(f"colane:max_wait_s={said}", max_wait_s=DAY_S)) == bound
+
+
+@pytest.mark.parametrize("policy", registry.NAMES)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_no_job_is_said_to_wait_behind_itself(policy: str, gpus: int) -> None:
+    """Also where it is the one for which GPUs are kept, and some of these are free already."""
+    core = Core(guarded(policy, max_wait_s=60.0), ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n", 4))], 0.0)
+    for first, (count, limit_s) in enumerate(((1, 9000.0), (1, 9000.0), (1, 100.0), (4, 500.0), (gpus, 300.0)), 1):
+        spec = JobSpec(name="j", family="f", gpus=count, time_limit_s=limit_s, share=False)
+        core.step([Submitted(JobId(first), spec)], float(first))
+    for now_s in (5.0, 30.0, 80.0):
+        core.step([Tick()], now_s)
+        waiting = [one.id for one in core.state.jobs.values() if one.is_waiting]
+        assert waiting
+        for number in waiting:
+            assert number not in core.why(number, now_s).jobs
 
 
 @pytest.mark.parametrize("name", ["colane", "srtf", "sjf", "las", "max-min", "easy-backfill"])

@@ -333,7 +333,7 @@ class LimitBook:
         key = self._kind_of.get(job.id)
         oldest = None if key is None else self._kinds[key].line.first
         ahead = min(firsts)[1] if firsts else oldest
-        return Reason(Why.SUBMITTED) if ahead is None else Reason(Why.BEHIND, {}, (ahead,))
+        return Reason(Why.SUBMITTED) if ahead is None or ahead == job.id else Reason(Why.BEHIND, {}, (ahead,))
 
     # -- plans
 

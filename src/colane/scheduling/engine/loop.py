@@ -425,8 +425,9 @@ class _Service:
             told = bound_source.refusal(job, spec)
             if told is not None:
                 return told
-        lacking, held = no_place(self._draft, spec), self._draft.held
-        return behind(next(iter(held.values()))) if held and lacking.why not in NOT_FOR_LACK_OF_GPUS else lacking
+        lacking, kept_for = no_place(self._draft, spec), list(self._draft.held.values())
+        is_in_line = bool(kept_for) and job.id not in kept_for and lacking.why not in NOT_FOR_LACK_OF_GPUS
+        return behind(kept_for[0]) if is_in_line else lacking
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
