@@ -5,7 +5,8 @@
 Each world runs with the search off and on, the same jobs each time: a line says makespan and mean completion time
 without it, and both with it as a ratio to that. Jobs are of the models whose speed by cores Synergy measured; those of
 `recorded` worlds have recorded durations, which cores do not change: there the search can only be in the way. Those of
-`unasked` worlds ask for none, of `mixed` worlds half do: they share what none has booked.
+`unasked` worlds ask for none, of `mixed` worlds half do: they share what none has booked. Those of `measured` worlds
+have the step times that Synergy measured, and steps for so long: nine models, some of which one core is enough for.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from colane.model.job_spec import Category  # noqa: E402
 from colane.scheduling import registry  # noqa: E402
 from colane.simulate.ledger import Ledger  # noqa: E402
 from colane.simulate.run import Inputs, simulate  # noqa: E402
-from colane.simulate.table_files import read_sources  # noqa: E402
+from colane.simulate.table_files import SYNERGY, file_of, read_sources  # noqa: E402
 from colane.simulate.table_world import TableWorld  # noqa: E402
 from colane.traces.clusters import Cluster  # noqa: E402
+from colane.traces.tables.synergy import SynergyJob, read_matrix  # noqa: E402
 from colane.traces.workload import TraceJob, Workload  # noqa: E402
 
 GIB: Final = 1 << 30
@@ -54,6 +56,7 @@ class Setting(NamedTuple):
         gpus: Numbers of GPUs, drawn alike.
         asked_per_gpu: Cores the jobs ask for, as Synergy's do the part of a GPU in its servers; 0: none.
         silent_ratio: Part of the jobs that ask for none.
+        measured: Whether their steps take what Synergy measured, of all its models.
     """
 
     cores: int
@@ -64,6 +67,7 @@ class Setting(NamedTuple):
     gpus: tuple[int, ...] = (1,)
     asked_per_gpu: int = 3
     silent_ratio: float = 0.0
+    measured: bool = False
 
 
 def long(random: Random) -> float:
@@ -82,6 +86,7 @@ def ten_minutes(_random: Random) -> float:
 
 
 ALL: Final = tuple(FAMILIES)
+MEASURED: Final = (*ALL, "deepspeech", "lstm", "shufflenet")
 WORLDS: Final = {
     "recorded-32": Setting(32, 128, ten_minutes),
     "recorded-16": Setting(16, 128, ten_minutes),
@@ -91,6 +96,9 @@ WORLDS: Final = {
     "arriving": Setting(24, 200, long, 0.11 * HOUR_S, ALL),
     "idle": Setting(24, 60, long, 0.5 * HOUR_S, ALL),
     "short": Setting(24, 200, short, 12.0, ALL),
+    "measured": Setting(24, 100, long, 0.0, MEASURED, measured=True),
+    "measured-arriving": Setting(24, 200, long, 0.11 * HOUR_S, MEASURED, measured=True),
+    "measured-16": Setting(16, 100, long, 0.0, MEASURED, measured=True),
     "gangs": Setting(24, 80, long, 0.0, ALL, (1, 1, 1, 2, 4)),
     "unasked": Setting(24, 100, long, 0.0, ALL, asked_per_gpu=0),
     "unasked-short": Setting(24, 200, short, 12.0, ALL, asked_per_gpu=0),
@@ -114,24 +122,27 @@ def machines(setting: Setting) -> Cluster:
     return Cluster("four", tuple(nodes))
 
 
-def training(name: str, family: str, gpus: int, cores: int, took_s: float) -> JobSpec:
-    """A job that takes about so long with the cores it asks for, in steps of half a second."""
+def training(name: str, family: str, gpus: int, cores: int, steps: int) -> JobSpec:
+    """A job that may be stopped."""
     return JobSpec(
-        name=name, family=family, gpus=gpus, cores=cores, preemptible=True, steps_total=max(10, round(took_s / 0.5)),
+        name=name, family=family, gpus=gpus, cores=cores, preemptible=True, steps_total=max(10, steps),
         category=FAMILIES.get(family, Category.UNKNOWN), gpu_memory_bytes=6 * GIB,
     )  # fmt: skip
 
 
-def drawn(setting: Setting, seed: int) -> Workload:
-    """The jobs of a world; the same ones for a seed."""
+def drawn(setting: Setting, seed: int, data: Path) -> Workload:
+    """The jobs of a world; the same ones for a seed. They take about as long as drawn with the cores they ask for."""
     random, at_s, jobs = Random(seed), 0.0, []  # noqa: S311 - a sample, no secret
+    table = read_matrix(file_of(data, SYNERGY)) if setting.measured else None
     for number in range(1, setting.jobs + 1):
         at_s += random.expovariate(1 / setting.gap_s) if setting.gap_s else 0.0
         family = random.choice(setting.families) if setting.families else "recorded"
         gpus, took_s = random.choice(setting.gpus), setting.draw(random)
         asked = 0 if setting.silent_ratio and random.random() < setting.silent_ratio else setting.asked_per_gpu
-        spec = training(f"job-{number}", family, gpus, asked * gpus, took_s)
-        jobs.append(TraceJob(id=JobId(number), submit_s=at_s, spec=spec, duration_s=took_s))
+        step_s = 0.5 if table is None else table.matrices[SynergyJob(family, gpus)].step_s
+        spec = training(f"job-{number}", family, gpus, asked * gpus, round(took_s / step_s))
+        duration_s = took_s if table is None else None
+        jobs.append(TraceJob(id=JobId(number), submit_s=at_s, spec=spec, duration_s=duration_s))
     return Workload(name="cores", jobs=tuple(jobs))
 
 
@@ -158,7 +169,7 @@ class Took(NamedTuple):
 
 def took(setting: Setting, seed: int, policy: str, data: Path, *, tunes: bool) -> Took:
     """Run a world once."""
-    jobs = drawn(setting, seed)
+    jobs = drawn(setting, seed, data)
     rows = ran(setting, jobs, policy, data, tunes=tunes).rows
     ends = dict(zip(rows.id, rows.end_s, strict=True))
     mean_s = fmean([ends[job.id] - job.submit_s for job in jobs.jobs])

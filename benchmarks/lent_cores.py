@@ -59,7 +59,7 @@ def drawn(mixture: Mixture, seed: int) -> Workload:
     for number in range(setting.jobs):
         at_s += random.expovariate(1 / setting.gap_s)
         family, gpus, took_s = random.choice(setting.families), random.choice(setting.gpus), setting.draw(random)
-        spec = training(f"training-{number}", family, gpus, setting.asked_per_gpu * gpus, took_s)
+        spec = training(f"training-{number}", family, gpus, setting.asked_per_gpu * gpus, round(took_s / 0.5))
         found.append((at_s, spec, took_s))
     until_s, at_s, all_cores = at_s, 0.0, 4 * setting.cores
     while at_s < until_s:

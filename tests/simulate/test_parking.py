@@ -5,30 +5,34 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colane.core import Core
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
+from colane.core.events import Outcome
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Job, JobState
 from colane.model.placement import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.reason import Reason, Why
+from colane.scheduling import registry
 from colane.scheduling.mechanisms.topology.free import first_fit
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
-from colane.simulate.run import Run
+from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import NeutralWorld, World
 from colane.traces.clusters import Cluster
 from tests.examples import examples
 
-from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jobs, run
+from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jobs, run, workload
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 COSTS = st.sampled_from(
@@ -161,3 +165,49 @@ def test_a_job_parked_while_it_launches_launches_again_when_it_comes_back() -> N
     done = two_jobs(cluster(1), gpu_memory_bytes=GIB, to_host_bytes_per_s=float(GIB), launch_s=30.0)
     ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
     assert ends == pytest.approx({2: 10 + 1 + 30 + 50, 1: 91 + 1 + 30 + 100})
+
+
+class Parks(Parkings):
+    """Looks at what is left of the host's memory as well."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__()
+        self.least_free_bytes = 0
+        self._nodes = core.state.nodes
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        super().outcome(outcome, now_s)
+        free = [node.host_memory_free_bytes for node in self._nodes.values()]
+        self.least_free_bytes = min([self.least_free_bytes, *free])
+
+
+@pytest.mark.parametrize("cores", [6, 24])
+@pytest.mark.parametrize("host_memory_gb", [0, 34, 512])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_job_is_parked_over_and_over_for_others_that_cannot_start(
+    cores: int, host_memory_gb: int, seed: int
+) -> None:
+    """Cores and host memory are short, most jobs can be parked alone, and how much memory they have is not known."""
+    random = Random(seed)
+    jobs = [
+        job(
+            number, 0.001 * number, took_s := 60.0 * 100 ** random.random(), steps=round(took_s), cores=3,
+            family=f"f{number % 5}", preemptible=random.random() < 0.4,
+        )
+        for number in range(1, 41)
+    ]  # fmt: skip
+    machine = replace(node("n0", 8), cores=tuple(range(cores)), host_memory_bytes=host_memory_gb * 10**9)
+    seen: list[Parks] = []
+
+    def watch(core: Core) -> list[Parks]:
+        seen.append(Parks(core))
+        return seen
+
+    given = Inputs(
+        cluster=Cluster("test", (machine,)), workload=workload(*jobs), world=FactorsWorld(),
+        policy=registry.create("colane"),
+    )  # fmt: skip
+    run = simulate(given, watchers=watch)
+    assert len(run.ledger.rows.id) == len(jobs)
+    assert max(seen[0].of_job.values(), default=0) <= 6
+    assert seen[0].least_free_bytes >= 0 or not host_memory_gb  # a node that does not say what it has

@@ -156,6 +156,18 @@ def test_cores_change_the_speed_by_synergys_curve(world: TableWorld) -> None:
     assert world.steps_per_s(starved, ()) < 0.6 * world.steps_per_s(at_fair_share, ())
 
 
+def test_a_job_without_duration_or_cores_goes_by_synergys_step_times_and_the_cores_it_gets(data: Path) -> None:
+    """As those of Synergy's own traces, which say how many steps a job has, and no more."""
+    asks_none = job(1, 0, None, steps=1000, family="deepspeech")
+    world = TableWorld(read_sources(data), [asks_none], gpu_types=["v100"])
+    assert world.refusal(asks_none, ("v100",)) is None
+    assert world.refusal(asks_none, ("k80",)) is not None
+    assert world.cores_of_use(asks_none) == 3
+    at_fair_share = replace(on_v100("deepspeech", None), shared_cores=3.0)
+    assert world.steps_per_s(at_fair_share, ()) == pytest.approx(1 / 0.757)
+    assert world.steps_per_s(replace(at_fair_share, shared_cores=1.0), ()) == pytest.approx(0.3 / 0.757)
+
+
 def test_speeds_by_number_of_gpus_are_those_of_the_calibrated_table(world: TableWorld) -> None:
     titans = [replace(on_v100("InceptionV3", None, gpus=n), gpu_type="TITAN-Xp") for n in (1, 6)]
     speeds = [world.steps_per_s(one, ()) for one in titans]

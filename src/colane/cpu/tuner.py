@@ -46,7 +46,10 @@ class CoreTry(NamedTuple):
 
 
 Tuner = Callable[[Sequence[CoreTry], int], int | None]
-"""From what was tried, the start first, and the most cores it could have: what to try next, None once it is found."""
+"""From what was tried, the start first, and the most cores it could have: what to try next, None once it is found.
+
+It may ask for more than it could have now, where it had more before.
+"""
 
 
 def found(tried: Sequence[CoreTry], epsilon_ratio: float = EPSILON_RATIO) -> CoreTry:
@@ -94,12 +97,12 @@ def linear(tried: Sequence[CoreTry], cores_max: int) -> int | None:
     if len(tried) > STEPS_MAX:
         return None
     latest = _by_cores(tried)
-    aim = max([_aim(one) for one in latest.values()])
-    few = [one for one in latest.values() if one.speed < aim * (1 - EPSILON_RATIO) and one.cores < cores_max]
+    aim, most = max([_aim(one) for one in latest.values()]), max(cores_max, *latest)
+    few = [one for one in latest.values() if one.speed < aim * (1 - EPSILON_RATIO) and one.cores < most]
     enough = [one.cores for one in latest.values() if one.speed >= aim * (1 - EPSILON_RATIO)]
     if len(latest) == 1 and tried[0].utilisation is None and tried[0].cores < cores_max:
         return cores_max
-    high = min(enough, default=cores_max + 1)
+    high = min(enough, default=most + 1)
     low = max([one for one in few if one.cores < high], key=lambda one: one.cores, default=None)
     if low is None:
         return None if high <= 1 else max(1, min(high - 1, isqrt(high)))
@@ -120,7 +123,7 @@ def next_total(tuner: Tuner, tried: Sequence[CoreTry], cores_max: int, gpus: int
             kind goes on.
 
     Returns:
-        Cores of all its GPUs together; None once they are found.
+        Cores of all its GPUs together, more than `cores_max` where it had more before; None once they are found.
     """
     whole = [_counted(one, one.cores // gpus) for one in tried if one.cores % gpus == 0]
     if not whole:

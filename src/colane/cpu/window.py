@@ -29,12 +29,12 @@ class TryWindow:
     Args:
         cores: How many, of all its GPUs together.
         begins_s: What it does before is not counted.
-        co_runners: The other jobs on its GPUs; with others a try begins anew.
+        conditions: Under which its speed is that of its cores, such as the other jobs on its GPUs.
     """
 
-    def __init__(self, cores: int, begins_s: float, co_runners: Hashable) -> None:
+    def __init__(self, cores: int, begins_s: float, conditions: Hashable) -> None:
         self.cores = cores
-        self.co_runners = co_runners
+        self.conditions = conditions
         self._begins_s = begins_s
         self._first: tuple[int, float] | None = None
         self._used: list[float] = []

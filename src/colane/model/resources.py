@@ -52,12 +52,15 @@ class Resources:
         )
 
     def __le__(self, other: Resources) -> bool:
-        """Whether the other has enough of each."""
+        """Whether the other has enough of each; of what is not needed there is enough where more is booked than is."""
         return (
-            self.gpus <= other.gpus
-            and self.cores <= other.cores
-            and self.host_memory_bytes <= other.host_memory_bytes
-            and self.host_bandwidth_bytes_per_s <= other.host_bandwidth_bytes_per_s
+            (self.gpus <= other.gpus or self.gpus <= 0)
+            and (self.cores <= other.cores or self.cores <= 0)
+            and (self.host_memory_bytes <= other.host_memory_bytes or self.host_memory_bytes <= 0)
+            and (
+                self.host_bandwidth_bytes_per_s <= other.host_bandwidth_bytes_per_s
+                or self.host_bandwidth_bytes_per_s <= 0
+            )
             and self.gpu_memory_bytes <= other.gpu_memory_bytes
         )
 

@@ -336,7 +336,7 @@ class Driver:
         process.settle(self.now_s)
         process.is_parking, process.is_stepping, process.is_loading = True, False, False
         self._speeds.pace_alone(process, self.now_s)
-        size_bytes = self._parked.bytes_of(job, process.running.gpus)
+        size_bytes = self._parked.bytes_of(job)
         self._agenda.at(self.now_s + self._parked.move_s(process, size_bytes), self._moved, process)
 
     def _moved(self, process: Process, _serial: int) -> None:
@@ -345,7 +345,7 @@ class Driver:
             return
         counts = self._counts_steps
         sample = self._sampler.sample(process, self.now_s) if counts else Progress(at_s=self.now_s)
-        process.out_bytes = self._parked.bytes_of(job, process.running.gpus)
+        process.out_bytes = self._parked.bytes_of(job)
         sample = replace(sample, on_host_bytes=process.out_bytes)
         self._events.append(Progressed(process.id, process.attempt, sample))
         if counts:

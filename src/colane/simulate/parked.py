@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from colane.core import Core
 from colane.core.cluster.to_host import bytes_to_move
-from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
@@ -26,10 +25,9 @@ class ParkedProcesses:
     def __contains__(self, job: JobId) -> bool:
         return job in self._away
 
-    def bytes_of(self, job: Job, gpus: tuple[GpuId, ...]) -> int:
-        """Memory it has on its GPU: none on a cpu device; where nothing is known of it, all that the GPU has."""
-        gpu = self._core.state.gpus[gpus[0]].gpu
-        return 0 if gpu.is_cpu_device else bytes_to_move(self._core.state, job) or gpu.memory_bytes
+    def bytes_of(self, job: Job) -> int:
+        """Memory it has on its GPU, as it is believed: the truth has none of its own."""
+        return bytes_to_move(self._core.state, job)
 
     def move_s(self, process: Process, size_bytes: int) -> float:
         """How long moving so much memory off its GPUs or back onto them takes."""

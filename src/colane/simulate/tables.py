@@ -235,8 +235,8 @@ class SynergyCores:
         self._matrices = {SynergyJob(canonical(job.model), job.gpus): matrix for job, matrix in table.matrices.items()}
 
     def knows(self, job: TraceJob) -> bool:
-        """Whether its curve was measured and its cores are known."""
-        return job.spec.cores > 0 and self._key(job) in self._matrices
+        """Whether its curve was measured, and either its cores are known or its speed is that of the curve."""
+        return (job.spec.cores > 0 or job.duration_s is None) and self._key(job) in self._matrices
 
     def factor(self, job: TraceJob, cores: float | None = None) -> float:
         """Speed with so many cores / speed with three cores for each GPU; 1 where nothing is known.

@@ -448,7 +448,7 @@ class Draft(Overlay):
         """Keep these GPUs, free ones and others, for a waiting job: no other job starts on them.
 
         Of the cores, the host memory and its bandwidth that it books, at the size it is to have (`spec`; as asked where
-        that is not given), what is free on their nodes is kept as well.
+        that is not given), what is free on their nodes is kept as well, but for the cores that come free with them.
         """
         by_node: dict[str, list[GpuLoad]] = {}
         for load in gpus:
@@ -461,7 +461,7 @@ class Draft(Overlay):
             if books_host(job.effective):
                 whole = (spec or job.effective).gpus
                 ranks = len(loads) if len(by_node) > 1 else whole
-                self._hold_host(node, host_needs(spec or job.effective, ranks))
+                self._hold_host(node, host_needs(spec or job.effective, ranks), self._cores_coming(name, loads))
 
     def _hold_gpus(self, node: NodeState, loads: Iterable[GpuLoad]) -> None:
         """Those that are free are so no more."""
@@ -473,9 +473,15 @@ class Draft(Overlay):
             if free & mask:
                 self._set_free(node, (node.node.pool, gpu_type), free & ~mask)
 
-    def _hold_host(self, node: NodeState, need: Resources) -> None:
+    def _cores_coming(self, node: str, loads: Iterable[GpuLoad]) -> int:
+        """Cores of a node that jobs which leave these GPUs have there."""
+        jobs = [self.view.job(number) for number in dict.fromkeys([number for load in loads for number in load.jobs])]
+        going = [job for job in jobs if job.is_leaving or not self.is_undecided(job.id)]
+        return sum([len(job.placement.cores_on(node)) for job in going if job.placement is not None])
+
+    def _hold_host(self, node: NodeState, need: Resources, cores_coming: int) -> None:
         left = self._nodes.setdefault(node.node.name, NodeLeft())
-        left.take(self.cores_free(node)[: need.cores])
+        left.take(self.cores_free(node)[: max(0, need.cores - cores_coming)])
         left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, self.host_memory_free_bytes(node)))
         left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
 

@@ -5,6 +5,7 @@ Plans that park jobs, users who suspend them and `check` all ask here, so that t
 
 from __future__ import annotations
 
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.contents import ClusterContents
 from colane.model.job import Job, JobKind, JobState
 from colane.model.phases import is_in
@@ -48,13 +49,20 @@ def no_way_to_host(state: ClusterContents, job: Job, taken_bytes: int = 0) -> st
         return f"{several}; the driver moves only a single process on one GPU to the host"
     if node.node.host_refusal:
         return f"the GPU memory of job {job.id} cannot be moved to the host: {node.node.host_refusal}"
-    need_bytes, have_bytes = bytes_to_move(state, job), node.host_memory_free_bytes - taken_bytes
+    need_bytes = bytes_to_move(state, job)
+    have_bytes = node.host_memory_free_bytes - taken_bytes - _bytes_on_their_way(state, node, job)
     if node.node.host_memory_bytes and need_bytes > have_bytes:
         need, have = f"{need_bytes / 1e9:.3g} GB", f"{max(0, have_bytes) / 1e9:.3g} GB"
         return (
             f"job {job.id} needs {need} of host memory for what it has on its GPU, {have} are free on {node.node.name}"
         )
     return None
+
+
+def _bytes_on_their_way(state: ClusterContents, node: NodeState, job: Job) -> int:
+    """Host memory of a node that others will book, once their GPU memory is there."""
+    others = [state.jobs[other] for other in node.jobs if other != job.id]
+    return sum([bytes_to_move(state, other) for other in others if other.is_leaving_gpus])
 
 
 def parking_refusal(state: ClusterContents, job: Job, taken_bytes: int = 0) -> str | None:
@@ -75,7 +83,8 @@ def parking_refusal(state: ClusterContents, job: Job, taken_bytes: int = 0) -> s
 def bytes_to_move(state: ClusterContents, job: Job) -> int:
     """GPU memory that a running job holds between steps, as seen, else as believed.
 
-    0 where nothing is known of it, and on cpu devices, whose memory is the host's.
+    All of its GPU's where nothing is known of it, so that the host never runs short; 0 on cpu devices, whose memory is
+    the host's.
     """
     if is_on_cpu_devices(state, job):
         return 0
@@ -84,7 +93,9 @@ def bytes_to_move(state: ClusterContents, job: Job) -> int:
         return progress.persistent_bytes
     load = state.gpus.get(job.gpus_held[0]) if job.gpus_held else None
     memory = next((b.memory for b in load.bookings if b.job == job.id), None) if load is not None else None
-    return memory.persistent_bytes if memory is not None else 0
+    if memory is not None:
+        return memory.persistent_bytes
+    return load.gpu.memory_bytes if load is not None else 0
 
 
 def is_on_cpu_devices(state: ClusterContents, job: Job) -> bool:

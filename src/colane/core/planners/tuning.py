@@ -51,6 +51,7 @@ class Search:
         tried: What was tried, the start first; cores of all its GPUs together.
         changes: How often it had its job's cores changed.
         is_over: Whether it has ended.
+        short_of: The number of cores that it ended for want of; it goes on once its job is given more.
     """
 
     attempt: int
@@ -58,6 +59,12 @@ class Search:
     tried: list[CoreTry] = field(default_factory=list)
     changes: int = 0
     is_over: bool = False
+    short_of: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Cores that its job gave up to be tried with fewer, and may have back."""
+        return 0 if self.is_over or not self.tried else max(0, found(self.tried).cores - self.window.cores)
 
 
 class CoreTuning(SampleWatch):
@@ -104,7 +111,12 @@ class CoreTuning(SampleWatch):
         """Whether cores are to be shared out anew among these jobs of a node."""
         if not jobs or _has_cpu_devices(node):
             return False
-        return bool(share_out(self._shares(node, jobs), _spare(self._state, node)))
+        return bool(share_out(self._shares(node, jobs), _spare(self._state, node) - self._kept(node.node.name)))
+
+    def _kept(self, node: str, of_others_than: JobId | None = None) -> int:
+        """Free cores of a node that jobs which are being tried with fewer may have back."""
+        searches, jobs = self._searches, self._state.derived(CoreShares).jobs.get(node, {})
+        return sum([searches[job].kept for job in jobs if job in searches and job != of_others_than])
 
     def _shares(self, node: NodeState, jobs: Iterable[JobId]) -> list[Share]:
         """What the jobs of a node whose cores are tuned have of it, and would like to have."""
@@ -117,22 +129,25 @@ class CoreTuning(SampleWatch):
     def _wants(self, job: Job, has: int) -> int:
         """As it was found, or as it would have started; what it has while it is tried how fast it goes with that.
 
-        One that was fastest with the most it could have then may be faster with more, where its like is.
+        One that was fastest with the most it could have so far, as its like was, may be faster with more: up to twice
+        that, as far as others leave it free, for a try.
         """
         search = self._searches.get(job.id)
         right = 0
         if search is not None and search.attempt == job.attempt and search.tried:
             right = found(search.tried).cores if search.is_over else has
-            if not search.is_over or right < _most_tried(search):
-                return right
+            if not search.is_over or search.short_of or right < _most_tried(search):
+                return search.short_of or right
         useful = useful_cores_of(self._state, job)
-        return max(right, useful or job.effective.part(job.effective.cores_offered, len(job.gpus_held)))
+        if useful is None:
+            useful = job.effective.part(job.effective.cores_offered, len(job.gpus_held))
+        return max(useful, 2 * right)
 
     def _share_out(self, draft: Draft, node: NodeState) -> None:
         """Those that give up cores first, so that these are there for the others."""
         jobs = draft.view.derived(CoreShares).jobs.get(node.node.name, {})
         shares = [each for each in self._shares(node, jobs) if draft.is_undecided(each.job)]
-        changes = share_out(shares, _spare(self._state, node))
+        changes = share_out(shares, _spare(self._state, node) - self._kept(node.node.name))
         for job_id in sorted(changes, key=lambda each: changes[each] - len(_cores_of(draft, each))):
             job, count = draft.view.job(job_id), changes[job_id]
             if job.placement is None:
@@ -143,9 +158,10 @@ class CoreTuning(SampleWatch):
             if facts["cores"] == had:
                 continue
             search = self._searches.get(job_id)
-            if search is not None and (not search.is_over or count > _most_tried(search)):
-                search.is_over, co_runners = False, search.window.co_runners
-                search.window = TryWindow(count, draft.now_s + self._config.settle_s, co_runners)
+            goes_on = search is not None and ((search.short_of > 0 and count > had) or count > _most_tried(search))
+            if search is not None and (not search.is_over or goes_on):
+                search.is_over, search.short_of, conditions = False, 0, search.window.conditions
+                search.window = TryWindow(count, draft.now_s + self._config.settle_s, conditions)
             draft.set_cores(job, tuple(sorted(choice[:count])), Reason(Why.CORES_CHANGED, facts))
 
     def _forget(self, job: JobId) -> None:
@@ -170,13 +186,15 @@ class CoreTuning(SampleWatch):
             search = self._begin(job, progress, config)
         if search is None or search.is_over or job.id in self._ready:
             return
-        co_runners = self._co_runners(job)
-        if (
-            job.placement is not None and is_contended(self._state, job.placement.node, self._contention, progress.at_s)
-        ) or search.window.co_runners != co_runners:  # how fast it goes says nothing of its cores now
-            search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, co_runners)
+        if job.placement is None:
+            return
+        cores, conditions = len(job.placement.cores), self._conditions(job)
+        is_other = (search.window.cores, search.window.conditions) != (cores, conditions)
+        if is_other or is_contended(self._state, job.placement.node, self._contention, progress.at_s):
+            begins_s = progress.at_s + config.settle_s  # how fast it has gone says nothing of its cores now
+            search.window = TryWindow(cores, begins_s, conditions)
         best = max([one.speed for one in search.tried if one.cores != search.window.cores], default=None)
-        trial = search.window.add(progress, config, is_alone=not co_runners, best=best)
+        trial = search.window.add(progress, config, is_alone=not self._co_runners(job), best=best)
         if trial is not None:
             search.tried.append(trial)
             self._ready[job.id] = None
@@ -187,7 +205,7 @@ class CoreTuning(SampleWatch):
             return None
         unit, cores = len(job.placement.slots), len(job.placement.cores)
         began_s = progress.at_s if progress.first_step_s is None else progress.first_step_s
-        window = TryWindow(cores, began_s + config.warm_up_s, self._co_runners(job))
+        window = TryWindow(cores, began_s + config.warm_up_s, self._conditions(job))
         search = self._searches[job.id] = Search(job.attempt, window)
         kind = self._state.gpus[job.placement.gpus[0]].gpu.type
         known = tries(self._state.knowledge.profile(job.effective, kind, unit))
@@ -196,6 +214,10 @@ class CoreTuning(SampleWatch):
             search.tried = own + [one for one in known if one.cores != cores]
             self._ready[job.id] = None
         return search
+
+    def _conditions(self, job: Job) -> tuple[tuple[JobId, ...], float]:
+        """What a try is one of: the other jobs on its GPUs, and how long it has stood still so far."""
+        return self._co_runners(job), job.run.paused_before_s
 
     def _co_runners(self, job: Job) -> tuple[JobId, ...]:
         gpus = self._state.gpus
@@ -221,18 +243,21 @@ class CoreTuning(SampleWatch):
     def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search) -> None:
         choice, had = _near_first(draft, placement), len(placement.cores)
         node = draft.view.nodes[placement.node]
-        most = max(had, len(choice) - _idle_gpus(node, draft.load) - shared_part(node, draft.view.jobs, draft.load))
+        others = shared_part(node, draft.view.jobs, draft.load) + self._kept(placement.node, of_others_than=job.id)
+        most = max(had, len(choice) - _idle_gpus(node, draft.load) - others)
         wanted = self._wanted(search, most, len(placement.slots), draft.view.progress(job.id))
-        within = [one for one in search.tried if one.cores <= most]
-        search.is_over = wanted is None
-        cores = found(within).cores if wanted is None else wanted
-        because = _told(search.tried) + ("" if wanted is None else f"; tries {cores}")
+        search.is_over = wanted is None or wanted > most
+        search.short_of = 0 if wanted is None or wanted <= most else wanted
+        cores = min(most, found(search.tried).cores if wanted is None or search.is_over else wanted)
+        if search.is_over and found(search.tried).cores > cores:  # those that have more than their part give it back
+            self._state.derived(CoreShares).touched(node.order)
+        because = _told(search.tried) + ("" if search.is_over else f"; tries {cores}")
         facts: dict[str, str | int | float] = {"cores": cores, "had": had, "because": because}
         if cores == had:
             draft.remark(job, Reason(Why.CORES_KEPT, facts), learn=True)
             return
         search.changes += 1
-        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.co_runners)
+        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.conditions)
         draft.set_cores(job, tuple(sorted(choice[:cores])), Reason(Why.CORES_CHANGED, facts))
 
     def _wanted(self, search: Search, most: int, gpus: int, progress: Progress | None) -> int | None:
