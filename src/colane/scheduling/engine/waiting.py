@@ -262,7 +262,7 @@ class Openings:
         sample = self._draft.view.progress(job.id)
         if sample is None or sample.last_step_s is None:
             return left_s <= 0.0 and self._queue.is_past_end(job)
-        if sample.at_s - sample.last_step_s < left_s + PAST_END_MIN_S:
+        if sample.at_s < sample.last_step_s + left_s + PAST_END_MIN_S:
             return False
         stalled = stall(sample, job.submit_s if job.since_s is None else job.since_s)
         return stalled is not None and stalled.no_step_s >= left_s + PAST_END_MIN_S
