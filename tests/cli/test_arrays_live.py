@@ -42,6 +42,19 @@ def test_each_element_is_told_its_index_and_has_a_log_of_its_own(live: Colane) -
     assert "@~999 is no job: " in live("why", "@~999").err
 
 
+def test_the_last_job_is_meant_though_it_has_ended_and_an_older_one_runs(live: Colane, gate: Gate) -> None:
+    older = submitted(live, "--gpus", "0", "--", *gate.job)
+    last = submitted(live, "-a", "1-2", "--gpus", "0", "--", "sh", "-c", "echo $COLANE_ARRAY_INDEX")
+    assert live("wait", "@").code == 0
+    assert live("cancel", "@").out == f"job {last}: succeeded\n"
+    assert live("why", "@").out.startswith(f"job {last} has succeeded")
+    assert live("show", "@").out.split()[:2] == ["job", last]
+    assert live("logs", "@[2]").out == "2\n"
+    behind = submitted(live, "--gpus", "0", "--after", "ok:@", "--", "true")
+    assert live("wait", behind).code == 0
+    assert live("cancel", "@~2").out.startswith(f"job {older}: ")
+
+
 def test_an_array_is_one_line_that_says_how_its_elements_stand(live: Colane, gate: Gate) -> None:
     array = submitted(live, "--array", "0-99%1", "--gpus", "0", "--name", "sweep", "--", *gate.job)
     lines = [line for line in live("ps").out.splitlines() if "sweep" in line]

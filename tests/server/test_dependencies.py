@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from colane.client.in_force import in_force
@@ -46,6 +48,29 @@ async def test_the_last_job_is_the_callers_and_elements_do_not_count() -> None:
         told = [await w.good("GET", f"/last_job?back={back}") for back in (0, 1)]
         assert told == [{"id": array}, {"id": first}]
         assert (await w.refused("GET", "/last_job?back=2"))[0] == 404
+
+
+@pytest.mark.parametrize("ends", [*itertools.product((False, True), repeat=3)], ids=str)
+@pytest.mark.parametrize("arrays", [(), (0,), (2,), (0, 1, 2)], ids=str)
+async def test_the_last_job_is_the_one_submitted_last_ended_or_not(
+    ends: tuple[bool, ...], arrays: tuple[int, ...]
+) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=8))
+        ids = [await w.submit(**({"array": "1-2"} if place in arrays else {})) for place in range(3)]
+        await w.submit(user="ann")
+        for place, (job, has_ended) in enumerate(zip(ids, ends, strict=True)):
+            for process in [job + 1, job + 2] if place in arrays else [job]:
+                if has_ended or process == job + 1:  # of an array that goes on, one element has ended
+                    await end(w, process)
+        for back in range(3):
+            assert (await w.good("GET", f"/last_job?back={back}"))["id"] == ids[2 - back]
+        assert (await w.refused("GET", "/last_job?back=3"))[0] == 404
+        batch = [{**SLEEP, "after": text} for text in ("any:@", "any:@~1,any:@", "any:@~4,any:@~3")]
+        first, second, third = (await w.good("POST", "/jobs", batch))["ids"]
+        assert [await after(w, job) for job in (first, second, third)] == [
+            f"any:{ids[2]}", f"any:{ids[2]},any:{first}", f"any:{ids[0]},any:{ids[1]}",
+        ]  # fmt: skip
 
 
 async def test_a_condition_outlives_the_scheduler() -> None:

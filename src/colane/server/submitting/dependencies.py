@@ -201,8 +201,12 @@ class Dependencies:
         """The id of the job that is meant."""
         if asked.back is None:
             return asked.job
-        ids = self._coming.ids_of(user)
-        return ids[-1 - asked.back] if asked.back < len(ids) else last_of(user, ids, self._turn.reads, asked.back)
+        ids, live = self._coming.ids_of(user), self._turn.read_model.jobs
+        known = bisect_left(ids, True, key=lambda job: job not in live)
+        coming = len(ids) - known  # newer than any that has ended
+        if asked.back < coming:
+            return ids[-1 - asked.back]
+        return last_of(user, ids[:known], self._turn.reads, asked.back - coming)
 
     def _namesakes(self, spec: JobSpec) -> Iterable[JobId]:
         """Live jobs of the user with the same name: all, as one of them may be cancelled while it waits for others."""

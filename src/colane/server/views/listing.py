@@ -137,7 +137,7 @@ BACK_MAX: Final = 10_000
 
 
 def last_of(user: str, live: Iterable[JobId], store: Readable, back: int) -> JobId:
-    """Return a user's last job, or the one so many jobs before it; elements of arrays do not count.
+    """Return the job that a user submitted last, or so many before it, ended or not; elements of arrays do not count.
 
     Args:
         user: Whose.
@@ -153,16 +153,16 @@ def last_of(user: str, live: Iterable[JobId], store: Readable, back: int) -> Job
     if back > BACK_MAX:
         raise ValueError(f"{name} is too far back: give the job's id")
     ids = sorted(live, reverse=True)
-    if len(ids) <= back:
-        ended, _ = last_ended(store, Wanted(back + 1, ended=True, user=user, elements=False))
-        ids = sorted({*ids, *(JobId(each["id"]) for each in ended)}, reverse=True)
+    oldest = ids[back] if back < len(ids) else JobId(0)
+    ended, _ = last_ended(store, Wanted(back + 1, ended=True, user=user, elements=False), after=oldest)
+    ids = sorted({*ids, *(JobId(each["id"]) for each in ended)}, reverse=True)
     if len(ids) <= back:
         raise ValueError(f"{name} is no job: {user or 'this user'} has submitted {len(ids)} that are still known")
     return ids[back]
 
 
-def last_ended(store: Readable, wanted: Wanted) -> tuple[list[JobObject], bool]:
-    """Return the last jobs that have ended, in order of id, and whether there are more.
+def last_ended(store: Readable, wanted: Wanted, after: int = 0) -> tuple[list[JobObject], bool]:
+    """Return the last jobs that have ended, in order of id, and whether there are more; none far below id `after`.
 
     Raises:
         StoreError: The store cannot be read.
@@ -177,7 +177,7 @@ def last_ended(store: Readable, wanted: Wanted) -> tuple[list[JobObject], bool]:
             page, before, is_passing = _of_no_array(page)
             rows = PASSING_ROWS if is_passing else whole
         found += filter(None, readable(store, FINISHED_JOBS, page, wanted.shown))
-        if len(found) > wanted.limit:
+        if len(found) > wanted.limit or before <= job_key(after):
             break
     return found[: wanted.limit][::-1], len(found) > wanted.limit
 
