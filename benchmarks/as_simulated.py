@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple
 
 from colane.api.jobs import JobObject
 from colane.cli.service.terminal import interruptible
-from colane.cli.studies.export import export_jobs
-from colane.cli.studies.overhead import run_of
 from colane.engines.local import LocalConfig, LocalEngine
-from colane.simulate.request import LIVE, Request, WorldKind, inputs, load
-from colane.simulate.run import simulate
+from colane.lab.commands.export import export_jobs
+from colane.lab.commands.overhead import run_of
+from colane.lab.simulate.request import LIVE, Request, WorldKind, inputs, load
+from colane.lab.simulate.run import simulate
 
 BOUND_PERCENT: Final = 5.0
 CLOSE_S: Final = 0.75

@@ -23,7 +23,7 @@ from collections import defaultdict, deque
 from datetime import datetime
 from pathlib import Path
 
-from colane.traces import clusters
+from colane.lab.traces import clusters
 
 RATIO_MAX = 10.0
 """Times the CPU of the bare loop."""

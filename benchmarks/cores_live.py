@@ -37,10 +37,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import contention_cost, set_cores
 
-from colane.cli.demo.cores import has_settled, training
 from colane.client.client import Client
 from colane.cpu.contention import ContentionConfig
 from colane.engines.local import LocalConfig, LocalEngine
+from colane.lab.demo.cores import has_settled, training
 
 CORES = len(os.sched_getaffinity(0))
 TUNED_MIN, CHANGES_MAX, BESIDE_MIN, RECOVERED_MAX_S, CHANGE_MAX_S, COST_MAX = 0.95, 4, 0.90, 30.0, 0.05, 0.01

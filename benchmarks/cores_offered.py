@@ -24,17 +24,17 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from colane.cpu.config import TuningConfig  # noqa: E402
+from colane.lab.simulate.ledger import Ledger  # noqa: E402
+from colane.lab.simulate.run import Inputs, simulate  # noqa: E402
+from colane.lab.simulate.table_files import SYNERGY, file_of, read_sources  # noqa: E402
+from colane.lab.simulate.table_world import TableWorld  # noqa: E402
+from colane.lab.traces.clusters import Cluster  # noqa: E402
+from colane.lab.traces.tables.synergy import SynergyJob, read_matrix  # noqa: E402
+from colane.lab.traces.workload import TraceJob, Workload  # noqa: E402
 from colane.model.hardware import Gpu, Node  # noqa: E402
 from colane.model.job import JobId, JobSpec  # noqa: E402
 from colane.model.job_spec import Category  # noqa: E402
 from colane.scheduling import registry  # noqa: E402
-from colane.simulate.ledger import Ledger  # noqa: E402
-from colane.simulate.run import Inputs, simulate  # noqa: E402
-from colane.simulate.table_files import SYNERGY, file_of, read_sources  # noqa: E402
-from colane.simulate.table_world import TableWorld  # noqa: E402
-from colane.traces.clusters import Cluster  # noqa: E402
-from colane.traces.tables.synergy import SynergyJob, read_matrix  # noqa: E402
-from colane.traces.workload import TraceJob, Workload  # noqa: E402
 
 GIB: Final = 1 << 30
 HOUR_S: Final = 3600.0

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from colane.papers.cpu_month import (
+from colane.lab.papers.cpu_month import (
     CODA,
     MAIN,
     WHOLE_JOBS,

@@ -29,12 +29,12 @@ import psutil
 
 from colane.api.jobs import JobObject
 from colane.cli.service.terminal import interruptible
-from colane.cli.studies.export import export_jobs
-from colane.cli.studies.overhead import run_of
 from colane.engines.local import LocalConfig, LocalEngine
-from colane.simulate.ledger import Ledger
-from colane.simulate.request import Request, WorldKind, inputs, load
-from colane.simulate.run import simulate
+from colane.lab.commands.export import export_jobs
+from colane.lab.commands.overhead import run_of
+from colane.lab.simulate.ledger import Ledger
+from colane.lab.simulate.request import Request, WorldKind, inputs, load
+from colane.lab.simulate.run import simulate
 
 BOUND_PERCENT = 5.0
 KINDS = ("vgg11", "resnet18", "vgg19")

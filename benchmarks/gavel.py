@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from colane.core.policy import Policy
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.request import Request, load
+from colane.lab.simulate.run import Inputs, simulate
 from colane.model.job import JobState
 from colane.scheduling.registry import create, preset
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.ledger import STATES
-from colane.simulate.request import Request, load
-from colane.simulate.run import Inputs, simulate
 
 TRACES = ("gavel-1000s", "gavel-1000")
 GPUS, GPUS_PER_SERVER = "12:12:12", "4:4:4"

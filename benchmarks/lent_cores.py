@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.cores_offered import ALL, HOUR_S, Setting, long, ran, short, training  # noqa: E402
 
+from colane.lab.traces.workload import TraceJob, Workload  # noqa: E402
 from colane.model.job import JobId, JobSpec, JobState  # noqa: E402
-from colane.traces.workload import TraceJob, Workload  # noqa: E402
 
 
 class Mixture(NamedTuple):

@@ -31,19 +31,19 @@ from benchmarks.policy_results import Figures, Key, figures_of  # noqa: E402
 from benchmarks.policy_rows import Ask, Setting  # noqa: E402
 
 from colane.core import Core  # noqa: E402
+from colane.lab.papers.topology_large import LeastUtilities  # noqa: E402
+from colane.lab.simulate.beliefs import Belief, make_beliefs  # noqa: E402
+from colane.lab.simulate.driver import Driver  # noqa: E402
+from colane.lab.simulate.fitting import CAPACITY_BYTES  # noqa: E402
+from colane.lab.simulate.ledger import STATES  # noqa: E402
+from colane.lab.simulate.run import Inputs, Run, simulate  # noqa: E402
+from colane.lab.simulate.tables import somewhere  # noqa: E402
+from colane.lab.simulate.watcher import Watcher  # noqa: E402
+from colane.lab.simulate.world import Running, World  # noqa: E402
+from colane.lab.traces.workload import TraceJob  # noqa: E402
 from colane.model.hardware import GpuId  # noqa: E402
 from colane.model.job import JobState  # noqa: E402
-from colane.papers.topology_large import LeastUtilities  # noqa: E402
 from colane.scheduling.registry import NAMES, create  # noqa: E402
-from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
-from colane.simulate.driver import Driver  # noqa: E402
-from colane.simulate.fitting import CAPACITY_BYTES  # noqa: E402
-from colane.simulate.ledger import STATES  # noqa: E402
-from colane.simulate.run import Inputs, Run, simulate  # noqa: E402
-from colane.simulate.tables import somewhere  # noqa: E402
-from colane.simulate.watcher import Watcher  # noqa: E402
-from colane.simulate.world import Running, World  # noqa: E402
-from colane.traces.workload import TraceJob  # noqa: E402
 
 GREEDY = "greedy"
 BOUND = "bound"

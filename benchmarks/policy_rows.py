@@ -13,29 +13,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from colane.lab.papers import elastic_workloads
+from colane.lab.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
+from colane.lab.papers.sharing_memory import read_tables
+from colane.lab.papers.sharing_scenes import job_of
+from colane.lab.papers.sharing_world import Gain, GainWorld
+from colane.lab.papers.topology_large import LOAD_GAP_S, arrivals
+from colane.lab.papers.topology_world import minskys
+from colane.lab.simulate.beliefs import Belief, declare_lengths
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.fitting import CAPACITY_BYTES
+from colane.lab.simulate.pollux_speeds import PolluxSpeeds
+from colane.lab.simulate.request import Request, load, make_world, shared_by
+from colane.lab.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import Sources, TopologySpeeds
+from colane.lab.simulate.world import NeutralWorld, Running, Startup, World
+from colane.lab.traces import clusters, generate, read
+from colane.lab.traces.tables import pollux as pollux_times
+from colane.lab.traces.tables import topology
+from colane.lab.traces.workload import TraceJob, Workload, compress, only_pools
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import Memory
-from colane.papers import elastic_workloads
-from colane.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
-from colane.papers.sharing_memory import read_tables
-from colane.papers.sharing_scenes import job_of
-from colane.papers.sharing_world import Gain, GainWorld
-from colane.papers.topology_large import LOAD_GAP_S, arrivals
-from colane.papers.topology_world import minskys
-from colane.simulate.beliefs import Belief, declare_lengths
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.fitting import CAPACITY_BYTES
-from colane.simulate.pollux_speeds import PolluxSpeeds
-from colane.simulate.request import Request, load, make_world, shared_by
-from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import Sources, TopologySpeeds
-from colane.simulate.world import NeutralWorld, Running, Startup, World
-from colane.traces import clusters, generate, read
-from colane.traces.tables import pollux as pollux_times
-from colane.traces.tables import topology
-from colane.traces.workload import TraceJob, Workload, compress, only_pools
 
 GAVEL_GPUS = 36
 MEAN_S = 60.0 * (0.8 * 280.4 + 0.2 * 3908.6)

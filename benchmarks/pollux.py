@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from colane.simulate.beliefs import Belief
-from colane.simulate.request import Loaded, Request, inputs, load
-from colane.simulate.run import simulate
-from colane.traces.workload import TraceJob, compress
+from colane.lab.simulate.beliefs import Belief
+from colane.lab.simulate.request import Loaded, Request, inputs, load
+from colane.lab.simulate.run import simulate
+from colane.lab.traces.workload import TraceJob, compress
 
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 PUBLISHED: Final = "published for workload 6: Pollux 2,446 s, Tiresias 3,470 s, Optimus 5,302 s (jobs choose batches)"

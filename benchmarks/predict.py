@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from colane.lab.simulate.factors import demand_of_copies
+from colane.lab.traces.readers.topo import STEPS
+from colane.lab.traces.tables import gavel, topology
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, fit_line, work_bound_speedup
-from colane.simulate.factors import demand_of_copies
-from colane.traces.readers.topo import STEPS
-from colane.traces.tables import gavel, topology
 
 COUNTS = (1, 2, 4, 8)
 INTERVAL_Z = 1.2816

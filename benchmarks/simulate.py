@@ -21,14 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces import clusters, read
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.generate import heavy_load
+from colane.lab.traces.workload import Workload, compress, only_pools
 from colane.model.hardware import Gpu, Node
 from colane.scheduling.registry import create
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces import clusters, read
-from colane.traces.clusters import Cluster
-from colane.traces.generate import heavy_load
-from colane.traces.workload import Workload, compress, only_pools
 
 PHILLY_SCALE = 9.0
 """Offers the virtual clusters a load above 1 for nearly all of the trace."""

@@ -25,18 +25,18 @@ from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Event, Launched, NodeRegistered, Submitted
 from colane.core.policy import Policy
+from colane.lab.papers.topology_large import LeastUtilities, arrivals, large
+from colane.lab.papers.topology_world import POLICIES, TOPO_AWARE, TOPO_AWARE_P, kind_of, neighbour_beliefs
+from colane.lab.report import style
+from colane.lab.report.topology_plots import Slowdowns, slowdowns
+from colane.lab.simulate.run import Run
+from colane.lab.traces import clusters
+from colane.lab.traces.tables import topology
+from colane.lab.traces.tables.topology import TopologyTable
+from colane.lab.traces.workload import Workload
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Plan
-from colane.papers.topology_large import LeastUtilities, arrivals, large
-from colane.papers.topology_world import POLICIES, TOPO_AWARE, TOPO_AWARE_P, kind_of, neighbour_beliefs
 from colane.perf.beliefs import Beliefs
-from colane.report import style
-from colane.report.topology_plots import Slowdowns, slowdowns
-from colane.simulate.run import Run
-from colane.traces import clusters
-from colane.traces.tables import topology
-from colane.traces.tables.topology import TopologyTable
-from colane.traces.workload import Workload
 
 MACHINES, JOBS, GAP_S = 1000, 10_000, 0.089
 COLUMNS = (

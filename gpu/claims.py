@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from colane.client.knowledge import decode_measurement, decode_profile
+from colane.lab.report.measured import MeasuredSet, SetPoint, set_points, summarise_sets
 from colane.model.profile import Profile, SetMeasurement
-from colane.report.measured import MeasuredSet, SetPoint, set_points, summarise_sets
 
 Object = dict[str, Any]
 Results = Mapping[str, Object]

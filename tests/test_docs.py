@@ -10,13 +10,13 @@ import pytest
 
 from colane.cli.words.reference import job_fields, reference
 from colane.core.lifecycle import diagram
+from colane.model.glossary import WORDS
 from colane.model.job import JobState
 from colane.model.plan import ACTION_NAMES
 from colane.model.reason import Why
 from colane.model.sentences import SENTENCES
 from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
-from colane.report.glossary import WORDS
 from colane.scheduling.engine.contracts import Admission, Candidate, Choice, Order, SchedulingContext, Sizer, Source
 from colane.scheduling.registry import ALIASES, NAMES, UnknownPolicyError, create
 from colane.server.assembly import make_service

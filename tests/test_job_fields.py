@@ -14,9 +14,12 @@ from colane.api.job_request import JobRequest
 from colane.api.jobs import DeclaredObject, NeedsObject
 from colane.cli.app import make_app
 from colane.cli.jobs.show import _said
-from colane.cli.studies.export import _declared
 from colane.cli.submit.jobfile import OTHER_NAMES, merged
 from colane.cli.submit.scripts import OURS
+from colane.lab.commands.export import _declared
+from colane.lab.traces.readers.assemble import Options
+from colane.lab.traces.readers.colane_csv import COLUMN_NAMES, read, write
+from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.field_values import (
     Amount,
     Flag,
@@ -35,10 +38,7 @@ from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, sensel
 from colane.model.job_spec import CheckpointContract, JobSpec, NeedClass
 from colane.server.submitting.submission import asked
 from colane.server.views.jobs_and_nodes import job_view
-from colane.traces.errors import TraceError
-from colane.traces.readers.assemble import Options
-from colane.traces.readers.colane_csv import COLUMN_NAMES, read, write
-from colane.traces.workload import TraceJob, Workload
+from colane.settings.input_file import InputFileError
 from colane.workloads import catalogue
 
 ROWS = pytest.mark.parametrize("field", JOB_FIELDS, ids=lambda field: field.name)
@@ -235,6 +235,6 @@ def test_what_is_exported_is_what_a_trace_can_carry() -> None:
     ],
 )
 def test_a_bad_cell_is_named_with_the_fix(tmp_path: Path, column: str, cell: str, expected: str) -> None:
-    with pytest.raises(TraceError, match=expected) as raised:
+    with pytest.raises(InputFileError, match=expected) as raised:
         read(tmp_path / "t.csv", f"submit_s,duration_s,{column}\n0,1,{cell}\n", Options())
     assert column in str(raised.value)

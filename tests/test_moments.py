@@ -16,14 +16,14 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Launched, NodeLost, NodeRegistered, Submitted, Tick
+from colane.lab.simulate.driver import StandstillError
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Turns
 from colane.model.plan import Plan, Remark, Replan
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
-from colane.simulate.driver import StandstillError
-from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
 from tests.simulate.scenes import cluster, job, run
 

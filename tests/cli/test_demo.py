@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from colane.cli.demo import mixed as demo_mixed
-from colane.cli.demo import plan as demo_plan
-from colane.cli.demo.mixed import MixedPlan, make_mixed_plan
 from colane.cli.errors import MisuseError
+from colane.lab.demo import mixed as demo_mixed
+from colane.lab.demo import plan as demo_plan
+from colane.lab.demo.mixed import MixedPlan, make_mixed_plan
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, until_gone
 from tests.needs import needs

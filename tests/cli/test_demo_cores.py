@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from colane.cli.demo import cores as demo_cores
-from colane.cli.demo.cores import Watching, has_settled, publish
 from colane.client.client import Client
-from colane.report.core_plots import CoreSample
+from colane.lab.demo import cores as demo_cores
+from colane.lab.demo.cores import Watching, has_settled, publish
+from colane.lab.report.core_plots import CoreSample
 from colane.settings.table import CORE_TUNER, DEVICES
 from tests.cli.conftest import Colane
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from colane.cli.demo import elastic as demo_elastic
-from colane.cli.demo.elastic import JOBS, SizeWatch, publish, read_losses, request
 from colane.client.client import Client
-from colane.report.elastic_plots import ThroughputCurve
+from colane.lab.demo import elastic as demo_elastic
+from colane.lab.demo.elastic import JOBS, SizeWatch, publish, read_losses, request
+from colane.lab.report.elastic_plots import ThroughputCurve
 from colane.settings.table import DEVICES, TOPOLOGY
 from colane.workloads import data_parallel
 

@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from colane.cli import app
 from colane.cli.errors import MisuseError
-from colane.cli.studies import report
 from colane.client.locate import find_token
+from colane.lab.commands import report
 from tests.cli.conftest import COLANE, Colane, environment, run_colane
 from tests.report.test_parsing import item
 
@@ -221,6 +221,23 @@ def test_help_imports_nothing_heavy() -> None:
     """What takes long to import would be waited for at every command."""
     heavy = "{'fastapi', 'uvicorn', 'matplotlib', 'numpy', 'torch', 'pydantic', 'httpx', 'psutil', 'yaml'}"
     code = f"import sys; from colane.cli.app import make_app; make_app(); print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_service_imports_nothing_of_the_lab() -> None:
+    """All that `colane up`, its scheduler and its agent could ever import, whatever they are asked."""
+    code = (
+        "import sys, pkgutil; from importlib import import_module\n"
+        "rooms = 'cli.service cli.nodes cli.jobs server agent engines client settings policyfiles'.split()\n"
+        "for room in map(import_module, map('colane.{}'.format, rooms)):\n"
+        "    for found in pkgutil.walk_packages(room.__path__, room.__name__ + '.'):\n"
+        "        if found.name.rpartition('.')[2] not in {'ray_driver', 'ray_keeper'}:\n"
+        "            import_module(found.name)\n"
+        "from colane.cli.app import make_app; make_app(('up', 'server', 'agent'))\n"
+        "assert 'colane.server.assembly' in sys.modules and 'colane.agent.loop' in sys.modules\n"
+        "print(*(name for name in sys.modules if name.startswith(('colane.lab', 'matplotlib', 'pandas'))))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

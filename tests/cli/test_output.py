@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from colane.cli import output
-from colane.cli.demo.screen import LiveScreen
 from colane.cli.jobs import objects as jobs
 from colane.cli.nodes.command import ranges
 from colane.cli.output import ScreenColumn
+from colane.lab.demo.screen import LiveScreen
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from colane.cli.app import run
-from colane.cli.studies.profile_output import scaling_of
-from colane.cli.studies.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.client.client import Client
 from colane.client.knowledge import decode_profile
 from colane.client.profile_session import Session, modes_for, sets_of
 from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
 from colane.engines.local import LocalConfig, LocalEngine
+from colane.lab.commands.profile_output import scaling_of
+from colane.lab.commands.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs

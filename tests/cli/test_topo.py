@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from colane.cli.nodes import topo
-from colane.cli.nodes.topo_screen import Machine, legend, tree
-from colane.traces import clusters, topologies
+from colane.lab.commands import topo
+from colane.lab.commands.topo_screen import Machine, legend, tree
+from colane.lab.traces import clusters
+from colane.model import topologies
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-7\t0\nGPU1\tNV2\t X \t8-15\t1\n"

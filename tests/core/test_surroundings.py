@@ -12,9 +12,9 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
+from colane.model.topologies import PRESETS
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
-from colane.traces.topologies import PRESETS
 
 from .worlds import GIB
 

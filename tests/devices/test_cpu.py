@@ -13,8 +13,8 @@ from colane.devices import CpuDevices, DeviceSpecError, discover
 from colane.devices.cpu import CpuSpec, parse_cpu_spec
 from colane.devices.host import parse_cpu_list, read_sockets
 from colane.devices.types import HostFacts
+from colane.model import topologies
 from colane.model.hardware import Link, LinkKind, Topology
-from colane.traces import topologies
 from tests.devices.test_gpu import fails
 
 HOST = HostFacts(cores=(0, 1, 2, 3, 8, 9), memory_bytes=6_000_000_000, sockets={0: 1, 1: 0, 2: 1, 3: 0, 8: 0, 9: 1})

@@ -14,9 +14,9 @@ from colane.devices.declared import DeclaredDevices
 from colane.devices.nvml import Nvml
 from colane.devices.topology import read_socket
 from colane.devices.types import HostFacts
+from colane.model import topologies
 from colane.model.hardware import Link, LinkKind, Topology, flat_topology
 from colane.model.topo_text import parse_matrix, word
-from colane.traces import topologies
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml, NvLink
 
 GPU, SWITCH, UNKNOWN = (

@@ -13,8 +13,8 @@ from math import isnan, sqrt
 from statistics import mean, stdev
 from typing import NamedTuple
 
+from colane.lab.simulate.run import simulate
 from colane.scheduling.registry import create
-from colane.simulate.run import simulate
 
 from .workloads import SIMULATED
 

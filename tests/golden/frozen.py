@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.core import Core
+from colane.lab.simulate.run import simulate
 from colane.scheduling.registry import NAMES, create
-from colane.simulate.run import simulate
 
 from .live import Live
 from .log import FrozenLog

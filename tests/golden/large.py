@@ -16,8 +16,8 @@ from types import MappingProxyType
 
 from colane.core import Core
 from colane.core.events import Outcome
+from colane.lab.simulate.run import simulate
 from colane.scheduling.registry import create
-from colane.simulate.run import simulate
 
 from .log import FrozenLog, codes
 from .workloads import large

@@ -9,11 +9,11 @@ from itertools import islice
 
 from colane.core import Core
 from colane.core.events import Decision, Outcome
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.world import Running
 from colane.model.job import Job, JobId, JobState
 from colane.model.placement import Placement
 from colane.model.reason import Why
-from colane.simulate.process import Process
-from colane.simulate.world import Running
 
 ROUTINE = frozenset({Why.SUBMITTED, Why.LAUNCHED, Why.STEPPING, Why.PROTECTION_OVER, Why.TAKEN_TO_RUN, Why.EXITED})
 """Moves of every job's life, which no plan decides."""

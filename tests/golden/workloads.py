@@ -8,16 +8,16 @@ from random import Random
 from types import MappingProxyType
 
 from colane.core.policy import Policy
+from colane.lab.simulate.beliefs import Belief, examples, make_beliefs, true_neighbours
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.run import Inputs
+from colane.lab.simulate.world import NeutralWorld, Scope, World
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob, Workload
+from colane.model import topologies
 from colane.model.hardware import Gpu, Node
 from colane.model.job import CommPattern, JobId, JobKind, JobSpec
 from colane.perf.beliefs import Beliefs
-from colane.simulate.beliefs import Belief, examples, make_beliefs, true_neighbours
-from colane.simulate.config import DriverConfig
-from colane.simulate.run import Inputs
-from colane.simulate.world import NeutralWorld, Scope, World
-from colane.traces import topologies
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob, Workload
 
 from .world import FAMILIES, MIB, FamilyWorld
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from colane.lab.simulate.factors import slowdown_by_work
+from colane.lab.simulate.world import Running, Scope, Startup
+from colane.lab.traces.workload import TraceJob
 from colane.model.profile import Memory
-from colane.simulate.factors import slowdown_by_work
-from colane.simulate.world import Running, Scope, Startup
-from colane.traces.workload import TraceJob
 
 MIB = 1 << 20
 

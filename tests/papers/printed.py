@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.papers.claims import Claim, Figure, Origin
+from colane.lab.papers.claims import Claim, Figure, Origin
 
 LETTERS_MIN = 3
 """A single digit stands everywhere: it is to be named with what stands beside it."""

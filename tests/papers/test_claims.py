@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.papers.claims import Claim, ClaimVerdict, Figure, Judgement, Origin, Sense, Trait, ours, verdict_of
+from colane.lab.papers.claims import Claim, ClaimVerdict, Figure, Judgement, Origin, Sense, Trait, ours, verdict_of
 from tests.papers.printed import not_printed, plain
 
 MET = Figure("met", 100, 105)

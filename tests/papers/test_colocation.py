@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.cli.studies.paper import ELSEWHERE, MODULES, NEEDED
-from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
-from colane.papers.colocation import evaluate
-from colane.papers.gavel_packing import GavelFifoPacked
-from colane.traces.tables import SHIPPED
+from colane.lab.commands.paper import ELSEWHERE, MODULES, NEEDED
+from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
+from colane.lab.papers.colocation import evaluate
+from colane.lab.papers.gavel_packing import GavelFifoPacked
+from colane.lab.traces.tables import SHIPPED
 from tests.papers.printed import not_printed, text_of
 
 

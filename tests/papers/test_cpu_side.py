@@ -10,18 +10,18 @@ import pytest
 
 from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
+from colane.lab.papers import cpu_side
+from colane.lab.papers.claims import ClaimVerdict, Judgement
+from colane.lab.papers.cpu_ceiling import cpu_jobs_within
+from colane.lab.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, month, numbers_of
+from colane.lab.papers.cpu_neighbours import loss_percent
+from colane.lab.papers.cpu_side import CpuEvaluation, evaluate
+from colane.lab.papers.cpu_tuning import PUBLISHED_STEPS, slower_gpu, stated_curve
+from colane.lab.papers.cpu_world import CpuMonthWorld, best_cores
+from colane.lab.simulate.table_files import SYNERGY
+from colane.lab.traces.tables import synergy
+from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId, JobSpec
-from colane.papers import cpu_side
-from colane.papers.claims import ClaimVerdict, Judgement
-from colane.papers.cpu_ceiling import cpu_jobs_within
-from colane.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, month, numbers_of
-from colane.papers.cpu_neighbours import loss_percent
-from colane.papers.cpu_side import CpuEvaluation, evaluate
-from colane.papers.cpu_tuning import PUBLISHED_STEPS, slower_gpu, stated_curve
-from colane.papers.cpu_world import CpuMonthWorld, best_cores
-from colane.simulate.table_files import SYNERGY
-from colane.traces.tables import synergy
-from colane.traces.workload import TraceJob, Workload
 from tests.papers.printed import not_printed, text_of
 
 SETUPS = (*MAIN, NO_ELIMINATOR, COLANE)

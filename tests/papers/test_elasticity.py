@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.papers import elastic_workloads, elasticity
-from colane.papers.claims import Evaluation, Figure, Judgement, Origin
-from colane.simulate.table_files import pollux_table
-from colane.traces.errors import TraceError
+from colane.lab.papers import elastic_workloads, elasticity
+from colane.lab.papers.claims import Evaluation, Figure, Judgement, Origin
+from colane.lab.simulate.table_files import pollux_table
+from colane.settings.input_file import InputFileError
 from tests.papers.printed import not_printed, text_of
 
 
@@ -80,7 +80,7 @@ def test_the_command_writes_claims_and_where_the_time_of_jobs_went(data: Path, t
 
 
 def test_without_tables_it_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="calibrated_f"):
+    with pytest.raises(InputFileError, match="calibrated_f"):
         elasticity.evaluate(tmp_path)
 
 

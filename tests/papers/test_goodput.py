@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from colane.adaptor import noise
-from colane.papers import elastic_goodput
+from colane.lab.papers import elastic_goodput
+from colane.lab.traces.tables import pollux
 from colane.scheduling.engine.sized_rates import efficiency
-from colane.traces.tables import pollux
 
 
 def test_a_batch_as_large_as_the_noise_is_worth_half_as_much_a_sample_as_a_very_small_one() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from colane.cli import app
+from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Figure, Judgement, queue_s
+from colane.lab.papers.sharing import TABLE_2, SharingEvaluation, evaluate, most_at_once, row_of
+from colane.lab.papers.sharing_memory import MIB, SERVED, first_fit_bins, read_tables, serving_bytes
+from colane.lab.papers.sharing_scenes import ends_s
+from colane.lab.papers.sharing_world import Gain
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.run import Run
 from colane.model.profile import Memory
-from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Figure, Judgement, queue_s
-from colane.papers.sharing import TABLE_2, SharingEvaluation, evaluate, most_at_once, row_of
-from colane.papers.sharing_memory import MIB, SERVED, first_fit_bins, read_tables, serving_bytes
-from colane.papers.sharing_scenes import ends_s
-from colane.papers.sharing_world import Gain
-from colane.simulate.ledger import STATES
-from colane.simulate.run import Run
 from tests.papers.printed import not_printed, text_of
 
 

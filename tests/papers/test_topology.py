@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.papers import topology_large
-from colane.papers.claims import Claim, ClaimVerdict, queue_s
-from colane.papers.topology import (
+from colane.lab.papers import topology_large
+from colane.lab.papers.claims import Claim, ClaimVerdict, queue_s
+from colane.lab.papers.topology import (
     TopologyEvaluation,
     difference,
     evaluate,
@@ -19,9 +19,9 @@ from colane.papers.topology import (
     run_ticked,
     violations,
 )
-from colane.papers.topology_large import LeastUtilities, arrivals, large
-from colane.papers.topology_placers import GOLDEN, golden_utilities
-from colane.papers.topology_world import (
+from colane.lab.papers.topology_large import LeastUtilities, arrivals, large
+from colane.lab.papers.topology_placers import GOLDEN, golden_utilities
+from colane.lab.papers.topology_world import (
     POLICIES,
     TICK_S,
     TOPO_AWARE,
@@ -30,16 +30,16 @@ from colane.papers.topology_world import (
     minskys,
     neighbour_beliefs,
 )
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import Sources, TopologySpeeds
+from colane.lab.traces import read
+from colane.lab.traces.tables import topology
+from colane.lab.traces.tables.topology import TopologyTable
 from colane.perf.estimates import profile_key
 from colane.perf.utility import Measure
 from colane.scheduling.engine.options import with_options
 from colane.scheduling.registry import create
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import Sources, TopologySpeeds
-from colane.traces import read
-from colane.traces.tables import topology
-from colane.traces.tables.topology import TopologyTable
 from tests.papers.printed import not_printed, text_of
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from colane.lab.traces.tables import pollux
 from colane.model.job import JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import RateSource, Situation
 from colane.perf.scaling import fitted_step_s
-from colane.traces.tables import pollux
 
 STEPS = {1: 4.0, 2: 2.3, 4: 1.6}
 SPEC = JobSpec(name="net", family="net", gpus=4, sizes=(1, 2, 3, 4, 8), preemptible=True)

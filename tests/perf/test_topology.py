@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from colane.model.hardware import Gpu, Link, LinkKind, Node, Topology
 from colane.model.job import CommPattern, JobSpec
 from colane.model.profile import ProfileKey
+from colane.model.topologies import PRESETS
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
 from colane.perf.topology import (
@@ -31,8 +32,7 @@ from colane.perf.topology import (
 )
 from colane.perf.utility import EPSILON, NEUTRAL, Measure, Weights, harm_beside, job_utility, system_utility
 from colane.scheduling.mechanisms.topology.node_fit import Question, exact
-from colane.traces.topologies import PRESETS
-from colane.traces.topology_file import read_topology
+from colane.settings.topology_file import read_topology
 
 T = TypeVar("T")
 MINSKY = flat((0, 0, 1, 1))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from colane.lab.report.records import Device, RunGroup, RunRecord
 from colane.model.job import JobState
 from colane.model.profile import ProfileKey, SetMeasurement
-from colane.report.records import Device, RunGroup, RunRecord
 
 DEVICES = (Device("n/0", "cpu"), Device("n/1", "cpu"))
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from colane.lab.report import build
+from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
+from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.records import JobTime, RunGroup
+from colane.lab.report.tables import Table, TableColumn
 from colane.model.job import JobState
 from colane.model.profile import Profile, Value, ValueSource
 from colane.model.time_spent import TimeSpent
-from colane.report import build
-from colane.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
-from colane.report.profile_plots import Boundary
-from colane.report.records import JobTime, RunGroup
-from colane.report.tables import Table, TableColumn
 
 from .batches import DEVICES, colocate, fifo, key, measurement, record
 
@@ -226,7 +226,7 @@ def test_light_and_dark_both_have_every_colour(tmp_path: Path) -> None:
 
 
 def test_importing_the_package_is_cheap() -> None:
-    code = "import sys, colane.report; print(*(m for m in ('matplotlib', 'numpy', 'pydantic') if m in sys.modules))"
+    code = "import sys, colane.lab.report; print(*(m for m in ('matplotlib', 'numpy', 'pydantic') if m in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
 

@@ -16,14 +16,14 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
+from colane.lab.report import elastic_plots, plots, profile_plots, study_plots, style, time_plots, timeline
+from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
+from colane.lab.report.measured import SetPoint
+from colane.lab.report.metrics import StepTimes
+from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.records import JobTime
+from colane.lab.report.simulated import Interval
 from colane.model.time_spent import TimeSpent
-from colane.report import elastic_plots, plots, profile_plots, study_plots, style, time_plots, timeline
-from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
-from colane.report.measured import SetPoint
-from colane.report.metrics import StepTimes
-from colane.report.profile_plots import Boundary
-from colane.report.records import JobTime
-from colane.report.simulated import Interval
 
 from .batches import key
 

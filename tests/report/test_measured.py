@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from colane.lab.report.measured import mps_gains, set_points, summarise_sets, throughput_by_batch, verdict
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.report.measured import mps_gains, set_points, summarise_sets, throughput_by_batch, verdict
 
 from .batches import key, measurement
 

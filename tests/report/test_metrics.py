@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.job import JobState
-from colane.report.metrics import (
+from colane.lab.report.metrics import (
     batch_differences,
     compare,
     cover,
@@ -22,7 +21,8 @@ from colane.report.metrics import (
     step_times,
     summarise,
 )
-from colane.report.records import Device, RunGroup, RunRecord, without
+from colane.lab.report.records import Device, RunGroup, RunRecord, without
+from colane.model.job import JobState
 
 from .batches import DEVICES, colocate, fifo, key, record
 

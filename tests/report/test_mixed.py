@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.report import style
-from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun, mechanism_sentences, mixed_table, shared_s
-from colane.report.mixed_plots import mixed_timeline
+from colane.lab.report import style
+from colane.lab.report.mixed import JobLook, MixedJob, MixedRole, MixedRun, mechanism_sentences, mixed_table, shared_s
+from colane.lab.report.mixed_plots import mixed_timeline
 
 DEVICE = ("vm/0",)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from colane.lab.report.parsing import RecordError, devices_of_nodes, parse_records
+from colane.lab.report.records import UNLABELLED, Device, group_by_label, group_by_policy
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Attempt, Job, JobId, JobSpec, JobState, StateChange, Totals
 from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
-from colane.report.parsing import RecordError, devices_of_nodes, parse_records
-from colane.report.records import UNLABELLED, Device, group_by_label, group_by_policy
 from colane.server.store import documents
 from colane.server.views.jobs_and_nodes import finished_view
 

@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
-from colane.report.elastic_plots import ThroughputCurve
-from colane.report.measured import summarise_sets
-from colane.report.profile_plots import Boundary
-from colane.report.profiles import (
+from colane.lab.report.elastic_plots import ThroughputCurve
+from colane.lab.report.measured import summarise_sets
+from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.profiles import (
     Findings,
     drawings,
     profiles_table,
@@ -16,6 +15,7 @@ from colane.report.profiles import (
     summary_object,
     write,
 )
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 
 
 def key(family: str, batch: int | None = 64) -> ProfileKey:

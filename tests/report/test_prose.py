@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.model.job import JobState
-from colane.report.metrics import Comparison, measure, run_spans_alone
-from colane.report.prose import (
+from colane.lab.report.metrics import Comparison, measure, run_spans_alone
+from colane.lab.report.prose import (
     change_sentence,
     duration,
     failed_jobs,
@@ -19,7 +18,8 @@ from colane.report.prose import (
     percent,
     sentences,
 )
-from colane.report.records import RunGroup
+from colane.lab.report.records import RunGroup
+from colane.model.job import JobState
 
 from .batches import DEVICES, colocate, fifo, record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from colane.report.parsing import parse_records
+from colane.lab.report.parsing import parse_records
 from tests.server.harness import finished, node, world
 
 

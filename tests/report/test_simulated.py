@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colane.model.job import JobId, JobSpec, JobState
-from colane.report.simulated import (
+from colane.lab.report.simulated import (
     ClusterCurves,
     JobColumns,
     ReportedSpan,
@@ -22,11 +21,12 @@ from colane.report.simulated import (
     measure_run,
     slo_violations,
 )
-from colane.report.simulated_compared import sentences
-from colane.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
-from colane.report.simulated_study import Study
-from colane.report.simulated_writer import notes, summary_object, write
-from colane.traces.workload import TraceJob
+from colane.lab.report.simulated_compared import sentences
+from colane.lab.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
+from colane.lab.report.simulated_study import Study
+from colane.lab.report.simulated_writer import notes, summary_object, write
+from colane.lab.traces.workload import TraceJob
+from colane.model.job import JobId, JobSpec, JobState
 
 NAN = float("nan")
 

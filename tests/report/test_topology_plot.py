@@ -7,11 +7,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, PathPatch
 
+from colane.lab.report import style
+from colane.lab.report.topology_plot import STATE_COLOURS, Marks, draw_topology
+from colane.model import topologies
 from colane.model.hardware import Topology
 from colane.model.topo_text import parse_matrix
-from colane.report import style
-from colane.report.topology_plot import STATE_COLOURS, Marks, draw_topology
-from colane.traces import topologies
 
 
 def texts(fig: Figure) -> list[str]:

@@ -11,9 +11,9 @@ from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
+from colane.model.topologies import PRESETS
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.traces.topologies import PRESETS
 
 GIB = 2**30
 

@@ -10,6 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.config import CoreConfig
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.run import Run
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.choices import FIRST
@@ -24,10 +28,6 @@ from colane.scheduling.orders.arrival import Arrival, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.price import ByShadowPrice
 from colane.scheduling.registry import preset
-from colane.simulate.config import DriverConfig
-from colane.simulate.run import Run
-from colane.simulate.world import NeutralWorld
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 from tests.scheduling.test_arrays import cpu_job, first_starts, machines, training
 from tests.scheduling.test_compositions import AGEING, ALONE, BESIDE, LINES, ROOM, SEEDS, TURNS

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from colane.core.events import Outcome
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId, JobState
 from colane.model.plan import Start, Stop
 from colane.scheduling import registry
-from colane.simulate.ledger import STATES
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import GIB, job, node, workload
 
 

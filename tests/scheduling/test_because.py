@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from colane.core.events import Outcome
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.scheduling import registry
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
 from tests.simulate.scenes import cluster, job, workload
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.registry import NAMES, create
-from colane.simulate.world import NeutralWorld
 from tests.simulate.scenes import GIB, cluster, job, run
 
 NEWCOMER_S = 600.0

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.cluster.view import ClusterView
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import JobId
 from colane.model.placement import TurnRule, Turns
 from colane.model.plan import Plan
@@ -29,7 +30,6 @@ from colane.scheduling.mechanisms.topology.free import Free, NodesBy
 from colane.scheduling.mechanisms.topology.placement import Connected
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
-from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions
 from tests.core.brute import any_free_place
 from tests.core.worlds import World, decided

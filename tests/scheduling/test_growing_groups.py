@@ -10,12 +10,15 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted
+from colane.lab.papers.sharing_scenes import job_of
+from colane.lab.papers.sharing_world import Gain, GainWorld
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.traces import clusters
+from colane.lab.traces.workload import Workload
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.plan import Start, Stop
 from colane.model.profile import Memory, ProfileKey, SetMeasurement
 from colane.model.sentences import sentence_of
-from colane.papers.sharing_scenes import job_of
-from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.lending import ReclaimLent
@@ -25,9 +28,6 @@ from colane.scheduling.mechanisms.sharing.beside_unmeasured import BesideUnmeasu
 from colane.scheduling.mechanisms.topology.connected import Fastest
 from colane.scheduling.presets import POLICIES
 from colane.scheduling.registry import create
-from colane.simulate.run import Inputs, simulate
-from colane.traces import clusters
-from colane.traces.workload import Workload
 from tests.core.worlds import GIB, make_node, make_profile
 from tests.golden.workloads import sharing
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.registry import create, preset
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
 from tests.simulate import scenes
 

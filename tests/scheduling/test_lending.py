@@ -9,14 +9,14 @@ from hypothesis import given
 
 from colane.core.events import Outcome
 from colane.cpu.config import TuningConfig
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId, JobState
 from colane.model.plan import SetCores, Start, Stop
 from colane.scheduling import registry
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 from tests.scheduling.test_array_laws import CORES, COSTS, FREED_S, GPUS, borrowers, delays, sparse_training, together
 from tests.scheduling.test_arrays import cpu_job, first_starts, machines, training

@@ -8,14 +8,14 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Submitted, Tick
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import JobId, JobSpec
 from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import guarded
 from colane.scheduling import registry
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.engine.loop import Composed
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
 from tests.simulate.scenes import cluster, job, workload
 

@@ -13,6 +13,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.core.policy import Planner, ask
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import JobId, JobSpec
 from colane.model.plan import Action, Move, Park, Plan, Resize, Start, Stop
 from colane.model.profile import SetMeasurement
@@ -23,7 +24,6 @@ from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.moving_costs import MOVES_MAX, moved_part
 from colane.scheduling.orders.price import OWED_MAX, ByShadowPrice, owed_ratio, shadow_price
 from colane.scheduling.registry import create
-from colane.simulate.world import NeutralWorld
 from tests.core.worlds import GIB, World, make_node, make_profile
 from tests.examples import examples
 from tests.simulate.scenes import random_cluster, random_jobs, run

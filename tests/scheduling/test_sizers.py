@@ -10,13 +10,13 @@ from hypothesis import given
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.plan import Start
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.engine.choices import LARGEST
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.registry import UnknownPolicyError, create
-from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions
 from tests.core.brute import any_free_place
 from tests.core.worlds import World, make_node, make_profile

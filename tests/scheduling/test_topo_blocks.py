@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.job import CommPattern
+from colane.model.topologies import PRESETS
 from colane.perf.topology import Comm, Shape, flat, shape_of
 from colane.scheduling.mechanisms.topology.drb import bipartition, cut, drb, edges
 from colane.scheduling.mechanisms.topology.node_fit import Neighbour, Question, exact, judge, left_free, spread_excess
-from colane.traces.topologies import PRESETS
 
 MINSKY = flat((0, 0, 1, 1))
 presets = pytest.mark.parametrize("name", PRESETS)

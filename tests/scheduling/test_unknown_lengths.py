@@ -8,8 +8,8 @@ from statistics import fmean
 
 import pytest
 
+from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.registry import create
-from colane.simulate.world import NeutralWorld
 from tests.core.worlds import make_node
 from tests.simulate.scenes import cluster, run
 from tests.simulate.scenes import job as trace_job

@@ -10,15 +10,15 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import Ended, Event, Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.lab.simulate.beliefs import OracleBeliefs, examples
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import Exit, JobId, JobKind, JobSpec
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.registry import create
-from colane.simulate.beliefs import OracleBeliefs, examples
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.workload import TraceJob
 from tests.core.worlds import make_node
 from tests.simulate.scenes import cluster, job, workload
 

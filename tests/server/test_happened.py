@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 
 from colane.cli.jobs import ps
-from colane.cli.studies.export import held_s
 from colane.core.events import Event, Outcome, ResumeRequested, Submitted, SuspendRequested
 from colane.core.lifecycle import move
 from colane.core.reducers.entering import SUBMITTED
+from colane.lab.commands.export import held_s
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Hold, HoldKind, StateChange, kinds
 from colane.model.reason import Reason, Why

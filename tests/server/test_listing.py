@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from colane.report.parsing import parse_records
+from colane.lab.report.parsing import parse_records
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, Document
 from tests.server.harness import World, finished, launched, node, report, without_own, world

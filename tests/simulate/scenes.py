@@ -12,6 +12,13 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
 from colane.core.policy import Policy
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.watcher import Watcher
+from colane.lab.simulate.world import NO_STARTUP, Running, Scope, Startup, World
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Turns
@@ -19,13 +26,6 @@ from colane.model.plan import Park, Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.topology.free import first_fit
-from colane.simulate.config import DriverConfig
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.watcher import Watcher
-from colane.simulate.world import NO_STARTUP, Running, Scope, Startup, World
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob, Workload
 
 GIB = 1 << 30
 

@@ -8,16 +8,16 @@ import pytest
 
 from colane.core.events import Outcome
 from colane.cpu.contention import ContentionConfig
+from colane.lab.papers.cpu_world import BEST_USE_RATIO, HEAVY, CpuMonthWorld
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.plan import SetThrottle
-from colane.papers.cpu_world import BEST_USE_RATIO, HEAVY, CpuMonthWorld
 from colane.scheduling.registry import preset
-from colane.simulate.config import DriverConfig
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob, Workload
 
 TRAIN, HOG = JobId(1), JobId(2)
 

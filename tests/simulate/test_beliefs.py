@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from colane.lab.simulate.accuracy import true_delta
+from colane.lab.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, describe, examples, make_beliefs
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.request import Request, WorldKind, inputs, load
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.table_files import gavel_models, read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.traces.generate import poisson
 from colane.perf.beliefs import Beliefs
 from colane.perf.estimates import profile_key
 from colane.scheduling.registry import create
-from colane.simulate.accuracy import true_delta
-from colane.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, describe, examples, make_beliefs
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.request import Request, WorldKind, inputs, load
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.table_files import gavel_models, read_sources
-from colane.simulate.table_world import TableWorld
-from colane.traces.generate import poisson
 
 from .scenes import GIB, cluster, job, workload
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.simulate.accuracy import BeliefErrors
-from colane.simulate.ledger import Ledger
-from colane.simulate.run import Run
-from colane.simulate.study import SeededRun, comparable
+from colane.lab.simulate.accuracy import BeliefErrors
+from colane.lab.simulate.ledger import Ledger
+from colane.lab.simulate.run import Run
+from colane.lab.simulate.study import SeededRun, comparable
 
 CONTRACT = (
     "policy", "jobs", "finished", "makespan_s", "jct_s", "queue_s", "run_span_s", "gpu_active_ratio",
@@ -278,7 +278,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
     def fails(*_given: object, **_named: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("colane.simulate.request.make_workload", fails)
+    monkeypatch.setattr("colane.lab.simulate.request.make_workload", fails)
     assert app.run([*SAMPLE, "-t", "sweep:jobs=3"]) == 1
     assert (
         capsys.readouterr()
@@ -361,7 +361,7 @@ def test_ctrl_c_between_runs_is_partial_too(tmp_path: Path) -> None:
 INTERRUPTED_SEEDS = """
 import os, signal, sys
 from colane.cli import app
-from colane.cli.studies import simulate
+from colane.lab.commands import simulate
 
 sent = []
 

@@ -11,6 +11,15 @@ import pytest
 from colane.core.events import Outcome
 from colane.cpu.config import TuningConfig
 from colane.cpu.tuner import STEPS_MAX, TunerName
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.table_files import SYNERGY, read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import SynergyCores
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.tables import synergy
+from colane.lab.traces.workload import TraceJob
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState
 from colane.model.job_spec import Category
@@ -18,15 +27,6 @@ from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
 from colane.model.sentences import sentence_of
 from colane.scheduling import registry
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_files import SYNERGY, read_sources
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import SynergyCores
-from colane.simulate.world import NeutralWorld
-from colane.traces.clusters import Cluster
-from colane.traces.tables import synergy
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import job, node, random_jobs, workload
 
 

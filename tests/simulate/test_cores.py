@@ -10,6 +10,10 @@ import pytest
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
+from colane.lab.simulate.run import Run
+from colane.lab.simulate.table_files import read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobState
 from colane.model.placement import Turns
 from colane.model.plan import Plan
@@ -18,10 +22,6 @@ from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import RateSource, Situation
 from colane.scheduling.mechanisms.topology.free import first_fit
-from colane.simulate.run import Run
-from colane.simulate.table_files import read_sources
-from colane.simulate.table_world import TableWorld
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import GIB, cluster, job, run
 
 

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.cli import app
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.run import admit
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces import clusters
+from colane.lab.traces.check import check_trace
+from colane.lab.traces.read import read
 from colane.model.job import JobState
 from colane.scheduling import registry
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.run import admit
-from colane.simulate.world import NeutralWorld
-from colane.traces import clusters
-from colane.traces.check import check_trace
-from colane.traces.read import read
 from tests.examples import examples
 from tests.simulate.scenes import cluster, job, random_jobs, run, workload
 

@@ -15,6 +15,13 @@ from colane.core import ClusterState, Core
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.job_spec import PromisedGpus
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
@@ -22,13 +29,6 @@ from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.mechanisms.deadlines.seats import Allowed, NoPromise, promise
 from colane.scheduling.registry import create
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.config import DriverConfig
-from colane.simulate.ledger import STATES
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 
 from .scenes import cluster, job, random_cluster, random_jobs, workload

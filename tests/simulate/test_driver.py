@@ -14,23 +14,23 @@ from colane.core import Core
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.driver import Driver
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, admit, prepare, simulate
+from colane.lab.simulate.world import NeutralWorld, Running, Startup, World
+from colane.lab.traces import clusters
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.costs import Costs
+from colane.lab.traces.generate import heavy_load
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId, JobState
 from colane.model.placement import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
-from colane.simulate.config import DriverConfig
-from colane.simulate.driver import Driver
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.ledger import STATES
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, admit, prepare, simulate
-from colane.simulate.world import NeutralWorld, Running, Startup, World
-from colane.traces import clusters
-from colane.traces.clusters import Cluster
-from colane.traces.costs import Costs
-from colane.traces.generate import heavy_load
-from colane.traces.workload import TraceJob
 
 from .scenes import GIB, Crowded, Restless, cluster, job, node, run, workload
 

@@ -11,19 +11,19 @@ from hypothesis import given, strategies
 from colane.core import Core
 from colane.core.events import Outcome
 from colane.core.policy import Policy
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import ScalingSpeeds, Sources
+from colane.lab.simulate.world import Running
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.tables.scaling import ScalingTable
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import Job, JobState
 from colane.perf.rate import Situation
 from colane.scheduling.registry import preset
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.config import DriverConfig
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import ScalingSpeeds, Sources
-from colane.simulate.world import Running
-from colane.traces.clusters import Cluster
-from colane.traces.tables.scaling import ScalingTable
-from colane.traces.workload import TraceJob
 
 from .scenes import job, node, workload
 

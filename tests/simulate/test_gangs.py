@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.cli import app
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.gangs import GangWorld
+from colane.lab.simulate.run import admit
+from colane.lab.simulate.table_files import read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.world import NeutralWorld, Running
+from colane.lab.traces import clusters
+from colane.lab.traces.read import read
+from colane.lab.traces.readers import colane_csv
+from colane.lab.traces.workload import TraceJob, only_pools, spread_large
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
 from colane.scheduling import registry
-from colane.simulate.config import DriverConfig
-from colane.simulate.gangs import GangWorld
-from colane.simulate.run import admit
-from colane.simulate.table_files import read_sources
-from colane.simulate.table_world import TableWorld
-from colane.simulate.world import NeutralWorld, Running
-from colane.traces import clusters
-from colane.traces.read import read
-from colane.traces.readers import colane_csv
-from colane.traces.workload import TraceJob, only_pools, spread_large
 from tests.simulate.scenes import Restless, cluster, job, random_cluster, random_jobs, run, workload
 
 GANG = job(1, 0, 10, gpus=6, multi_node=True)

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.events import Outcome
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.request import Request, load
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld, Running
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId
 from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.scheduling.registry import create
-from colane.simulate.config import DriverConfig
-from colane.simulate.process import Process
-from colane.simulate.request import Request, load
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld, Running
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 
 from .scenes import cluster, job, random_cluster, random_jobs, workload

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from colane.lab.simulate.beliefs import Belief, declare_lengths, make_beliefs
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.guards import GuardCounts
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.traces.workload import TraceJob
 from colane.scheduling.registry import create
-from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.guards import GuardCounts
-from colane.simulate.run import Inputs, Run, simulate
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import cluster, job, workload
 
 

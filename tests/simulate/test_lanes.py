@@ -19,6 +19,11 @@ from colane.cli import app
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.policy import Policy
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.run import Run
+from colane.lab.simulate.world import NO_STARTUP, NeutralWorld, Running, Scope, Startup
+from colane.lab.traces.workload import TraceJob
 from colane.model.hardware import GpuId
 from colane.model.job import JobKind
 from colane.model.placement import TurnRule, Turns
@@ -26,11 +31,6 @@ from colane.model.plan import Plan
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create, preset
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.run import Run
-from colane.simulate.world import NO_STARTUP, NeutralWorld, Running, Scope, Startup
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 
 from .scenes import cluster, job, random_cluster, random_jobs, run

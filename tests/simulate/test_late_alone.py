@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from colane.core.events import Outcome
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import Running
 from colane.model.job import JobKind
 from colane.model.reason import Why
 from colane.scheduling.registry import create
-from colane.simulate.process import Process
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import Running
 
 from .scenes import cluster, job, workload
 from .test_lanes import Halving

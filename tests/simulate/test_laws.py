@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.core.policy import Policy
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.ledger import STATES, AttemptSpan
+from colane.lab.simulate.run import Run
+from colane.lab.simulate.world import NeutralWorld, World
 from colane.model.job import JobState
 from colane.scheduling.registry import POLICIES, create
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.ledger import STATES, AttemptSpan
-from colane.simulate.run import Run
-from colane.simulate.world import NeutralWorld, World
 from tests.examples import examples
 
 from .scenes import Doubled, Parkings, Restless, cluster, job, random_cluster, random_jobs, run

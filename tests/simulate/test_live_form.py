@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from colane.lab.simulate.request import LIVE, LiveSettings, Request, inputs, load
 from colane.settings import table
 from colane.settings.sources import gather
-from colane.simulate.request import LIVE, LiveSettings, Request, inputs, load
 
 
 def test_live_is_what_a_scheduler_does_by_default() -> None:

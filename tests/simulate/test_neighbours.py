@@ -8,12 +8,12 @@ import pytest
 
 from colane.core import Core
 from colane.core.events import Outcome
+from colane.lab.simulate.beliefs import Belief, examples, true_neighbours
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.request import Request, inputs, load
+from colane.lab.simulate.run import simulate
+from colane.lab.simulate.world import Scope
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.simulate.beliefs import Belief, examples, true_neighbours
-from colane.simulate.process import Process
-from colane.simulate.request import Request, inputs, load
-from colane.simulate.run import simulate
-from colane.simulate.world import Scope
 
 MACHINES = """\
 groups: [{count: 5, gpus: 4, gpu_type: P100, gpu_memory: 16GB, sockets: 2, cores: 16, topology: minsky}]

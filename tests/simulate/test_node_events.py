@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.node_events import NodeEvent, NodeEventKind
+from colane.lab.traces.workload import TraceJob
 from colane.scheduling.registry import create
-from colane.simulate.config import DriverConfig
-from colane.simulate.ledger import STATES
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.node_events import NodeEvent, NodeEventKind
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import cluster, job, random_cluster, random_jobs, workload
 
 DRAIN, UNDRAIN, NOTICE = NodeEventKind.DRAIN, NodeEventKind.UNDRAIN, NodeEventKind.NOTICE

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import number_options
 from colane.scheduling.registry import NAMES, UnknownPolicyError, create
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
 from tests.simulate.scenes import cluster, job, workload
 
 JOBS = [job(1 + k, 7.0 * k, (60.0, 300.0, 900.0)[k % 3], gpus=(1, 1, 2, 4)[k % 4], steps=100) for k in range(14)]

@@ -7,10 +7,10 @@ from random import Random
 from statistics import fmean
 from typing import NamedTuple
 
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling import registry
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
 from tests.simulate.scenes import cluster, job, workload
 
 GPUS, LOAD = 8, 1.2

@@ -17,6 +17,12 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.simulate.ledger import STATES
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.world import NeutralWorld, World
+from colane.lab.traces.clusters import Cluster
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Job, JobState
 from colane.model.placement import Turns
@@ -24,12 +30,6 @@ from colane.model.plan import Park, Plan, Stop
 from colane.model.reason import Reason, Why
 from colane.scheduling import registry
 from colane.scheduling.mechanisms.topology.free import first_fit
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.simulate.ledger import STATES
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.world import NeutralWorld, World
-from colane.traces.clusters import Cluster
 from tests.examples import examples
 
 from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jobs, run, workload

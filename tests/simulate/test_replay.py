@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.cli.studies.export import Exported, export_jobs
-from colane.cli.studies.overhead import RunOverhead, fit, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
+from colane.lab.commands.export import Exported, export_jobs
+from colane.lab.commands.overhead import RunOverhead, fit, overhead_s
+from colane.lab.simulate.request import Request, WorldKind, inputs, load
+from colane.lab.simulate.run import simulate
+from colane.lab.traces.read import read
+from colane.lab.traces.tables import measured
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
-from colane.simulate.request import Request, WorldKind, inputs, load
-from colane.simulate.run import simulate
-from colane.traces.errors import TraceError
-from colane.traces.read import read
-from colane.traces.tables import measured
+from colane.settings.input_file import InputFileError
 
 A, B = (ProfileKey(family, 8, 1, "cpu") for family in ("a", "b"))
 
@@ -102,7 +102,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
     path.write_text(text)
-    with pytest.raises(TraceError):
+    with pytest.raises(InputFileError):
         measured.read(path)
 
 
@@ -175,8 +175,8 @@ def test_measured_co_runners_move_jobs_that_share(made: Exported) -> None:
     request = Request(cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE)
     loaded = load(request, 0)
     first, second = loaded.workload.jobs
+    from colane.lab.simulate.world import Running  # noqa: PLC0415
     from colane.model.hardware import GpuId  # noqa: PLC0415
-    from colane.simulate.world import Running  # noqa: PLC0415
 
     a, b = (Running(job, "cpu", (GpuId("n", 0),)) for job in (first, second))
     # They overlap in the record, so each goes at the speed of its kind.

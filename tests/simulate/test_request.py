@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+from colane.lab.simulate.request import LIVE, Request
 from colane.model.limits import GroupQuota, Limits, Quotas
-from colane.simulate.request import LIVE, Request
 
 
 def test_it_is_the_same_in_another_process() -> None:

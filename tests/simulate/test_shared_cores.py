@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from colane.cpu.config import TuningConfig
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.shared_cores import Sharer, divide
+from colane.lab.simulate.table_files import read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.scheduling import registry
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.shared_cores import Sharer, divide
-from colane.simulate.table_files import read_sources
-from colane.simulate.table_world import TableWorld
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import job, node, workload
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.world import NeutralWorld
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob
 from colane.scheduling import registry
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.world import NeutralWorld
-from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob
 from tests.simulate.scenes import node, random_cluster, random_jobs, workload
 
 POLICIES = (*registry.NAMES, "colane:arrays=yes")

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from colane.cli import app
+from colane.lab.simulate.gaps import gaps_of
+from colane.lab.simulate.gavel_speeds import GavelSpeeds
+from colane.lab.simulate.table_files import gavel_models, has_sources, read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import Sources
+from colane.lab.simulate.world import Running
+from colane.lab.traces.tables import gavel
 from colane.model.hardware import GpuId
-from colane.simulate.gaps import gaps_of
-from colane.simulate.gavel_speeds import GavelSpeeds
-from colane.simulate.table_files import gavel_models, has_sources, read_sources
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import Sources
-from colane.simulate.world import Running
-from colane.traces.errors import TraceError
-from colane.traces.tables import gavel
+from colane.settings.input_file import InputFileError
 
 from .scenes import job
 
@@ -82,7 +82,7 @@ def test_files_of_one_gpu_name_jobs_by_their_type_alone(tmp_path: Path) -> None:
 def test_what_is_no_table_is_said_with_its_name(tmp_path: Path, document: object) -> None:
     path = tmp_path / "cutoffs.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(TraceError, match=r"cutoffs\.json: is not a table of throughputs"):
+    with pytest.raises(InputFileError, match=r"cutoffs\.json: is not a table of throughputs"):
         read_sources(path)
 
 

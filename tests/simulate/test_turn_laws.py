@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateJob
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.factors import FactorsWorld
+from colane.lab.traces.workload import TraceJob
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
 from colane.model.placement import TurnRule, Turns
-from colane.simulate.config import DriverConfig
-from colane.simulate.factors import FactorsWorld
-from colane.traces.workload import TraceJob
 from tests.examples import examples
 
 from .scenes import cluster, run

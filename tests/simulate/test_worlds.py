@@ -10,27 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from colane.model.hardware import GpuId
-from colane.model.profile import Memory
-from colane.scheduling.registry import create
-from colane.simulate.accuracy import true_delta
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.factors import (
+from colane.lab.simulate.accuracy import true_delta
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.factors import (
     FactorsWorld,
     demand_of_copies,
     slowdown_by_work,
     slowdown_of_several,
 )
-from colane.simulate.fitting import V100_BYTES, fitting_memory
-from colane.simulate.run import Inputs, simulate
-from colane.simulate.table_files import GAVEL_PAIRS, gavel_models, read_sources
-from colane.simulate.table_world import TableWorld
-from colane.simulate.tables import canonical
-from colane.simulate.world import NeutralWorld, Running, Scope
-from colane.traces import clusters
-from colane.traces.errors import TraceError
-from colane.traces.tables import gavel
-from colane.traces.workload import TraceJob
+from colane.lab.simulate.fitting import V100_BYTES, fitting_memory
+from colane.lab.simulate.run import Inputs, simulate
+from colane.lab.simulate.table_files import GAVEL_PAIRS, gavel_models, read_sources
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import canonical
+from colane.lab.simulate.world import NeutralWorld, Running, Scope
+from colane.lab.traces import clusters
+from colane.lab.traces.tables import gavel
+from colane.lab.traces.workload import TraceJob
+from colane.model.hardware import GpuId
+from colane.model.profile import Memory
+from colane.scheduling.registry import create
+from colane.settings.input_file import InputFileError
 
 from .scenes import cluster, job, workload
 
@@ -209,7 +209,7 @@ def test_tables_that_know_no_job_are_left_out_and_the_name_says_which_are_used(d
 
 
 def test_a_directory_without_tables_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no measured table"):
+    with pytest.raises(InputFileError, match="no measured table"):
         read_sources(tmp_path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from colane import lab
-from colane.study.file import StudyError
+from colane.lab.studies.file import StudyError
 from tests.needs import needs
 
 STUDY = """

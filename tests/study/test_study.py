@@ -22,16 +22,16 @@ import psutil
 import pytest
 
 from colane.cli import app
+from colane.lab.simulate.ledger import INTERVALS_MAX
+from colane.lab.simulate.request import Request
+from colane.lab.simulate.study import Interrupts, run_one
+from colane.lab.studies import work as workroom
+from colane.lab.studies.cells import decisions_of, inputs_kept, path_of, read_cell
+from colane.lab.studies.file import CellKey, read_plan
+from colane.lab.studies.run import look, results, simulate_missing, write_results
+from colane.lab.studies.work import CellEnd
+from colane.lab.traces import clusters
 from colane.model.hardware import GpuId
-from colane.simulate.ledger import INTERVALS_MAX
-from colane.simulate.request import Request
-from colane.simulate.study import Interrupts, run_one
-from colane.study import work as workroom
-from colane.study.cells import decisions_of, inputs_kept, path_of, read_cell
-from colane.study.file import CellKey, read_plan
-from colane.study.run import look, results, simulate_missing, write_results
-from colane.study.work import CellEnd
-from colane.traces import clusters
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "study.md"
 
@@ -144,8 +144,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import psutil
-from colane.study.file import read_plan
-from colane.study.run import look, simulate_missing
+from colane.lab.studies.file import read_plan
+from colane.lab.studies.run import look, simulate_missing
 
 def killed(end):
     print(*(child.pid for child in psutil.Process().children()), flush=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
+from colane.lab.traces.check import Level, check_trace, offered_load, split, why_not
+from colane.lab.traces.clusters import Cluster, load
+from colane.lab.traces.read import read
+from colane.lab.traces.workload import TraceJob, Workload, only_outcomes
 from colane.model.inventory import Inventory
 from colane.model.job import JobId, JobSpec
-from colane.traces.check import Level, check_trace, offered_load, split, why_not
-from colane.traces.clusters import Cluster, load
-from colane.traces.read import read
-from colane.traces.workload import TraceJob, Workload, only_outcomes
 
 
 def job(number: int, submit_s: float = 0, duration_s: float | None = 10, **needs: object) -> TraceJob:

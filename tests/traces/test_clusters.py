@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from colane.lab.traces.check import split
+from colane.lab.traces.clusters import load, preset_names
+from colane.lab.traces.read import read
 from colane.model.hardware import Link, LinkKind
-from colane.traces.check import split
-from colane.traces.clusters import load, preset_names
-from colane.traces.errors import TraceError
-from colane.traces.read import read
+from colane.settings.input_file import InputFileError
 
 File = Callable[..., Path]
 
@@ -112,7 +112,7 @@ groups:
 )
 def test_bad_costs_are_refused(file: File, costs: str, message: str) -> None:
     text = f"costs: {costs}\ngroups: [{{gpus: 1, gpu_type: V100, gpu_memory: 16GB}}]\n"
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         load(file(text, "mine.yaml"))
 
 
@@ -166,20 +166,22 @@ def test_a_bad_file_is_refused_with_the_key_and_the_fix(file: File, old: str, ne
     if message is None:
         assert load(path).nodes[0].gpus[0].memory_bytes == 40
         return
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         load(path)
 
 
 @pytest.mark.parametrize("text", ["", "groups: []", "groups: 3"])
 def test_a_file_without_groups(file: File, text: str) -> None:
-    with pytest.raises(TraceError, match=r"group|keys and values"):
+    with pytest.raises(InputFileError, match=r"group|keys and values"):
         load(file(text, "mine.yaml"))
 
 
 def test_an_unknown_preset_names_the_near_ones() -> None:
-    with pytest.raises(TraceError, match=r"phily: no such cluster \(did you mean philly\?\); presets: dgx-a100, dgx1"):
+    with pytest.raises(
+        InputFileError, match=r"phily: no such cluster \(did you mean philly\?\); presets: dgx-a100, dgx1"
+    ):
         load("phily")
-    with pytest.raises(TraceError, match=r"absent\.yaml: cannot be read"):
+    with pytest.raises(InputFileError, match=r"absent\.yaml: cannot be read"):
         load("absent.yaml")
 
 
@@ -221,7 +223,7 @@ def test_a_node_list_is_a_cluster(file: File) -> None:
     ],
 )
 def test_a_bad_node_list_is_refused_with_its_row(file: File, before: str, after: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         load(file(NODE_LIST.replace(before, after), "nodes.csv"))
 
 

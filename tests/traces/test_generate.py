@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from colane.traces.coda import DAY_S, Coda, coda
-from colane.traces.generate import (
+from colane.lab.traces.coda import DAY_S, Coda, coda
+from colane.lab.traces.generate import (
     GavelDurations,
     JobModel,
     LogNormal,
@@ -21,8 +21,8 @@ from colane.traces.generate import (
     sweep,
     topology,
 )
-from colane.traces.tables.gavel import read_isolated
-from colane.traces.workload import Workload
+from colane.lab.traces.tables.gavel import read_isolated
+from colane.lab.traces.workload import Workload
 
 MODELS = (JobModel(family="a", weight=3, steps_per_s=2.0), JobModel(family="b", gpus=2, weight=1))
 
@@ -82,7 +82,7 @@ def test_poisson_over_the_26_single_gpu_models(data: Path) -> None:
 
 
 def test_topology_generator_has_the_distributions_of_the_reference(data: Path) -> None:
-    from colane.traces.read import read  # noqa: PLC0415 - only here
+    from colane.lab.traces.read import read  # noqa: PLC0415 - only here
 
     made = topology(jobs=10_000, seed=2)
     reference = read(data / "C" / "workloads-10000.json")

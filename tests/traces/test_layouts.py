@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from colane.lab.traces.check import check_trace
+from colane.lab.traces.read import CUT, FORMATS, read
+from colane.lab.traces.readers import colane_csv
+from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId
-from colane.traces.check import check_trace
-from colane.traces.errors import TraceError
-from colane.traces.read import CUT, FORMATS, read
-from colane.traces.readers import colane_csv
-from colane.traces.workload import TraceJob, Workload
+from colane.settings.input_file import InputFileError
 from tests.traces.formats import FILES, HELIOS, SALUS, VARIANTS
 
 File = Callable[..., Path]
@@ -47,17 +47,17 @@ def said(workload: Workload) -> list[TraceJob]:
     return sorted((replace(job, id=JobId(1), line=0) for job in workload.jobs), key=lambda job: job.spec.name)
 
 
-def outcome(path: Path, *, keep_cpu_only: bool = False) -> Workload | TraceError:
+def outcome(path: Path, *, keep_cpu_only: bool = False) -> Workload | InputFileError:
     """What is read, or what is said of it, in one line."""
     try:
         return read(path, keep_cpu_only=keep_cpu_only)
-    except TraceError as error:
+    except InputFileError as error:
         return error
 
 
-def refused(path: Path) -> TraceError:
+def refused(path: Path) -> InputFileError:
     error = outcome(path)
-    assert isinstance(error, TraceError)
+    assert isinstance(error, InputFileError)
     assert (error.line, len(str(error).splitlines())) == (1, 1)
     return error
 
@@ -79,7 +79,7 @@ def test_a_missing_column_is_named_and_never_read_over(file: File, name: str) ->
     whole = said(read(file(TEXTS[name])))
     for column, text in without(name):
         cut = outcome(file(text))
-        if isinstance(cut, TraceError):
+        if isinstance(cut, InputFileError):
             assert cut.line == 1
             assert name in BARE or cut.column == column
         else:
@@ -128,7 +128,7 @@ def test_a_file_cut_anywhere_is_refused_or_said_to_be(file: File, name: str) -> 
     chosen = random.Random(0).sample(range(1, len(text)), min(CUTS, len(text) - 1))
     for at in [*chosen, len(text) - 1]:
         cut = outcome(file(text[:at]), keep_cpu_only=True)
-        if isinstance(cut, TraceError):
+        if isinstance(cut, InputFileError):
             assert len(str(cut).splitlines()) == 1
             continue
         assert cut.format == form_of(name)
@@ -168,7 +168,7 @@ def test_milliseconds_are_told_from_seconds(file: File) -> None:
     assert [(job.submit_s, job.duration_s, job.spec.gpus) for job in tiresias.jobs] == [(0, 164, 1), (30, 147, 8)]
     assert muri.unused == ("interval", "resource_time_0", "resource_time_1", "resource_time_2", "priority")
     in_seconds = FILES["muri"].replace(",28100,", ",28.1,")
-    with pytest.raises(TraceError, match=r":3: column 'duration': 0\.0281 s for iterations of 31\.244 s in all"):
+    with pytest.raises(InputFileError, match=r":3: column 'duration': 0\.0281 s for iterations of 31\.244 s in all"):
         read(file(in_seconds))
 
 
@@ -213,7 +213,7 @@ def test_every_format_survives_a_conversion(file: File, tmp_path: Path, name: st
 
 
 def test_a_doubled_key_is_refused_since_one_value_would_be_lost(file: File) -> None:
-    with pytest.raises(TraceError, match="has key '0' twice in one object"):
+    with pytest.raises(InputFileError, match="has key '0' twice in one object"):
         read(file(FILES["topology"][:-1] + ", " + FILES["topology"][1:]))
-    with pytest.raises(TraceError, match="has key 'vc' twice in one object"):
+    with pytest.raises(InputFileError, match="has key 'vc' twice in one object"):
         read(file(FILES["philly-json"].replace('"vc"', '"vc": "x", "vc"')))

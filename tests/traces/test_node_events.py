@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.traces.clusters import load
-from colane.traces.errors import TraceError
-from colane.traces.node_events import NodeEvent, NodeEventKind
+from colane.lab.traces.clusters import load
+from colane.lab.traces.node_events import NodeEvent, NodeEventKind
+from colane.settings.input_file import InputFileError
 
 File = Callable[[str, str], Path]
 GROUPS = "groups: [{name: big, count: 2, gpus: 1, gpu_type: V100, gpu_memory: 16GB}]\n"
@@ -60,5 +60,5 @@ def test_events_are_read_by_time_and_one_of_a_group_happens_to_all_its_nodes(fil
     ],
 )
 def test_bad_events_are_refused(file: File, events: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         load(file(f"{GROUPS}events: {events}\n", "mine.yaml"))

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
+from colane.lab.simulate.pollux_speeds import PolluxSpeeds, with_lengths
+from colane.lab.simulate.request import Request, inputs, load
+from colane.lab.simulate.run import simulate
+from colane.lab.simulate.world import Running
+from colane.lab.traces import read
+from colane.lab.traces.tables import pollux
 from colane.model.hardware import GpuId
-from colane.simulate.pollux_speeds import PolluxSpeeds, with_lengths
-from colane.simulate.request import Request, inputs, load
-from colane.simulate.run import simulate
-from colane.simulate.world import Running
-from colane.traces import read
-from colane.traces.errors import TraceError
-from colane.traces.tables import pollux
+from colane.settings.input_file import InputFileError
 
 HEAD = "name,time,application,num_replicas,batch_size"
 
@@ -108,7 +108,7 @@ def test_a_workload_is_replayed_by_its_curves(folder: Path, tmp_path: Path) -> N
 )
 def test_bad_tables_are_named(folder: Path, name: str, text: str, problem: str) -> None:
     (folder / "net" / name).write_text(text)
-    with pytest.raises(TraceError, match=problem) as caught:
+    with pytest.raises(InputFileError, match=problem) as caught:
         pollux.read(folder)
     assert name in str(caught.value)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from colane.traces import sheet
-from colane.traces.check import check_trace
-from colane.traces.errors import TraceError
-from colane.traces.read import FORMATS, read, sample
-from colane.traces.readers import colane_csv
-from colane.traces.workload import Workload
+from colane.lab.traces import sheet
+from colane.lab.traces.check import check_trace
+from colane.lab.traces.read import FORMATS, read, sample
+from colane.lab.traces.readers import colane_csv
+from colane.lab.traces.workload import Workload
+from colane.settings.input_file import InputFileError
 from tests.traces.formats import FILES, HELIOS, OPENB, OWN, PHILLY, TASKS, VARIANTS, attempt, philly_job
 
 File = Callable[..., Path]
@@ -67,7 +67,7 @@ def test_philly_json(file: File) -> None:
 def test_a_bad_philly_job_is_named_with_its_line(file: File, change: dict[str, Any], message: str) -> None:
     jobs = [PHILLY[0], PHILLY[1] | change]
     path = file(json.dumps(jobs, indent=1), "log.json")
-    with pytest.raises(TraceError, match=message) as caught:
+    with pytest.raises(InputFileError, match=message) as caught:
         read(path)
     lines = path.read_text().splitlines()
     assert caught.value.line is not None
@@ -124,7 +124,7 @@ def test_helios_rows_that_contradict_themselves_are_told(file: File) -> None:
 )
 def test_a_helios_row_that_cannot_be_is_named_or_skipped(file: File, row: str, message: str) -> None:
     path = file(HELIOS + f"14,ua,vcB,1,1,1,{row}\n")
-    with pytest.raises(TraceError, match=f":5: column {message}"):
+    with pytest.raises(InputFileError, match=f":5: column {message}"):
         read(path)
     assert len(read(path, skip_bad_rows=True).jobs) == 2
 
@@ -141,7 +141,7 @@ def test_acme_counts_from_utc_and_its_durations_from_the_start(file: File) -> No
         "1 job whose duration is not end - start, which is taken (the first in line 2)",
     ]
     bare = FILES["acme"].replace("+08:00", "")
-    with pytest.raises(TraceError, match=":2: column 'submit_time': expected a date and time with its offset"):
+    with pytest.raises(InputFileError, match=":2: column 'submit_time': expected a date and time with its offset"):
         read(file(bare))
 
 
@@ -246,13 +246,13 @@ def test_alibaba_2020_without_the_job_table_takes_the_first_start(file: File) ->
 
 
 def test_alibaba_2020_needs_the_task_table(file: File) -> None:
-    with pytest.raises(TraceError, match=r"put pai_task_table\.csv beside it"):
+    with pytest.raises(InputFileError, match=r"put pai_task_table\.csv beside it"):
         read(file(JOBS, "pai_job_table.csv"))
 
 
 def test_a_bad_task_takes_its_whole_job_with_it(file: File) -> None:
     path = file(TASKS.replace("105.0,210.0", "105.0,90.0"), "pai_task_table.csv")
-    with pytest.raises(TraceError, match=r"csv:2: column 'end_time': ends 15 s before it starts"):
+    with pytest.raises(InputFileError, match=r"csv:2: column 'end_time': ends 15 s before it starts"):
         read(path)
     workload = read(path, skip_bad_rows=True)
     assert [job.spec.name for job in workload.jobs] == ["j2"]
@@ -305,7 +305,7 @@ def test_own_format_survives_a_round_trip(tmp_path: Path, file: File) -> None:
 )
 def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column: str | None, message: str) -> None:
     path = file(f"id,submit_s,duration_s,gpus\nok,0,5,1\n{row}\nlast,9,5,1\n")
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(InputFileError) as caught:
         read(path)
     assert (caught.value.line, caught.value.column) == (3, column)
     assert message in str(caught.value)
@@ -330,17 +330,17 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
     ],
 )
 def test_a_file_that_is_no_trace(file: File, text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         read(file(text))
 
 
 def test_all_rows_bad(file: File) -> None:
-    with pytest.raises(TraceError, match=r"holds no jobs, but 2 bad rows, first .*:2: "):
+    with pytest.raises(InputFileError, match=r"holds no jobs, but 2 bad rows, first .*:2: "):
         read(file("submit_s\nx\ny\n"), skip_bad_rows=True)
 
 
 def test_unknown_format_lists_the_known_ones(file: File) -> None:
-    with pytest.raises(TraceError, match=r"unknown format 'gavle' \(did you mean gavel\?\); known: colane, "):
+    with pytest.raises(InputFileError, match=r"unknown format 'gavle' \(did you mean gavel\?\); known: colane, "):
         read(file(OWN), "gavle")
 
 
@@ -378,7 +378,7 @@ def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
     ],
 )  # fmt: skip
 def test_each_reader_names_what_is_wrong(file: File, name: str, text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         read(file(text), name)
 
 
@@ -387,12 +387,12 @@ def test_gzip_is_unpacked_and_a_torn_one_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(OWN.encode()))
     assert len(read(path).jobs) == 3
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(TraceError, match="is not a whole gzip file"):
+    with pytest.raises(InputFileError, match="is not a whole gzip file"):
         read(path)
 
 
 def test_a_nul_byte_is_told_with_its_line(file: File) -> None:
-    with pytest.raises(TraceError, match=r":3: holds a NUL byte"):
+    with pytest.raises(InputFileError, match=r":3: holds a NUL byte"):
         read(file(OWN.replace("a,10", "a\0,10")))
 
 
@@ -403,7 +403,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sheet, "TEXT_BYTES_MAX", 4 * 2**20)
     tracemalloc.start()
     try:
-        with pytest.raises(TraceError, match="is larger than 4 MiB"):
+        with pytest.raises(InputFileError, match="is larger than 4 MiB"):
             read(path)
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
@@ -411,11 +411,11 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatc
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be read: No such file"):
+    with pytest.raises(InputFileError, match="cannot be read: No such file"):
         read(tmp_path / "absent.csv")
     binary = tmp_path / "b.csv"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TraceError, match="is not UTF-8 text"):
+    with pytest.raises(InputFileError, match="is not UTF-8 text"):
         read(binary)
 
 
@@ -442,7 +442,7 @@ def test_what_jobs_wait_for_is_read_and_written(file: File, tmp_path: Path) -> N
 )
 def test_a_condition_that_cannot_be_is_named_with_its_row(file: File, cell: str, said: str) -> None:
     path = file(ORDERED + f"c,2,9,{cell}\nd,3,9,\n")
-    with pytest.raises(TraceError) as refused:
+    with pytest.raises(InputFileError) as refused:
         read(path)
     assert (refused.value.line, refused.value.column) == (4, "after")
     assert said in refused.value.message

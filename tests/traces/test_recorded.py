@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.traces import clusters
-from colane.traces.check import split
-from colane.traces.read import read
-from colane.traces.workload import Workload
+from colane.lab.traces import clusters
+from colane.lab.traces.check import split
+from colane.lab.traces.read import read
+from colane.lab.traces.workload import Workload
 
 
 @pytest.fixture(scope="module")

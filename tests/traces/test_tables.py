@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.traces.errors import TraceError
-from colane.traces.tables import gavel, salus, scaling, synergy, topology
-from colane.traces.tables.gavel import GavelJob
-from colane.traces.tables.topology import TopologyJob
+from colane.lab.traces.tables import gavel, salus, scaling, synergy, topology
+from colane.lab.traces.tables.gavel import GavelJob
+from colane.lab.traces.tables.topology import TopologyJob
+from colane.settings.input_file import InputFileError
 
 File = Callable[..., Path]
 
@@ -166,5 +166,5 @@ def f_of(speeds: str) -> str:
     ],
 )
 def test_a_bad_table_is_refused(file: File, read: Callable[[Path], object], text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(InputFileError, match=message):
         read(file(text, "table.csv"))

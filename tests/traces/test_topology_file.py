@@ -8,8 +8,8 @@ import pytest
 from colane.model.hardware import Link, LinkKind
 from colane.model.topo_text import parse_matrix
 from colane.server.store.topology_documents import encode_topology
-from colane.traces.errors import TraceError
-from colane.traces.topology_file import read_topology
+from colane.settings.input_file import InputFileError
+from colane.settings.topology_file import read_topology
 
 MINSKY = """sockets: [0, 0, 1, 1]
 links:
@@ -78,7 +78,7 @@ def test_a_switch_is_seen_where_it_is_not_told(file: Path) -> None:
 def test_what_is_refused_and_where(file: Path, old: str, new: str, place: str, says: str) -> None:
     assert old in MINSKY
     file.write_text(MINSKY.replace(old, new, 1))
-    with pytest.raises(TraceError) as refused:
+    with pytest.raises(InputFileError) as refused:
         read_topology(file)
     assert str(refused.value).startswith(f"{file}:{place}")
     assert says in str(refused.value)
@@ -87,10 +87,10 @@ def test_what_is_refused_and_where(file: Path, old: str, new: str, place: str, s
 
 def test_a_matrix_is_refused_with_its_place_too(file: Path) -> None:
     file.write_text("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tFOO\t0-3\nGPU1\tFOO\t X \t0-3\n")
-    with pytest.raises(TraceError, match=r":2: column 10: unknown link 'FOO'"):
+    with pytest.raises(InputFileError, match=r":2: column 10: unknown link 'FOO'"):
         read_topology(file)
 
 
 def test_no_file(file: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be read: No such file"):
+    with pytest.raises(InputFileError, match="cannot be read: No such file"):
         read_topology(file)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from colane.traces import costs
-from colane.traces.clusters import KEYS, TOPOLOGIES, preset_names
-from colane.traces.node_events import NodeEventKind
-from colane.traces.read import FORMATS
-from colane.traces.readers.colane_csv import OF_TRACES
+from colane.lab.traces import costs
+from colane.lab.traces.clusters import KEYS, TOPOLOGIES, preset_names
+from colane.lab.traces.node_events import NodeEventKind
+from colane.lab.traces.read import FORMATS
+from colane.lab.traces.readers.colane_csv import OF_TRACES
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
 

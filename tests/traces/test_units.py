@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.traces.check import Level, check_trace
-from colane.traces.errors import TraceError
-from colane.traces.read import read
-from colane.traces.units import odd_units
+from colane.lab.traces.check import Level, check_trace
+from colane.lab.traces.read import read
+from colane.lab.traces.units import odd_units
+from colane.settings.input_file import InputFileError
 
 FACTORS = (1000.0, 3600.0, 60.0, 1 / 60, 1 / 1000)
 JOBS = 60
@@ -151,7 +151,7 @@ def noticed(path: Path) -> set[str]:
     """What is said besides counts: errors, warnings, and notes of what was changed."""
     try:
         workload = read(path)
-    except TraceError as error:
+    except InputFileError as error:
         return {"refused"} if len(str(error).splitlines()) == 1 else set()
     found = {(finding.code, finding.message) for finding in check_trace(workload) if finding.level is not Level.INFO}
     assert all(len(message.splitlines()) == 1 for _, message in found)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from colane.traces.check import check_trace, offered_load
-from colane.traces.clusters import load
-from colane.traces.generate import heavy_load
-from colane.traces.read import sample
-from colane.traces.workload import compress, first, merge_pools, only_pools
+from colane.lab.traces.check import check_trace, offered_load
+from colane.lab.traces.clusters import load
+from colane.lab.traces.generate import heavy_load
+from colane.lab.traces.read import sample
+from colane.lab.traces.workload import compress, first, merge_pools, only_pools
 
 
 def test_the_sample_is_clean_and_keeps_one_machine_busy() -> None:

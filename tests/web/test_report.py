@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from colane.report.html import Picture, page
-from colane.report.tables import Table, TableColumn
+from colane.lab.report.html import Picture, page
+from colane.lab.report.tables import Table, TableColumn
 
 WIDE = "<svg viewBox='0 0 880 100'><rect width='880' height='100'/></svg>"
 REACHED = """last => { const box = last.closest('.scroll'); box.scrollLeft = box.scrollWidth;

@@ -46,3 +46,9 @@ def likeness(typed: str, name: str) -> float:
     ratio = difflib.SequenceMatcher(None, typed, name).ratio()
     is_start = min(len(typed), len(name)) > 3 and (typed.startswith(name) or name.startswith(typed))
     return max(ratio, 0.75 + ratio / 4) if is_start else ratio
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean a or b?)`, empty when nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=2)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""

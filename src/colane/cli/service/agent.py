@@ -34,7 +34,8 @@ def agent(start: ServiceStart) -> None:
     from colane.agent.config import AgentConfig  # noqa: PLC0415 - the agent's imports take long
     from colane.agent.errors import AgentError  # noqa: PLC0415
     from colane.agent.main import run_agent  # noqa: PLC0415
-    from colane.cli.nodes.topo import imported  # noqa: PLC0415
+    from colane.settings.input_file import InputFileError  # noqa: PLC0415
+    from colane.settings.topology_file import named_topology  # noqa: PLC0415
 
     log_to_stderr("agent")
     values = start.values(AGENT)
@@ -44,14 +45,18 @@ def agent(start: ServiceStart) -> None:
     values = start.values(AGENT, told=told.settings)
     if told.lease_s is not None:
         judge_heartbeat(values, told.lease_s)
-    topology = values[TOPOLOGY]
+    named = values[TOPOLOGY]
+    try:
+        topology = None if named is None else named_topology(named).topology
+    except InputFileError as error:
+        raise MisuseError(f"--topology: {error}") from error
     config = AgentConfig.of(
         values,
         name=values[NAME] or node_name(),
         url=url,
         state_dir=state_dir,
         token=token,
-        topology=None if topology is None else imported(topology, "--topology").topology,
+        topology=topology,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed
     try:

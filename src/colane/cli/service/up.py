@@ -230,11 +230,15 @@ def _judge_devices(devices: str) -> None:
 def _judge(topology: str) -> None:
     """Refuse a topology that the agent could not read, before anything is started."""
     from colane.cli.errors import MisuseError  # noqa: PLC0415 - imported late
-    from colane.cli.nodes.topo import imported  # noqa: PLC0415
+    from colane.settings.input_file import InputFileError  # noqa: PLC0415
+    from colane.settings.topology_file import named_topology  # noqa: PLC0415
 
     if topology == "-":
         raise MisuseError("--topology -: name a file, which an agent that is started again can read again")
-    imported(topology, "--topology")
+    try:
+        named_topology(topology)
+    except InputFileError as error:
+        raise MisuseError(f"--topology: {error}") from error
 
 
 def _greeting(stack: LocalEngine) -> Iterator[str]:

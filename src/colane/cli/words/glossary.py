@@ -20,7 +20,7 @@ def glossary(
     as_json: output.Json = False,
 ) -> None:
     """Say what the words mean that commands and reports use: lane, family, run span and others."""
-    from colane.report.glossary import WORDS  # noqa: PLC0415 - imported late
+    from colane.model.glossary import WORDS  # noqa: PLC0415 - imported late
 
     asked = (word or "").lower()
     found = {name: said for name, said in WORDS.items() if asked in name.lower() or asked in said.lower()}

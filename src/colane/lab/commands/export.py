@@ -1,0 +1,271 @@
+"""`colane export`: finished jobs as a trace, with what was measured of them, to simulate them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError
+from colane.cli.jobs import objects as jobs
+from colane.client.in_force import in_force
+from colane.lab.commands.overhead import DeviceUse, device_uses, fit, overhead_s, run_of, run_overheads
+from colane.model.words import count
+
+if TYPE_CHECKING:
+    from colane.api.jobs import JobObject
+    from colane.api.nodes import GpuObject, NodeObject
+    from colane.client.client import Client
+    from colane.lab.traces.tables.measured import MeasuredTable
+    from colane.lab.traces.workload import TraceJob, Workload
+
+
+class Exported(NamedTuple):
+    """The files, how many jobs there are in them, and how many were left out."""
+
+    trace: Path
+    measured: Path
+    cluster: Path
+    jobs: int
+    left_out: int
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("export", epilog="Example: [bold]colane export --out last-week[/bold]")(export)
+
+
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the files.")] = Path("colane-export"),
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME=VALUE", help="Only jobs with this label.")
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
+
+    Jobs that never started are left out and counted.
+    """
+    wanted = jobs.parse_labels(only, "--only")
+    with jobs.client() as scheduler:
+        made = export_jobs(scheduler, wanted, out)
+    if as_json:
+        output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
+        return
+    output.say(
+        f"{count(made.jobs, 'job')} exported"
+        + (f", {made.left_out} that never started left out" if made.left_out else "")
+    )
+    output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
+
+
+def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Exported:
+    """Ask a scheduler for finished jobs and write them.
+
+    Raises:
+        FailureError: There are none, or the directory cannot be written.
+    """
+    from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - imported late
+    from colane.lab.traces.readers import colane_csv  # noqa: PLC0415
+    from colane.lab.traces.tables import measured  # noqa: PLC0415
+
+    items = [item for item in scheduler.finished_jobs(labels=wanted) if item.get("elements") is None]
+    ran = [item for item in items if item["start_s"] is not None]
+    if not ran:
+        raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
+    profiles, nodes = read_profiles(scheduler), scheduler.nodes()
+    there = device_uses(ran, _gpu_types(nodes))
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
+    table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
+    alone = frozenset(item["id"] for item in ran if _shared_ratio(item, there) <= ALONE_RATIO_MAX)
+    made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        colane_csv.write(_workload(ran, table, _gpu_types(nodes), alone), made.trace)
+        measured.write(table, made.measured)
+        import yaml  # noqa: PLC0415 - commands import what they need
+
+        made.cluster.write_text(yaml.safe_dump(_cluster(nodes), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+    return made
+
+
+ALONE_RATIO_MAX = 0.01
+"""Jobs that follow one another overlap by the time an end takes to be reported: so short an overlap counts as none."""
+
+
+def _shared_ratio(item: JobObject, there: Mapping[str, Sequence[DeviceUse]]) -> float:
+    """Part of its run in which a job had co-runners on its GPUs."""
+    start_s, end_s = run_of(item)
+    others = (use for gpu in item["gpus"] for use in there[gpu] if use.job != item["id"])
+    overlap_s = sum(max(0.0, min(end_s, use.end_s) - max(start_s, use.start_s)) for use in others)
+    return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
+
+
+def _gpu_types(nodes: Sequence[NodeObject]) -> dict[str, str]:
+    return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
+
+
+def _workload(
+    items: Sequence[JobObject], table: MeasuredTable, types: Mapping[str, str], alone: frozenset[int]
+) -> Workload:
+    from colane.lab.traces.workload import Workload  # noqa: PLC0415 - imported late
+
+    ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
+    first_s = ordered[0]["submit_s"]
+    names = _names(ordered)
+    made = tuple(
+        _job(number, item, first_s, table, types, names, is_alone=item["id"] in alone)
+        for number, item in enumerate(ordered, 1)
+    )
+    return Workload(name="export", jobs=made)
+
+
+def _job(
+    number: int,
+    item: JobObject,
+    first_s: float,
+    table: MeasuredTable,
+    types: Mapping[str, str],
+    names: Mapping[int, Sequence[str]],
+    *,
+    is_alone: bool,
+) -> TraceJob:
+    from colane.lab.traces.tables.measured import OVERHEAD, RAN_ON  # noqa: PLC0415
+    from colane.lab.traces.workload import TraceJob  # noqa: PLC0415
+    from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
+
+    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    after = _after(item, names)
+    steps = item["steps"] or None
+    own_s = _own_overhead_s(item, gpu_type, table, is_alone=is_alone)
+    spec = JobSpec(
+        name=f"job-{item['id']}",
+        family=item["family"],
+        labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
+        gpus=item["needs"]["gpus"],
+        sizes=tuple(item["needs"].get("sizes") or ()),
+        **{**dict(_declared(item)), "steps_total": steps},
+    )
+    is_whole = is_alone and item["state"] == "succeeded"
+    start_s, end_s = run_of(item)
+    run_s = max(0.0, end_s - start_s - own_s)
+    return TraceJob(
+        id=JobId(number),
+        submit_s=item["submit_s"] - first_s,
+        spec=spec,
+        duration_s=run_s if is_whole else _kind_s(item, steps, gpu_type, table) or run_s,
+        outcome=item["state"],
+        held_s=held_s(item, is_ordered=bool(after)),
+        after=after,
+        changed_limit_s=_changed_limit_s(item),
+    )
+
+
+def _declared(item: JobObject) -> Iterator[tuple[str, Any]]:
+    """What its owner declared, as far as a trace carries it; a record of an older service lacks the newer fields."""
+    from colane.model.job_fields import JOB_FIELDS, Shelf  # noqa: PLC0415 - imported late
+
+    for field in JOB_FIELDS:
+        body: Mapping[str, Any] = item if field.shelf is Shelf.JOB else item["needs"]
+        if field.column and field.name in body:
+            yield field.name, field.in_job(body[field.name])
+
+
+def _changed_limit_s(item: JobObject) -> float | None:
+    """Its time limit where that was changed after its submission, as a trace has it."""
+    constraints = item.get("constraints", {})
+    if "time_limit_s" not in constraints:
+        return None
+    return inf if constraints["time_limit_s"] is None else constraints["time_limit_s"]
+
+
+def _names(items: Sequence[JobObject]) -> dict[int, list[str]]:
+    """By id what a trace calls a job, or all elements of an array."""
+    found: dict[int, list[str]] = {}
+    for item in items:
+        for known in {item["id"], item.get("array_id") or item["id"]}:
+            found.setdefault(known, []).append(f"job-{item['id']}")
+    return found
+
+
+def _after(item: JobObject, names: Mapping[int, Sequence[str]]) -> str:
+    """What it waited for, as a trace says it; nothing where a job of those is none of the trace."""
+    from colane.model.arrays import parse_name  # noqa: PLC0415 - imported late
+
+    found = list[str]()
+    for condition in (in_force(item, "after") or "").split(","):
+        kind, _, other = condition.partition(":")
+        job_id, indexes = parse_name(other) if other else (0, None)
+        if kind == "each" or indexes is not None or not names.get(job_id):
+            return ""
+        found += [f"{kind}:{name}" for name in names[job_id]]
+    return ",".join(found)
+
+
+def held_s(item: JobObject, *, is_ordered: bool) -> float:
+    """From its submission to when it was last let go before it first started; 0 where it was never held.
+
+    Of a job that waits for others in the trace, too, what it waited for them is not counted.
+    """
+    first_s = item.get("first_start_s") or run_of(item)[0]
+    counted, held_by, let_go_s = OF_ITS_OWNER - {"after"} if is_ordered else OF_ITS_OWNER, set[str](), item["submit_s"]
+    for line in item.get("story", ()):
+        still = set(line.get("held_by", ()))
+        if counted & (held_by - still) and line["state"] == "queued" and line["at_s"] <= first_s:
+            let_go_s = line["at_s"]
+        held_by = still
+    return max(0.0, let_go_s - item["submit_s"])
+
+
+OF_ITS_OWNER = frozenset({"user", "begin", "after", "array"})
+"""Kinds of holds that a simulation cannot find: those of a limit it finds again."""
+
+
+def _own_overhead_s(item: JobObject, gpu_type: str, table: MeasuredTable, *, is_alone: bool) -> float:
+    """As the run itself shows it, none of one without steps: all of its run is work.
+
+    On cpu devices co-runners slow launching too, so there that of runs alone.
+    """
+    from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
+
+    found_s = overhead_s(item)
+    if found_s is None:
+        return 0.0
+    return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not is_alone else found_s
+
+
+def _kind_s(item: JobObject, steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
+    """Its steps at the measured speed of its kind alone; None where that is not known."""
+    from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
+
+    known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
+    return None if known is None or steps is None else steps * known.step_s
+
+
+def _cluster(nodes: Sequence[NodeObject]) -> dict[str, Any]:
+    return {"name": "export", "groups": list(_groups(nodes))}
+
+
+def _groups(nodes: Sequence[NodeObject]) -> Iterator[dict[str, Any]]:
+    for node in nodes:
+        gpus = node["gpus"]
+        yield {
+            "name": node["name"],
+            "gpus": len(gpus),
+            **_devices(gpus),
+            "cores": len(node["cores"]),
+            "host_memory": node["host_memory_bytes"],
+            "pool": node["pool"],
+        }
+
+
+def _devices(gpus: Sequence[GpuObject]) -> dict[str, Any]:
+    """Type and memory of a node's GPUs, if it has any."""
+    return {"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}

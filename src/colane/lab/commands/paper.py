@@ -1,0 +1,189 @@
+"""`colane paper`: a paper's own evaluation in simulation, each claim against ours."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.output import ScreenColumn
+
+if TYPE_CHECKING:
+    from colane.lab.papers.claims import Claim, Evaluation, Experiment
+    from colane.lab.report.simulated_study import Study
+
+PAPERS = {
+    "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
+    "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
+    "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
+    "D": "CODA: the CPU side of training jobs (Zhao et al.)",
+    "E": "F-scheduling: elastic jobs by throughput functions (Seo, SNU 2020)",
+}
+"""Papers that can be evaluated so far."""
+
+MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side", "E": "elasticity"}
+"""Modules of `colane.lab.papers` that evaluate them."""
+
+
+NEEDED: Final = {
+    "A": "A/gavel_v100_throughputs.json.gz",
+    "B": "B/workload_geometry.csv",
+    "C": "C/prof_from_experiments.json",
+    "D": "traces/synergy-cpu/tput_matrix.csv",
+    "E": "E/calibrated_f.json",
+}
+"""The first table that each evaluation reads."""
+
+ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}
+"""Where those are that are not shipped."""
+
+EXPLAINED: Final = ("partly", "differs")
+"""Verdicts that are given with the reason why."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("paper", epilog="Example: [bold]colane paper A --data measured --out paper-a[/bold]")(paper)
+
+
+def paper(
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C, D or E.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            envvar="COLANE_DATA",
+            show_default="the tables that are shipped",
+            help="Directory of measured tables.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write claims and plots here.")] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Run a paper's own evaluation in simulation and print each claim: published, ours, verdict.
+
+    A claim only a real GPU can decide is said to need one.
+    """
+    if letter.upper() not in PAPERS:
+        known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
+        raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
+    data = _tables(letter.upper(), data)
+    evaluate = import_module(f"colane.lab.papers.{MODULES[letter.upper()]}").evaluate
+    try:
+        found: Evaluation = evaluate(data)
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        output.print_json({"paper": letter.upper(), "claims": [claim.as_object() for claim in found.claims]})
+        return
+    _print(found.claims)
+    if out is not None:
+        output.say(f"plots: {out}")
+
+
+def _tables(letter: str, named: Path | None) -> Path:
+    """Return the directory of tables: the one named, else those that are shipped.
+
+    Raises:
+        MisuseError: It does not hold what this paper's evaluation needs.
+    """
+    from colane.lab.traces.tables import SHIPPED  # noqa: PLC0415 - imported late
+
+    folder = named or SHIPPED
+    if (folder / NEEDED[letter]).is_file():
+        return folder
+    if named is None:
+        raise MisuseError(
+            f"--data: paper {letter} needs {NEEDED[letter]}, which is not shipped; its numbers are "
+            f"{ELSEWHERE[letter]}; name a directory that holds that file"
+        )
+    raise MisuseError(f"--data: {folder} holds no {NEEDED[letter]}, which paper {letter} needs")
+
+
+def _print(claims: tuple[Claim, ...]) -> None:
+    """Each claim with its verdict, and below it every number and order that it states."""
+    columns = [ScreenColumn(name) for name in ("Id", "Claim", "Stated", "By", "Ours", "Verdict")]
+    rows: list[tuple[str, ...]] = []
+    for claim in claims:
+        rows.append((claim.id, claim.claim, "", "", "", str(claim.verdict)))
+        for one in claim.stated:
+            by = ", ".join(filter(None, (str(one.source), one.where)))
+            # A value of ours stands beside no stated one, and a limit we set ourselves is no claim of the paper.
+            rows.append(("", f"  {one.what}".rstrip(), one.told, by, one.found, f"  {one.judgement}"))
+    output.print_table(columns, rows)
+    counts = Counter(str(claim.verdict) for claim in claims)
+    output.say(f"{len(claims)} claims: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}")
+    for claim in claims:
+        if claim.note and claim.verdict in EXPLAINED:
+            output.say(f"{claim.id}: {claim.note}")
+
+
+def _write(found: Evaluation, out: Path) -> None:
+    from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_rows(found, out / "claims.csv")
+        text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
+        (out / "claims.json").write_text(text + "\n", encoding="utf-8")
+        for experiment in found.experiments:
+            writer.write(_study(experiment), out / experiment.name)
+        _draw(found, out)
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+
+
+def _write_rows(found: Evaluation, path: Path) -> None:
+    """Every stated number and order as a row, with the claim's verdict and world."""
+    from colane.lab.papers.claims import row_of_stated  # noqa: PLC0415 - imported late
+
+    rows = [
+        {"claim": claim.id, "what is claimed": claim.claim, **row_of_stated(one), "verdict": str(claim.verdict)}
+        | {"world": claim.world, "note": claim.note}
+        for claim in found.claims
+        for one in claim.stated
+    ]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _draw(found: Evaluation, out: Path) -> None:
+    """Figures and tables of an evaluation that has its own."""
+    from colane.lab.papers import cpu_side, sharing_plots, topology_plots  # noqa: PLC0415 - imported late
+    from colane.lab.papers.sharing import SharingEvaluation  # noqa: PLC0415
+    from colane.lab.papers.topology import TopologyEvaluation  # noqa: PLC0415
+
+    if isinstance(found, SharingEvaluation):
+        sharing_plots.draw(found, out)
+    if isinstance(found, TopologyEvaluation):
+        for scenario in found.scenarios:
+            topology_plots.draw(scenario, out)
+    if isinstance(found, cpu_side.CpuEvaluation):
+        cpu_side.write_tables(found, out)
+
+
+def _study(experiment: Experiment) -> Study:
+    from colane.lab.commands.simulation import inputs_object  # noqa: PLC0415 - imported late
+    from colane.lab.report import simulated_study  # noqa: PLC0415
+    from colane.lab.studies.reported import simulated_run  # noqa: PLC0415
+
+    first = experiment.loaded[experiment.runs[0][0]]
+    return simulated_study.Study(
+        title=experiment.title,
+        inputs=inputs_object(first, {}),
+        runs=tuple(simulated_run(run, seed, experiment.loaded[seed]) for seed, run in experiment.runs),
+        jobs={seed: {job.id: job for job in one.workload.jobs} for seed, one in experiment.loaded.items()},
+        notes=(experiment.note, f"World: {first.world.name}."),
+    )

@@ -1,0 +1,176 @@
+"""`colane topo`: how the GPUs of a machine are connected, and which of them are free."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.completing import complete_nodes
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.formatting import Format, print_formatted
+from colane.cli.jobs import objects as jobs
+from colane.lab.commands.topo_screen import Machine, render
+
+if TYPE_CHECKING:
+    from colane.api.nodes import GpuObject, NodeObject
+
+PICTURES: Final = (".png", ".svg")
+DOCUMENTS: Final = (".json", ".yaml", ".yml")
+EPILOG: Final = """Examples: [bold]colane topo[/bold]; [bold]colane topo node-1 --out node-1.png[/bold];
+[bold]colane topo --import matrix.txt --out machine.yaml[/bold]"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("topo", epilog=EPILOG)(topo)
+
+
+def topo(
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", autocompletion=complete_nodes, show_default=False, help="A machine; without it, all."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--import",
+            metavar="FILE|PRESET",
+            show_default=False,
+            help="Show the output of nvidia-smi topo -m (- reads it from a pipe), a topology file, or a preset.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            show_default=False,
+            help="Draw it as .png or .svg, or write it as .yaml or .json for --cluster files.",
+        ),
+    ] = None,
+    as_json: output.Json = False,
+    template: Format = None,
+) -> None:
+    """Show how the GPUs of a machine are connected: sockets, switches, links and their bandwidth, and which are free.
+
+    --import shows a machine that is not here; its file can stand as `topology` in a cluster file for colane simulate.
+    """
+    if source is not None and node is not None:
+        raise MisuseError("topo: give a node of the scheduler's or --import, not both")
+    if out is not None and out.suffix not in PICTURES + DOCUMENTS:
+        raise MisuseError(f"--out {out}: must end in one of {', '.join(PICTURES + DOCUMENTS)}")
+    machines = _live(node) if source is None else [_imported(source)]
+    if out is not None:
+        _write(out, machines)
+    objects = [_object(machine, live=source is None) for machine in machines]
+    if template is not None:
+        print_formatted(template, objects)
+        return
+    if as_json:
+        output.print_json(objects if node is None and source is None else objects[0])
+        return
+    for machine in machines:
+        render(machine)
+    for note in (f"{machine.name}: {note}" for machine in machines for note in machine.notes):
+        output.note(note)
+    if not machines:
+        output.note("no node has registered; start one with 'colane agent', or give --import")
+
+
+def _imported(source: str) -> Machine:
+    from colane.settings.input_file import InputFileError  # noqa: PLC0415 - imported late
+    from colane.settings.topology_file import named_topology  # noqa: PLC0415
+
+    try:
+        read = named_topology(source)
+    except InputFileError as error:
+        raise MisuseError(f"--import: {error}") from error
+    name = "machine" if source == "-" else source if not read.names else Path(source).stem
+    return Machine(name, read.topology, notes=read.notes)
+
+
+def _live(node: str | None) -> list[Machine]:
+    with jobs.client() as scheduler:
+        nodes = scheduler.nodes()
+    named = [each for each in nodes if node in {None, each["name"]}]
+    if node is not None and not named:
+        known = ", ".join(each["name"] for each in nodes) or "there is none"
+        raise MisuseError(f"{node}: no such node; registered are {known}")
+    return [_machine(each) for each in named]
+
+
+def _machine(node: NodeObject) -> Machine:
+    from colane.model.hardware import flat_topology  # noqa: PLC0415 - as above
+    from colane.server.store.topology_documents import decode_topology  # noqa: PLC0415
+
+    known, gpus = node.get("topology"), node["gpus"]
+    flat = flat_topology([gpu["socket"] for gpu in gpus])
+    notes = () if known else ("how its GPUs are connected is not known; their sockets alone are shown",)
+    topology = decode_topology(known) if known else flat
+    on = {
+        gpu["index"]: tuple(
+            job["id"] for job in node["jobs"] if any(slot["gpu"] == gpu["index"] for slot in job["slots"])
+        )
+        for gpu in gpus
+    }
+    states = {gpu["index"]: _state(node, gpu, on[gpu["index"]]) for gpu in gpus}
+    return Machine(node["name"], topology, tuple(gpu["type"] for gpu in gpus), states, on, notes)
+
+
+def _state(node: NodeObject, gpu: GpuObject, on: tuple[int, ...]) -> str:
+    if node["lost"] or not gpu["healthy"]:
+        return "unhealthy"
+    return "used" if on else "free"
+
+
+def _object(machine: Machine, *, live: bool) -> dict[str, Any]:
+    """Return a machine for programs; of one that is not of the scheduler's, how it is wired alone."""
+    from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
+
+    topology = dict(encode_topology(machine.topology))
+    if not live:
+        return topology
+    gpus = [
+        {"index": gpu, "type": kind, "state": machine.states[gpu], "jobs": list(machine.jobs[gpu])}
+        for gpu, kind in zip(machine.states, machine.types, strict=True)
+    ]
+    return {"name": machine.name, "gpus": gpus, "topology": topology}
+
+
+def _write(out: Path, machines: list[Machine]) -> None:
+    if len(machines) != 1:
+        raise MisuseError(f"--out {out}: holds one machine, but there are {len(machines)}; name a node")
+    machine = machines[0]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix in PICTURES:
+            _draw(out, machine)
+        else:
+            out.write_text(_document(machine), encoding="utf-8")
+    except OSError as error:
+        raise FailureError(f"--out {out}: cannot be written: {error.strerror}") from error
+    output.note(f"wrote {out}")
+
+
+def _draw(out: Path, machine: Machine) -> None:
+    from colane.lab.report import style, topology_plot  # noqa: PLC0415 - matplotlib takes half a second
+
+    texts = {gpu: ", ".join(map(str, on)) for gpu, on in machine.jobs.items() if on}
+    style.save(
+        topology_plot.draw_topology(machine.topology, machine.name, topology_plot.Marks(machine.states, texts)), out
+    )
+
+
+def _document(machine: Machine) -> str:
+    """Return JSON, which is YAML too, with a line for each GPU's links."""
+    from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
+
+    known = encode_topology(machine.topology)
+    rows = ",\n  ".join(json.dumps(row) for row in known["links"])
+    rest = ",\n".join(f'"{key}": {json.dumps(value)}' for key, value in known.items() if key != "links")
+    return f'{{"links": [\n  {rows}],\n{rest}}}\n'

@@ -1,0 +1,102 @@
+"""Studies in notebooks, their results as pandas DataFrames."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from colane.lab.studies.file import Extra, StudyError, read_plan
+from colane.lab.studies.run import Results, look, results, simulate_missing, tables, write_results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFrames:
+    """What a study found, as DataFrames with the columns of its CSV files.
+
+    Attributes:
+        cells: One row for each simulation.
+        comparisons: One row for each metric of each policy at each load against the baseline; empty with one policy.
+        jobs: One row for each job of each simulation; None, as the next two, where `files` does not name it.
+        stays: One row for each time a job was on GPUs.
+        timeline: What holds of the cluster from each moment on.
+        sentences: One for each significant difference.
+        notes: What a reader must know.
+    """
+
+    cells: pd.DataFrame
+    comparisons: pd.DataFrame
+    jobs: pd.DataFrame | None
+    stays: pd.DataFrame | None
+    timeline: pd.DataFrame | None
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def study(
+    path: str | Path, out: str | Path | None = None, *, processes: int | None = None, again: bool = False
+) -> StudyFrames:
+    """Simulate what is missing of a study, as `colane study` does, and return all of it.
+
+    Args:
+        path: The study file.
+        out: Where simulations and tables are kept; None is a directory named as the file, beside it.
+        processes: So many simulations at a time; None is one for each core, 1 is this process alone. A script
+            asks for several under `if __name__ == "__main__":` only, as each process begins with its other lines.
+        again: Simulate anew what was kept of other inputs.
+
+    Raises:
+        ImportError: Pandas is not installed.
+        StudyError: The file cannot be used, a simulation failed, or what was kept had other inputs.
+        ValueError: Something that it names is not there or not right.
+        KeyboardInterrupt: It was interrupted; what had ended is kept.
+    """
+    pandas = _pandas()
+    plan = read_plan(Path(path))
+    folder = plan.path.with_suffix("") if out is None else Path(out)
+    found = look(plan, folder)
+    if found.stale and not again:
+        names = sorted({name for differing in found.stale.values() for name in differing})
+        raise StudyError(
+            f"{folder}: what is kept had other inputs ({', '.join(names)}); say again=True, or another out"
+        )
+    worked = simulate_missing(plan, folder, found, processes or _processes())
+    if worked.was_interrupted:
+        raise KeyboardInterrupt
+    if worked.problems:
+        raise StudyError(worked.problems[0])
+    made = results(plan, folder, found.inputs)
+    write_results(made)
+    return _frames(pandas, made)
+
+
+def _processes() -> int:
+    """One for each core; this one alone where others could not begin as it did: its program came by standard input."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return (os.cpu_count() or 1) if file is None or Path(file).exists() else 1
+
+
+def _pandas() -> Any:  # noqa: ANN401 - a module
+    try:
+        import pandas as pd  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError("colane.lab needs pandas: pip install 'colane[lab]'") from error
+    return pd
+
+
+def _frames(pandas: Any, made: Results) -> StudyFrames:  # noqa: ANN401 - a module
+    frames = {name: pandas.DataFrame(list(one.rows), columns=list(one.columns)) for name, one in tables(made)}
+    return StudyFrames(
+        cells=frames["cells"],
+        comparisons=frames.get("comparisons", pandas.DataFrame()),
+        jobs=frames.get(Extra.JOBS),
+        stays=frames.get(Extra.STAYS),
+        timeline=frames.get(Extra.TIMELINE),
+        sentences=made.sentences,
+        notes=made.notes,
+    )

@@ -1,0 +1,325 @@
+"""What an evaluation comes to: claims with every number they state, and the runs behind them.
+
+A claim is data: each number and each order it states stands in a row of its own, with where it is stated, what is found
+here and how near that has to be. The verdict on the claim follows from all of its rows and is nowhere written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colane.lab.simulate.request import Loaded
+from colane.lab.simulate.run import Run
+
+Floats = NDArray[np.float64]
+
+TOLERANCE = 0.1
+"""Part by which a number may be off where nothing else is said."""
+
+
+class ClaimVerdict(StrEnum):
+    """What a claim came to, from all that it states.
+
+    `SAME`: every number is met. `ORDERING_HOLDS`: it states orders alone, and all hold. `PARTLY`: some are met and some
+    are not, or some could not be judged. `DIFFERS`: none is met. `OURS`: no value of it was published.
+    """
+
+    SAME = "same"
+    ORDERING_HOLDS = "ordering holds"
+    PARTLY = "partly"
+    DIFFERS = "differs"
+    NEEDS_GPU = "needs a GPU"
+    OURS = "ours alone"
+
+
+class Origin(StrEnum):
+    """Where a stated value comes from."""
+
+    PAPER = "paper"
+    DERIVED = "derived"
+    """Worked out from numbers of the paper, or from tables that its authors or others measured."""
+    CODE = "authors' code"
+    """What their simulator gives, repaired where it says so."""
+    OTHER = "another paper"
+    OURS = "ours"
+
+
+class Judgement(StrEnum):
+    """What one stated value came to."""
+
+    MET = "met"
+    MISSED = "missed"
+    NOT_JUDGED = "not judged"
+    NEEDS_GPU = "needs a GPU"
+
+
+class Sense(StrEnum):
+    """How a value found is held against the one stated."""
+
+    NEAR = "about"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+    BELOW = "below"
+    ABOVE = "above"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that a claim states.
+
+    Attributes:
+        what: Of what.
+        stated: The value published.
+        ours: The value found here; None where a simulation cannot find it.
+        unit: Of both.
+        where: Section, table or figure.
+        source: Who states it.
+        printed: The piece of the paper's text it is in, where that is not the number alone.
+        ratio: Part of the stated value by which ours may be off.
+        slack: By how much besides, in its unit.
+        bound: How it is judged.
+        unjudged: Why it is not judged though there is a value of ours: as a rule, because it is an input here.
+        digits: After the point, where it is shown.
+    """
+
+    what: str
+    stated: float
+    ours: float | None
+    unit: str = ""
+    where: str = ""
+    source: Origin = Origin.PAPER
+    printed: str = ""
+    ratio: float = TOLERANCE
+    slack: float = 0.0
+    bound: Sense = Sense.NEAR
+    unjudged: str = ""
+    digits: int = 1
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether ours is near enough."""
+        if self.ours is None:
+            return Judgement.NOT_JUDGED if self.unjudged else Judgement.NEEDS_GPU
+        if self.unjudged:
+            return Judgement.NOT_JUDGED
+        margin = abs(self.stated) * self.ratio + self.slack if self.bound is Sense.NEAR else self.slack
+        over = self.ours - self.stated
+        met = {
+            Sense.NEAR: abs(over) <= margin + 1e-12,
+            Sense.AT_MOST: over <= margin,
+            Sense.AT_LEAST: over >= -margin,
+            Sense.BELOW: over < margin,
+            Sense.ABOVE: over > -margin,
+        }[self.bound]
+        return Judgement.MET if met else Judgement.MISSED
+
+    @property
+    def told(self) -> str:
+        """The stated value, for people."""
+        words = "" if self.bound is Sense.NEAR else f"{self.bound} "
+        return f"{words}{self.stated:,.6g}{self._unit}"
+
+    @property
+    def found(self) -> str:
+        """Ours, for people."""
+        return "-" if self.ours is None else f"{self.ours:.{self.digits}f}{self._unit}"
+
+    @property
+    def tolerance(self) -> str:
+        """How near it has to be, for people."""
+        if self.judgement in {Judgement.NOT_JUDGED, Judgement.NEEDS_GPU}:
+            return self.unjudged
+        parts = [f"{self.ratio:.3g}" * bool(self.ratio and self.bound is Sense.NEAR), f"{self.slack:g}{self._unit}"]
+        kept = [part for part in parts if part and not part.startswith("0 ") and part not in {"0", f"0{self._unit}"}]
+        return " + ".join(kept) if kept else ("exact" if self.bound is Sense.NEAR else str(self.bound))
+
+    @property
+    def _unit(self) -> str:
+        return f"{'' if self.unit in {'x', ''} else ' '}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """An order or another property that a claim states, without a number.
+
+    Attributes:
+        what: It.
+        holds: Whether it does here; None where a simulation cannot tell.
+        found: What is found here, for people.
+        where: Section, table or figure.
+        source: Who states it.
+        unjudged: Why it is not judged though something is found.
+    """
+
+    what: str
+    holds: bool | None
+    found: str = "-"
+    where: str = ""
+    source: Origin = Origin.PAPER
+    unjudged: str = ""
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether it holds."""
+        if self.unjudged:
+            return Judgement.NOT_JUDGED
+        if self.holds is None:
+            return Judgement.NEEDS_GPU
+        return Judgement.MET if self.holds else Judgement.MISSED
+
+    @property
+    def told(self) -> str:
+        """What is stated: that it holds; nothing is of what is ours."""
+        return "" if self.source is Origin.OURS else "holds"
+
+    @property
+    def tolerance(self) -> str:
+        """Why it is not judged, if it is not."""
+        return self.unjudged
+
+
+Stated = Figure | Trait
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim of a paper against ours.
+
+    Attributes:
+        id: Letter of the paper, then its own.
+        claim: What is claimed.
+        stated: Every number and order of it.
+        world: What stood for the paper's machines, jobs and speeds.
+        note: Why it does not come out, where it does not, or how to read it.
+    """
+
+    id: str
+    claim: str
+    stated: tuple[Stated, ...]
+    world: str = ""
+    note: str = ""
+
+    @property
+    def verdict(self) -> ClaimVerdict:
+        """What it came to."""
+        return verdict_of(self.stated)
+
+    @property
+    def published(self) -> str:
+        """All that is stated by others, for people."""
+        return "; ".join(_with_what(one, one.told) for one in self.stated if one.source is not Origin.OURS) or "-"
+
+    @property
+    def ours(self) -> str:
+        """All that is found here, for people."""
+        return "; ".join(_with_what(one, one.found) for one in self.stated if one.found != "-") or "-"
+
+    def as_object(self) -> dict[str, object]:
+        """It with its verdict, for JSON."""
+        return {
+            "id": self.id, "claim": self.claim, "published": self.published, "ours": self.ours,
+            "verdict": str(self.verdict), "world": self.world, "note": self.note,
+            "stated": [row_of_stated(one) for one in self.stated],
+        }  # fmt: skip
+
+
+def row_of_stated(one: Stated) -> dict[str, object]:
+    """A number or an order as a row of `claims.csv` and of `claims.json`."""
+    number = one if isinstance(one, Figure) else None
+    return {
+        "what": one.what, "source": str(one.source), "where": one.where, "stated": one.told,
+        "value": number.stated if number else None, "found": one.found, "ours": number.ours if number else None,
+        "unit": number.unit if number else "", "tolerance": one.tolerance, "judgement": str(one.judgement),
+    }  # fmt: skip
+
+
+def _with_what(one: Stated, text: str) -> str:
+    return f"{one.what}: {text}" if one.what else text
+
+
+def verdict_of(stated: Iterable[Stated]) -> ClaimVerdict:
+    """The verdict on a claim that states these; one that is not judged leaves it `PARTLY`.
+
+    Values of ours do not count beside published ones. A claim of ours alone is `OURS`; it differs if one is missed.
+    """
+    stated = tuple(stated)
+    published = [one for one in stated if one.source is not Origin.OURS]
+    found = {one.judgement for one in published or stated}
+    if not published:
+        return ClaimVerdict.DIFFERS if Judgement.MISSED in found else ClaimVerdict.OURS
+    if found == {Judgement.NEEDS_GPU}:
+        return ClaimVerdict.NEEDS_GPU
+    if found == {Judgement.MET}:
+        has_numbers = any(isinstance(one, Figure) for one in published)
+        return ClaimVerdict.SAME if has_numbers else ClaimVerdict.ORDERING_HOLDS
+    return ClaimVerdict.DIFFERS if found == {Judgement.MISSED} else ClaimVerdict.PARTLY
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Runs behind claims, for the plots.
+
+    Attributes:
+        name: Of its directory.
+        title: Heading of its report.
+        loaded: What was simulated, by seed.
+        runs: By policy, then seed.
+        note: How to read it.
+    """
+
+    name: str
+    title: str
+    loaded: dict[int, Loaded]
+    runs: tuple[tuple[int, Run], ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Everything that came of it."""
+
+    claims: tuple[Claim, ...]
+    experiments: tuple[Experiment, ...]
+
+
+def ours(what: str, found: str) -> Trait:
+    """A result of ours of which no value was published."""
+    return Trait(what, holds=True, found=found, source=Origin.OURS)
+
+
+def on_gpu(what: str, where: str = "") -> Trait:
+    """A property that only a real GPU can show."""
+    return Trait(what, holds=None, where=where)
+
+
+def numbers(
+    published: Mapping[str, float], found: Mapping[str, float], unit: str = "", where: str = "", *,
+    ratio: float = TOLERANCE, source: Origin = Origin.PAPER, digits: int = 1,
+) -> Sequence[Figure]:  # fmt: skip
+    """A number for each policy (or other key) of `published`."""
+    return [
+        Figure(key, stated, found[key], unit, where, source, ratio=ratio, digits=digits)
+        for key, stated in published.items()
+    ]
+
+
+def said(values: Mapping[str, float], unit: str, digits: int = 1) -> str:
+    """A value of each policy, for people."""
+    return ", ".join(f"{policy} {value:.{digits}f} {unit}" for policy, value in values.items())
+
+
+def queue_s(run: Run) -> Floats:
+    """First start - submission of every job."""
+    rows = run.ledger.rows
+    return np.subtract(rows.first_start_s, rows.submit_s)
+
+
+def span_s(run: Run) -> Floats:
+    """End - first start of every job."""
+    rows = run.ledger.rows
+    return np.subtract(rows.end_s, rows.first_start_s)

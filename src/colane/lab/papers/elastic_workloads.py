@@ -1,0 +1,150 @@
+"""Poisson workloads of elastic jobs on 16 nodes of four GPUs, by Pollux's throughputs: sizes chosen or fixed.
+
+Each job keeps its total batch and may run on 1 to 4 GPUs of a node; under `fifo` on as many as its owner asked for,
+in a static split on as many as every other. Its length is drawn, as steps at the speed of one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from colane.core.policy import Policy
+from colane.lab.papers.claims import Claim, Trait, ours
+from colane.lab.report.simulated import Interval, confidence
+from colane.lab.simulate.beliefs import Belief, make_beliefs
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.pollux_speeds import PolluxSpeeds
+from colane.lab.simulate.request import Loaded
+from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.table_world import TableWorld
+from colane.lab.simulate.tables import Sources
+from colane.lab.traces import clusters
+from colane.lab.traces.generate import JobModel, LogNormal, poisson
+from colane.lab.traces.readers.pollux import BATCH_TOTAL
+from colane.lab.traces.tables.pollux import PolluxTable
+from colane.lab.traces.workload import TraceJob, Workload
+from colane.model.job_spec import JobSpec
+from colane.scheduling.registry import create
+
+CLUSTER: Final = "pollux"
+MEAN_GAP_S: Final = 80.0
+DURATIONS: Final = LogNormal(median_s=1800.0, sigma=1.0)
+"""On one GPU: mean 50 minutes, so that jobs as they come ask for some two thirds of the GPUs."""
+
+SIZES: Final = (1, 2, 3, 4)
+RESTART: Final = DriverConfig(launch_s=30.0, stop_s=10.0)
+"""Pollux's simulator takes 30 s for a restart (OSDI 2021, section 5.3)."""
+
+CHOSEN: Final = ("f-sched", "colane")
+ASKED: Final = "fifo"
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What one way to choose sizes came to, over the seeds."""
+
+    name: str
+    jct_s: tuple[float, ...]
+    makespan_s: tuple[float, ...]
+
+    def told(self) -> str:
+        """Means with their 95 % intervals."""
+        return f"jct {_interval(confidence(self.jct_s))} s, makespan {_interval(confidence(self.makespan_s))} s"
+
+
+def evaluate(table: PolluxTable, seeds: int, jobs: int) -> tuple[Claim, ...]:
+    """A claim for each way, and which is best.
+
+    Args:
+        table: Pollux's measurements.
+        seeds: Workloads that are drawn.
+        jobs: Of each.
+    """
+    ways = {name: _contest(table, name, seeds, jobs) for name in (*CHOSEN, ASKED, *map(_static, SIZES))}
+    each = [
+        Claim(f"E-p-{name}", f"Poisson, 16 nodes x 4 GPUs: {name}", (ours("", found.told()),), WORLD)
+        for name, found in ways.items()
+    ]
+    return (*each, _best(ways))
+
+
+def _contest(table: PolluxTable, name: str, seeds: int, jobs: int) -> Contest:
+    runs = [simulated(table, name, seed, jobs) for seed in range(seeds)]
+    jct_s = [float(np.mean(np.subtract(run.ledger.rows.end_s, run.ledger.rows.submit_s))) for run in runs]
+    return Contest(name, tuple(jct_s), tuple(float(max(run.ledger.rows.end_s)) for run in runs))
+
+
+def simulated(table: PolluxTable, name: str, seed: int, jobs: int) -> Run:
+    """One way on one workload."""
+    workload = drawn(table, name, seed, jobs)
+    world = TableWorld(Sources((PolluxSpeeds(table),), None), workload.jobs)
+    loaded = Loaded(clusters.load(CLUSTER), workload, world)
+    known = make_beliefs(Belief.PROFILED, world, workload.jobs, loaded.cluster, noise=0.0, seed=seed)
+    given = Inputs(
+        cluster=loaded.cluster, workload=workload, world=world, policy=_policy(name), beliefs=known, driver=RESTART
+    )
+    return simulate(given)
+
+
+def _policy(name: str) -> Policy:
+    return create(name) if name in CHOSEN else replace(create("fifo", as_published=True), name=name)
+
+
+def _static(gpus: int) -> str:
+    return f"static-{gpus}"
+
+
+def drawn(table: PolluxTable, name: str, seed: int, jobs: int) -> Workload:
+    """The workload of a seed with the sizes of a way; which jobs come when, and how long, is of the seed alone."""
+    made = poisson(_models(table), jobs=jobs, mean_gap_s=MEAN_GAP_S, seed=seed, durations=DURATIONS, name="elastic")
+    asked = np.random.default_rng([seed, 1]).choice((1, 2, 4), size=jobs)
+    sized = tuple(_sized(job, name, int(gpus)) for job, gpus in zip(made.jobs, asked, strict=True))
+    return replace(made, jobs=sized)
+
+
+def _models(table: PolluxTable) -> list[JobModel]:
+    """Each application at the smallest total batch that was measured, which one GPU takes."""
+    return [
+        JobModel(
+            family=name, steps_per_s=1 / found.step_s((1,), min(found.iterations)),
+            labels={BATCH_TOTAL: str(min(found.iterations))},
+        )
+        for name, found in sorted(table.applications.items())
+    ]  # fmt: skip
+
+
+def _sized(job: TraceJob, name: str, asked: int) -> TraceJob:
+    spec: JobSpec = replace(job.spec, preemptible=True)
+    if name in CHOSEN:
+        spec = replace(spec, gpus=SIZES[-1], sizes=SIZES)
+    else:
+        spec = replace(spec, gpus=asked if name == ASKED else int(name.rpartition("-")[2]))
+    return replace(job, spec=spec, duration_s=None)
+
+
+def _best(ways: dict[str, Contest]) -> Claim:
+    others = [way for name, way in ways.items() if name not in CHOSEN]
+    won = {name: _won(ways[name].jct_s, [way.jct_s for way in others]) for name in CHOSEN}
+    holds = all(np.mean(ways[name].jct_s) < min(np.mean(way.jct_s) for way in others) for name in CHOSEN)
+    told = ", ".join(
+        f"{name} has the least mean jct on {count} of {len(ways[name].jct_s)}" for name, count in won.items()
+    )
+    order = Trait("sizes chosen by F have the least mean JCT", holds, told, "section 5.2.1")
+    return Claim("E-p", "chosen sizes against FIFO and every static split", (order,), WORLD)
+
+
+WORLD: Final = "Pollux's measured throughputs on 16 nodes of four GPUs; Poisson arrivals"
+
+
+def _won(mine: Sequence[float], others: Sequence[Sequence[float]]) -> int:
+    return sum(own < min(theirs) for own, theirs in zip(mine, zip(*others, strict=True), strict=True))
+
+
+def _interval(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:,.0f}" + ("" if found.half_width is None else f" ± {found.half_width:,.0f}")

@@ -1,0 +1,275 @@
+"""What profiling found: tables, the paper's figures and one page, of profiles and of sets measured together."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from colane.lab.report import html
+from colane.lab.report.measured import (
+    MeasuredSet,
+    mps_gains,
+    set_points,
+    short_name,
+    summarise_sets,
+    throughput_by_batch,
+    verdict,
+)
+from colane.lab.report.prose import duration
+from colane.lab.report.tables import Cell, Table, TableColumn, sets_table
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
+from colane.model.words import count
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from colane.lab.report.elastic_plots import ThroughputCurve
+    from colane.lab.report.profile_plots import Boundary
+
+SIZE_NAMES = {2: "pairs", 3: "triples"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What is reported.
+
+    Attributes:
+        profiles: Of the jobs concerned.
+        measurements: Of the sets concerned.
+        sampled_step_s: Mean of ten sampled steps by key (paper A, 4.2), where a run has just taken it.
+        boundaries: Fitted speed-up by way of sharing.
+        kernels: Percentages of each kernel launch, by quantity (`occupancy`, `bandwidth`) and name of the job.
+        scaling: f(n) by kind of job, of those that were measured on several numbers of GPUs.
+        notes: What a reader must know.
+    """
+
+    profiles: Sequence[Profile] = ()
+    measurements: Sequence[SetMeasurement] = ()
+    sampled_step_s: Mapping[ProfileKey, float] = field(default_factory=dict)
+    boundaries: Mapping[str, Boundary] = field(default_factory=dict)
+    kernels: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    scaling: Mapping[str, ThroughputCurve] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+class Drawing(NamedTuple):
+    """A figure, the name of its file, and what it shows."""
+
+    key: str
+    figure: Figure
+    caption: str
+
+
+def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileKey, float]) -> Table:
+    """One row for each profile; every value has its source and sample count in the column behind it."""
+    columns = (
+        TableColumn("job", "Job", _text, is_number=False),
+        TableColumn("gpu_type", "Device", _text, is_number=False),
+        TableColumn("step_s", "Step, mean", _seconds),
+        TableColumn("step_sampled_s", "Step, 10 sampled", _seconds),
+        TableColumn("step_median_s", "Step, median", _seconds),
+        TableColumn("step_from", "Step from", _text, is_number=False),
+        TableColumn("persistent_bytes", "P", _size),
+        TableColumn("peak_bytes", "Peak", _size),
+        TableColumn("memory_from", "Memory from", _text, is_number=False),
+        TableColumn("occupancy", "C", _scientific),
+        TableColumn("occupancy_from", "C from", _text, is_number=False),
+        TableColumn("bandwidth", "M", _scientific),
+        TableColumn("bandwidth_from", "M from", _text, is_number=False),
+    )
+    rows = tuple(_profile_row(profile, sampled_step_s.get(profile.key)) for profile in sorted(profiles, key=_order))
+    note = (
+        "P = memory held between steps, peak = P + the most within a step. C = sum of occupancy x kernel time, "
+        "M = sum of memory-bandwidth use x kernel time, in percent x us over two steps (paper A, eqs 4.2, 4.3); "
+        "sums of C or M mean something only among values from one source."
+    )
+    return Table("profiles", "Profiles", columns, rows, note)
+
+
+def scaling_table(curves: Mapping[str, ThroughputCurve]) -> Table:
+    """f(n), a row for each number of GPUs up to the largest that is known; those between are by the fit."""
+    columns = (
+        TableColumn("job", "Job", _text, is_number=False),
+        TableColumn("gpus", "GPUs", _text),
+        TableColumn("steps_per_s", "Steps/s", lambda cell: f"{cell:.4g}"),
+        TableColumn("speedup", "Against the least", lambda cell: f"x {cell:.2f}"),
+        TableColumn("source", "From", _text, is_number=False),
+    )
+    rows = tuple(row for name, curve in curves.items() for row in _scaling_rows(name, curve))
+    return Table("throughput_by_gpus", "Throughput by number of GPUs, f(n)", columns, rows)
+
+
+def _scaling_rows(name: str, curve: ThroughputCurve) -> Iterator[tuple[Cell, ...]]:
+    least = curve.measured[min(curve.measured)]
+    for gpus in sorted(curve.believed | curve.measured):
+        is_measured = gpus in curve.measured
+        speed = curve.measured[gpus] if is_measured else curve.believed[gpus]
+        yield name, gpus, speed, speed / least, "profile" if is_measured else "fitted"
+
+
+def drawings(findings: Findings) -> Iterator[Drawing]:
+    """The paper's figures, as far as there is something to draw."""
+    from colane.lab.report import elastic_plots, profile_plots  # noqa: PLC0415 - matplotlib takes half a second
+
+    throughputs = throughput_by_batch(findings.profiles)
+    if any(len(points) > 1 for points in throughputs.values()):
+        yield Drawing("throughput", profile_plots.throughput(throughputs), "Samples per second, alone (Fig. 3.1).")
+    if findings.scaling:
+        caption = "f(n): steps per second, alone, by number of GPUs."
+        yield Drawing("throughput_by_gpus", elastic_plots.throughputs(findings.scaling), caption)
+    sets = summarise_sets(findings.measurements)
+    yield from _set_drawings(sets, findings)
+    for quantity, percents in findings.kernels.items():
+        named = {"occupancy": "achieved occupancy", "bandwidth": "memory bandwidth use"}.get(quantity, quantity)
+        figure = profile_plots.kernel_histograms(percents, quantity=named)
+        yield Drawing(f"kernels_{quantity}", figure, f"Kernel launches of two steps by {named} (Figs 4.7, 4.9).")
+
+
+def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
+    """Write `profile.html`, `profile.json` and the figures as PNG; return the paths, the page first.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    from colane.lab.report import style  # noqa: PLC0415 - as above
+
+    sets = summarise_sets(findings.measurements)
+    said = [verdict(sets)] if sets else [_count(findings.profiles)]
+    profiles = profiles_table(findings.profiles, findings.sampled_step_s)
+    tables = (profiles, scaling_table(findings.scaling), sets_table(sets))
+    drawn = list(drawings(findings))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    pictures = [
+        html.Picture(drawing.key, style.inline_svg(drawing.figure, drawing.key, drawing.caption), drawing.caption)
+        for drawing in drawn
+    ]
+    page = out_dir / "profile.html"
+    page.write_text(html.page(title, said, tables, pictures, findings.notes), encoding="utf-8")
+    numbers = out_dir / "profile.json"
+    text = json.dumps(summary_object(findings), indent=1, allow_nan=False, ensure_ascii=False)
+    numbers.write_text(f"{text}\n", encoding="utf-8")
+    return (page, numbers, *(style.save(drawing.figure, out_dir / f"{drawing.key}.png") for drawing in drawn))
+
+
+def summary_object(findings: Findings) -> dict[str, Any]:
+    """The same for programs."""
+    sets = summarise_sets(findings.measurements)
+    return {
+        "profiles": profiles_table(findings.profiles, findings.sampled_step_s).records(),
+        "sets": sets_table(sets).records(),
+        "throughput_by_gpus": scaling_table(findings.scaling).records(),
+        "verdict": verdict(sets),
+        "mps_gains": [{"set": name, "gain": gain} for name, gain in mps_gains(sets)],
+        "boundaries": {sharing: boundary._asdict() for sharing, boundary in findings.boundaries.items()},
+        "notes": list(findings.notes),
+    }
+
+
+def speedups_by_batch(sets: Sequence[MeasuredSet]) -> dict[tuple[int, str], dict[str, dict[str, float]]]:
+    """Deltas by (jobs in the set, way of sharing), then batch size, then the families' names.
+
+    Sets of unequal batch sizes keep these in their names, in a series of their own.
+    """
+    found: dict[tuple[int, str], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for measured in sorted(sets, key=lambda m: [key.batch_size or 0 for key in m.keys]):
+        sizes = {key.batch_size for key in measured.keys}
+        size = next(iter(sizes))
+        alike = len(sizes) == 1 and size is not None
+        series, name = (f"batch {size}", _families(measured.keys)) if alike else ("other", measured.name)
+        found[len(measured.keys), measured.sharing][series][name] = measured.delta
+    return {kind: dict(series) for kind, series in sorted(found.items())}
+
+
+def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[Drawing]:
+    from colane.lab.report import profile_plots  # noqa: PLC0415 - as above
+
+    for (jobs, sharing), deltas in speedups_by_batch(sets).items():
+        named = SIZE_NAMES.get(jobs, f"sets of {jobs}")
+        figure = profile_plots.speedup_bars(deltas, title=f"Speed-up of {named} ({sharing})")
+        yield Drawing(f"speedup_{jobs}_{sharing}", figure, f"Delta of {named} (Figs 4.3 to 4.6).")
+    gains = [gain for _, gain in mps_gains(sets)]
+    if gains:
+        yield Drawing("mps_gain", profile_plots.mps_gain_histogram(gains), "What MPS adds to delta (Fig. 4.14).")
+    points = set_points(sets, findings.profiles)
+    for sharing in sorted({point.sharing for point in points}):
+        chosen = [point for point in points if point.sharing == sharing]
+        for exact in (False, True) if all(point.bandwidth_sum is not None for point in chosen) else (False,):
+            figure = profile_plots.speedup_plane(
+                chosen, boundary=findings.boundaries.get(sharing), exact=exact, title=f"Speed-up by C and M ({sharing})"
+            )
+            key = f"plane_{sharing}{'_exact' if exact else ''}"
+            yield Drawing(key, figure, "Each dot is a measured set at its sums of C and M (Figs 4.11 to 4.13).")
+
+
+def _count(profiles: Sequence[Profile]) -> str:
+    noun = "profile" if len(profiles) == 1 else "profiles"
+    return f"{len(profiles)} {noun}; no set was measured together."
+
+
+def _profile_row(profile: Profile, sampled_s: float | None) -> tuple[Cell, ...]:
+    memory = profile.persistent_bytes
+    return (
+        short_name(profile.key),
+        profile.key.gpu_type,
+        _number(profile.step_s),
+        sampled_s,
+        _number(profile.step_median_s),
+        source_text(profile.step_s),
+        _number(memory),
+        profile.memory_bytes,
+        source_text(memory),
+        _number(profile.occupancy),
+        source_text(profile.occupancy),
+        _number(profile.bandwidth),
+        source_text(profile.bandwidth),
+    )
+
+
+def _order(profile: Profile) -> tuple[str, str, int, int]:
+    key = profile.key
+    return key.gpu_type, key.family, key.batch_size or 0, key.gpus
+
+
+def _families(keys: Sequence[ProfileKey]) -> str:
+    counted = [(family, len(list(same))) for family, same in groupby(key.family for key in keys)]
+    return " + ".join(family if count == 1 else f"{count}x {family}" for family, count in counted)
+
+
+def _number(value: Value | None) -> float | None:
+    return None if value is None else value.value
+
+
+def source_text(value: Value | None) -> str | None:
+    """Where a value comes from: `measured by nvml-gpm, 12 samples`; None of an unknown one."""
+    if value is None:
+        return None
+    by = f" by {value.by}" if value.by else ""
+    return f"{value.source.value}{by}, {count(value.samples, 'sample')}"
+
+
+def _text(cell: Cell) -> str:
+    return str(cell) if cell else "-"
+
+
+def _seconds(cell: Cell) -> str:
+    return duration(None if cell is None else float(cell))
+
+
+def _scientific(cell: Cell) -> str:
+    return "-" if cell is None else f"{float(cell):.3g}"
+
+
+def _size(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    amount = float(cell)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} GB"

@@ -1,0 +1,315 @@
+"""Simulated runs as plain columns, and what they achieved. Fit for a million jobs: no object per job.
+
+Names are those of `metrics`. Times are seconds of virtual time; a time that did not come is NaN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colane.lab.report.metrics import Summary, summarise
+from colane.lab.report.records import JobTime
+from colane.lab.traces.workload import TraceJob
+from colane.model.job import JobState
+
+Floats = NDArray[np.float64]
+
+
+class ReportedSpan(NamedTuple):
+    """A job on its GPUs: all of an attempt, or what lies between two times it was parked."""
+
+    job: int
+    gpus: tuple[str, ...]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobColumns:
+    """Jobs that were submitted, one place each in every column.
+
+    Attributes:
+        id: Job of the workload.
+        state: How it ended, or where it stood when the run stopped.
+        submit_s: When it was submitted.
+        first_start_s: Start of its first attempt.
+        start_s: Start of its last attempt.
+        end_s: When it ended for good.
+        attempts: Starts.
+        gpu_s: GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k.
+        alone_s: Run time alone where it last ran.
+        gpus: Where it last ran, as `node/index`, joined by blanks.
+    """
+
+    id: NDArray[np.int64]
+    state: Sequence[JobState]
+    submit_s: Floats
+    first_start_s: Floats
+    start_s: Floats
+    end_s: Floats
+    attempts: NDArray[np.int64]
+    gpu_s: Floats
+    alone_s: Floats
+    gpus: Sequence[str]
+
+    @property
+    def succeeded(self) -> NDArray[np.bool_]:
+        """Which of them did what they were asked for."""
+        return np.fromiter((state is JobState.SUCCEEDED for state in self.state), dtype=bool, count=len(self.id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCurves:
+    """The cluster over time: every row holds until the next.
+
+    Attributes:
+        at_s: When.
+        active_gpus: GPUs that carry at least one job.
+        utilized_gpus: GPUs' worth of use.
+        stranded_gpus: GPUs without a job while a job of their pool waits.
+        waiting: Jobs waiting.
+        running: Jobs on GPUs.
+    """
+
+    at_s: Floats
+    active_gpus: Floats
+    utilized_gpus: Floats
+    stranded_gpus: Floats
+    waiting: Floats
+    running: Floats
+
+    def mean(self, column: Floats, from_s: float, to_s: float) -> float:
+        """Time-weighted mean of a column; 0 before the first row."""
+        if self.at_s.size == 0 or to_s <= from_s:
+            return 0.0
+        edges = np.clip(np.append(self.at_s, max(to_s, float(self.at_s[-1]))), from_s, to_s)
+        return float(np.dot(column, np.diff(edges)) / (to_s - from_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeliefError:
+    """Relative errors |predicted - true| / true at starts.
+
+    Attributes:
+        alone: Of the speed of jobs that started alone; None when none was predicted.
+        shared: Of the speed-up of the sets jobs started in; None when none was predicted.
+        alone_unknown: Starts alone without a prediction.
+        shared_unknown: Starts beside others without a prediction.
+    """
+
+    alone: Summary | None = None
+    shared: Summary | None = None
+    alone_unknown: int = 0
+    shared_unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """One policy on one workload.
+
+    Attributes:
+        policy: Its name.
+        seed: Of the random draws.
+        jobs: Jobs of the workload.
+        refused: Jobs that were not submitted, one line each.
+        columns: Those that were.
+        curves: The cluster over time.
+        gpus: GPUs of the cluster, as `node/index`.
+        stays: Attempts on GPUs; empty where the run is too large to draw.
+        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
+        belief_error: How wrong predictions were; None in a world whose speeds are not predicted.
+        flaws: Plans that were refused, one line each.
+        decisions: Actions the policy took.
+        events: Events the core was told.
+        plan_s: Wall time of each call of the policy.
+        wall_s: Wall time of the run.
+        is_partial: Whether it was stopped.
+        times: Where the time of each job went, by job; empty where the run is too large to keep it.
+        pause_s: Time each job waited for its turn in a lane; only jobs that did.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
+        on_other_types: Of the jobs that may have one of several GPU types, which is not enforced, those that last ran
+            on another; and all that ran.
+        stuck: The first of the jobs that never ended, and why.
+        guards: How often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted.
+        is_as_published: Whether the policy is in the form in which it was published, without guards of ours.
+    """
+
+    policy: str
+    seed: int
+    jobs: int
+    refused: tuple[str, ...]
+    columns: JobColumns
+    curves: ClusterCurves
+    gpus: Sequence[str]
+    stays: tuple[ReportedSpan, ...] = ()
+    offered_load: float | None = None
+    belief_error: BeliefError | None = None
+    flaws: tuple[str, ...] = ()
+    decisions: int = 0
+    events: int = 0
+    plan_s: Floats = field(default_factory=lambda: np.empty(0))
+    wall_s: float = 0.0
+    is_partial: bool = False
+    times: Mapping[int, JobTime] = field(default_factory=dict)
+    pause_s: Mapping[int, float] = field(default_factory=dict)
+    lengthless: int = 0
+    on_other_types: tuple[int, int] = (0, 0)
+    stuck: str = ""
+    guards: Mapping[str, int] = field(default_factory=dict)
+    is_as_published: bool = False
+
+    @property
+    def window_s(self) -> tuple[float, float] | None:
+        """First submission and last end of the jobs that ran; the end of the run for those that still do."""
+        ran = np.isfinite(self.columns.first_start_s)
+        if not ran.any():
+            return None
+        ends = np.where(np.isfinite(self.columns.end_s), self.columns.end_s, self.curves.at_s[-1])
+        return float(self.columns.submit_s[ran].min()), float(ends[ran].max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedMetrics:
+    """What one run achieved. None is not defined without a job that ran.
+
+    `jct`, `queue`, `run_span` and `makespan` are those of `metrics`. Over the time from first submission to last end:
+    `gpu_active_ratio` counts GPUs with a job, `gpu_utilization_ratio` their use (busy fraction x efficiency), and
+    `fragmentation_ratio` GPUs left without a job while a job of their pool waits. `slowdown` = jct / run time alone.
+    """
+
+    jobs: int
+    submitted: int
+    refused: int
+    finished: int
+    unfinished: int
+    never_started: int
+    states: Mapping[str, int]
+    makespan_s: float | None
+    jct_s: Summary | None
+    queue_s: Summary | None
+    run_span_s: Summary | None
+    gpu_active_ratio: float | None
+    gpu_utilization_ratio: float | None
+    fragmentation_ratio: float | None
+    gpu_hours: float
+    slo_violations: int
+    slo_jobs: int
+    restarts: int
+    slowdown: Summary | None
+    slowdown_variance: float | None
+    decision_s: Summary | None
+    decision_max_s: float | None
+
+
+def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMetrics:
+    """All metrics of one run.
+
+    Args:
+        run: What came of it.
+        jobs: The workload's jobs by id, for their objectives.
+    """
+    columns, done = run.columns, run.columns.succeeded
+    ended = np.isfinite(columns.end_s)
+    slowdown = _slowdown(columns, done)
+    window = run.window_s
+    violations = slo_violations(columns, jobs)
+    return SimulatedMetrics(
+        jobs=run.jobs,
+        submitted=len(columns.id),
+        refused=len(run.refused),
+        finished=int(done.sum()),
+        unfinished=int((~ended).sum()),
+        never_started=int((~np.isfinite(columns.first_start_s)).sum()),
+        states=_states(columns),
+        makespan_s=None if window is None else window[1] - window[0],
+        jct_s=summarise((columns.end_s - columns.submit_s)[done]),
+        queue_s=summarise((columns.first_start_s - columns.submit_s)[done]),
+        run_span_s=summarise((columns.end_s - columns.first_start_s)[done]),
+        gpu_active_ratio=_over_time(run, run.curves.active_gpus),
+        gpu_utilization_ratio=_over_time(run, run.curves.utilized_gpus),
+        fragmentation_ratio=_over_time(run, run.curves.stranded_gpus),
+        gpu_hours=float(columns.gpu_s.sum()) / 3600,
+        slo_violations=sum(violations.values()),
+        slo_jobs=len(violations),
+        restarts=int(np.maximum(columns.attempts - 1, 0).sum()),
+        slowdown=summarise(slowdown),
+        slowdown_variance=float(np.var(slowdown)) if slowdown.size else None,
+        decision_s=summarise(run.plan_s),
+        decision_max_s=float(run.plan_s.max()) if run.plan_s.size else None,
+    )
+
+
+OBJECTIVES = frozenset({"slo", "slo_ratio", "minimal_utility"})
+"""Labels that say what a job is promised."""
+
+
+def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[int, bool]:
+    """Whether each job with an objective missed it, by id.
+
+    Label `slo`: seconds from submission to end. Label `slo_ratio` (Gavel's traces): the same in multiples of the job's
+    time alone where it ran. Label `minimal_utility` u (Amaral et al., SC 2017): the job may run 1 / u of that time. A
+    job that did not succeed has missed it.
+    """
+    found: dict[int, bool] = {}
+    for place, id_ in enumerate(columns.id.tolist()):
+        labels = jobs[id_].spec.labels
+        if not labels or not OBJECTIVES & labels.keys():
+            continue
+        jct_s = columns.end_s[place] - columns.submit_s[place]
+        run_s = columns.end_s[place] - columns.first_start_s[place]
+        missed = columns.state[place] is not JobState.SUCCEEDED
+        missed |= "slo" in labels and jct_s > float(labels["slo"])
+        missed |= "slo_ratio" in labels and jct_s > float(labels["slo_ratio"]) * columns.alone_s[place]
+        missed |= "minimal_utility" in labels and run_s * float(labels["minimal_utility"]) > columns.alone_s[place]
+        found[id_] = bool(missed)
+    return found
+
+
+def _states(columns: JobColumns) -> dict[str, int]:
+    return {str(state): many for state, many in sorted(Counter(columns.state).items())}
+
+
+def _slowdown(columns: JobColumns, done: NDArray[np.bool_]) -> Floats:
+    alone_s = columns.alone_s
+    known = done & np.isfinite(alone_s) & (alone_s > 0)
+    return np.asarray((columns.end_s - columns.submit_s)[known] / alone_s[known])
+
+
+def _over_time(run: SimulatedRun, column: Floats) -> float | None:
+    window = run.window_s
+    if window is None or window[1] <= window[0] or not run.gpus:
+        return None
+    return min(run.curves.mean(column, *window) / len(run.gpus), 1.0)
+
+
+class Interval(NamedTuple):
+    """Mean over seeds, and half the width of its 95 % confidence interval (Student's t); None with one seed."""
+
+    mean: float
+    half_width: float | None
+
+
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Student's t at 97.5 % for 1 to 15 degrees of freedom."""
+
+T_975_BEYOND = 2.131
+"""For more degrees of freedom, on the safe side of the normal's 1.96."""
+
+
+def confidence(values: Sequence[float | None]) -> Interval | None:
+    """Mean over seeds with its 95 % confidence interval; None where no seed has a value."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    if not known:
+        return None
+    if len(known) == 1:
+        return Interval(known[0], None)
+    freedom = len(known) - 1
+    t = T_975[freedom - 1] if freedom <= len(T_975) else T_975_BEYOND
+    return Interval(float(np.mean(known)), float(t * np.std(known, ddof=1) / np.sqrt(len(known))))

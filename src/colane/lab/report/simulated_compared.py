@@ -1,0 +1,184 @@
+"""What simulated policies achieved against each other: on one workload as it is, over seeds only what is no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from colane.lab.report.metrics import Summary, percent_change
+from colane.lab.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_lengths, percent, spoken
+from colane.lab.report.simulated import Interval, SimulatedMetrics, confidence
+from colane.lab.report.simulated_study import Study
+from colane.model.words import count
+
+COMPARED: Final[Mapping[str, str]] = {
+    "makespan_s": "makespan_s",
+    "mean_jct_s": "jct_s",
+    "p95_jct_s": "jct_s",
+    "mean_queueing_s": "queue_s",
+    "gpu_active_ratio": "gpu_active_ratio",
+    "gpu_utilization_ratio": "gpu_utilization_ratio",
+}
+"""Metrics of the comparison figure, and the field each comes from."""
+
+CALLED: Final[Mapping[str, str]] = {
+    "makespan_s": "makespan",
+    "mean_jct_s": "mean JCT",
+    "p95_jct_s": "p95 of JCT",
+    "mean_queueing_s": "mean time in the queue",
+    "gpu_active_ratio": "part of the GPUs with a job",
+    "gpu_utilization_ratio": "part of the GPUs' worth that is used",
+}
+
+
+class PolicyDifference(NamedTuple):
+    """One metric of a policy against the first policy's, seed by seed."""
+
+    policy: str
+    metric: str
+    found: Paired
+
+
+def interval(study: Study, policy: str, name: str) -> Interval | None:
+    """Mean of a metric over seeds, with its interval."""
+    return confidence([_metric(found, name) for _, found in study.of(policy)])
+
+
+def _metric(found: SimulatedMetrics, name: str) -> float | None:
+    value = getattr(found, COMPARED[name])
+    if isinstance(value, Summary):
+        return value.p95 if name.startswith("p95") else value.mean
+    return None if value is None else float(value)
+
+
+def is_over_seeds(study: Study) -> bool:
+    """Whether there are several seeds, and not all alike: alike ones are one workload, and what it gave is a fact."""
+    if len(study.seeds) < 2:
+        return False
+    return any(len({_metric(found, name) for _, found in study.of(p)}) > 1 for p in study.policies for name in COMPARED)
+
+
+def differences(study: Study) -> list[PolicyDifference]:
+    """Each policy against the first one, seed by seed; none where there is one workload."""
+    if not is_over_seeds(study):
+        return []
+    base, *others = study.policies
+    made = []
+    for policy in others:
+        for name in COMPARED:
+            found = paired(_by_seed(study, base, name), _by_seed(study, policy, name))
+            made += [] if found is None else [PolicyDifference(policy, name, found)]
+    return made
+
+
+def _by_seed(study: Study, policy: str, name: str) -> dict[int, float | None]:
+    return {run.seed: _metric(found, name) for run, found in study.of(policy)}
+
+
+def difference_object(study: Study, one: PolicyDifference) -> dict[str, Any]:
+    """For programs."""
+    found = one.found
+    return {
+        "policy": one.policy,
+        "baseline": study.policies[0],
+        "metric": one.metric,
+        "seeds": found.seeds,
+        "mean": found.difference_mean,
+        "ci95": found.half_width,
+        "change_percent": found.change_percent,
+        "significant": None if found.half_width is None else found.is_significant,
+    }
+
+
+def sentences(study: Study) -> tuple[str, ...]:
+    """What came out: every policy against the first, or the only one by itself."""
+    if not study.runs:
+        return ("Nothing was simulated.",)
+    base, *others = study.policies
+    if not is_over_seeds(study):
+        return (*_lacking(study), *(_against(study, base, other) for other in others), _alone(study, base))
+    found = differences(study)
+    return (*_lacking(study), *(_over_seeds(study, other, found) for other in others), _mean_alone(study, base))
+
+
+def _lacking(study: Study) -> Iterator[str]:
+    """Policies that lack what defines them: what they gain is then not theirs, and that is said first."""
+    for policy, run in study.first().items():
+        if run.lengthless:
+            yield lacks_lengths(policy, run.lengthless, run.jobs, "--belief profiled")
+
+
+def _over_seeds(study: Study, policy: str, found: list[PolicyDifference]) -> str:
+    """What seeds agree on."""
+    said = f"{spoken(policy)} against {spoken(study.policies[0])}"
+    seeds = len(study.seeds)
+    if seeds < SEEDS_MIN:
+        return f"{said}: {seeds} seeds tell no difference from chance; that takes {SEEDS_MIN}."
+    parts = [_part(one) for one in found if one.policy == policy and one.found.is_significant]
+    told = "; ".join(parts) or "no difference is significant at 95 %"
+    return f"{said}, paired over {count(seeds, 'seed')}: {told}."
+
+
+def _part(one: PolicyDifference) -> str:
+    found = one.found
+    less = "lower" if found.difference_mean < 0 else "higher"
+    change = "" if found.change_percent is None else f", {abs(found.change_percent):.3g} %"
+    size, width = (difference_shown(one.metric, value) for value in (abs(found.difference_mean), found.half_width))
+    return f"{CALLED[one.metric]} {size} {less} (+- {width}{change})"
+
+
+def _mean_alone(study: Study, policy: str) -> str:
+    """Of all seeds, never of one beside means of all."""
+    runs = [found for _, found in study.of(policy)]
+    jobs, finished = sum(found.jobs for found in runs), sum(found.finished for found in runs)
+    said = f"{spoken(policy)} finished {finished:,} of {count(f'{jobs:,}', 'job')} of {count(len(runs), 'seed')}"
+    span, jct, queue = (interval(study, policy, name) for name in ("makespan_s", "mean_jct_s", "mean_queueing_s"))
+    said += "" if span is None else f", those of a seed in {_told(span)} on average"
+    if jct and queue:
+        said += f"; a job took {_told(jct)} on average, of which it waited {_told(queue)}"
+    return said + "."
+
+
+def _told(found: Interval) -> str:
+    return duration(found.mean) + ("" if found.half_width is None else f" +- {duration(found.half_width)}")
+
+
+def _alone(study: Study, policy: str) -> str:
+    runs = study.of(policy)
+    run, found = runs[0]
+    of = "" if len(runs) == 1 else f" (seed {run.seed} of {len(runs)})"
+    said = f"{spoken(policy)} finished {found.finished:,} of {count(f'{found.jobs:,}', 'job')}"
+    said += of if found.makespan_s is None else f" in {duration(found.makespan_s)}{of}"
+    if found.jct_s and found.queue_s:
+        said += (
+            f"; a job took {duration(found.jct_s.mean)} on average, of which it waited {duration(found.queue_s.mean)}"
+        )
+    return said + "."
+
+
+def _against(study: Study, base: str, other: str) -> str:
+    means = {name: (interval(study, base, name), interval(study, other, name)) for name in COMPARED}
+    changes = {name: percent_change(a.mean if a else None, b.mean if b else None) for name, (a, b) in means.items()}
+    said = f"{spoken(other)} against {spoken(base)}: all jobs are done {_earlier(changes['makespan_s'])}"
+    known = (("takes", changes["mean_jct_s"]), ("waits", changes["mean_queueing_s"]))
+    does = " and ".join(f"{verb} {_less_or_more(change)}" for verb, change in known if change is not None)
+    said += f"; a job {does} on average" if does else ""
+    both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
+    return said + (
+        f"; {100 * both[1]:.0f} % of the GPUs' worth is used instead of {100 * both[0]:.0f} %."
+        if len(both) == 2
+        else "."
+    )
+
+
+def _earlier(change: float | None) -> str:
+    if change is None or abs(change) < NEGLIGIBLE_PERCENT:
+        return "in the same time"
+    return f"in {_less_or_more(change)} time"
+
+
+def _less_or_more(change: float) -> str:
+    if abs(change) < NEGLIGIBLE_PERCENT:
+        return "as long"
+    return percent(change) if change >= TENFOLD_PERCENT else f"{abs(change):.0f} % {'less' if change < 0 else 'more'}"

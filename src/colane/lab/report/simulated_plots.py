@@ -1,0 +1,151 @@
+"""Figures of simulated runs: the cluster over time, and policies compared over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from colane.lab.report import style
+from colane.lab.report.prose import duration
+from colane.lab.report.simulated import ClusterCurves, Floats, Interval
+
+CURVE_POINTS_MAX = 1200
+"""A curve of more rows is drawn by its means over so many stretches of time; the eye sees no more."""
+
+
+@style.styled
+def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
+    """Active GPUs above, utilised GPUs below, a line for each policy."""
+    fig = style.new_figure(5.2)
+    above, below = fig.subplots(2, 1, sharex=True, sharey=True)
+    unit_s, unit = _unit(curves)
+    lines = [_line(above, c, c.active_gpus, unit_s, place, len(curves)) for place, c in enumerate(curves.values())]
+    for place, found in enumerate(curves.values()):
+        _line(below, found, found.utilized_gpus, unit_s, place, len(curves))
+    for axes, title in ((above, "GPUs with a job"), (below, "GPUs' worth of use")):
+        axes.set_title(title)
+        axes.set_ylabel("GPUs")
+        axes.set_ylim(0, style.axis_end(gpus, 1.06))
+        axes.axhline(gpus, color=style.GRID, linewidth=1.2, zorder=1)
+    _time_axis(below, curves, unit_s, unit)
+    style.legend_above(fig, lines, [style.shortened(name) for name in curves])
+    return fig
+
+
+@style.styled
+def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
+    """Jobs waiting, a line for each policy."""
+    fig = style.new_figure(3.6)
+    axes = fig.subplots()
+    unit_s, unit = _unit(curves)
+    lines = [_line(axes, c, c.waiting, unit_s, place, len(curves)) for place, c in enumerate(curves.values())]
+    axes.set_title("Jobs waiting")
+    axes.set_ylabel("jobs")
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _time_axis(axes, curves, unit_s, unit)
+    style.legend_above(fig, lines, [style.shortened(name) for name in curves])
+    return fig
+
+
+@style.styled
+def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int) -> Figure:
+    """A panel for each metric with a bar for each policy; whiskers are 95 % confidence intervals over seeds.
+
+    Args:
+        metrics: Value by policy, by name of the metric; names that end in `_ratio` are shown in percent.
+        seeds: How many runs stand behind a bar.
+    """
+    columns = 3
+    rows = -(-len(metrics) // columns)
+    policies = list(next(iter(metrics.values()), {}))
+    fig = style.new_figure(0.9 + rows * (0.75 + 0.3 * max(len(policies), 1)), is_wide=True)
+    every = fig.subplots(rows, columns, squeeze=False)
+    for axes, (name, values) in zip(every.flat, metrics.items(), strict=False):
+        _bars(axes, name, values)
+    for axes in list(every.flat)[len(metrics) :]:
+        axes.set_axis_off()
+    note = "" if seeds == 1 else f": mean of {seeds} seeds, whiskers are 95 % confidence intervals"
+    fig.suptitle(f"Policies compared{note}", x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return fig
+
+
+def _unit(curves: Mapping[str, ClusterCurves]) -> tuple[float, str]:
+    ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
+    return style.time_unit(max(ends, default=0.0))
+
+
+def _time_axis(axes: Axes, curves: Mapping[str, ClusterCurves], unit_s: float, unit: str) -> None:
+    ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
+    axes.set_xlim(0, style.axis_end(max(ends, default=0.0) / unit_s, 1.02))
+    axes.set_xlabel(f"time since the first submission ({unit})")
+
+
+def _line(axes: Axes, curves: ClusterCurves, column: Floats, unit_s: float, place: int, groups: int) -> Line2D:
+    times, values = thinned(curves.at_s, column)
+    start_s = float(curves.at_s[0]) if curves.at_s.size else 0.0
+    (line,) = axes.plot(
+        (times - start_s) / unit_s,
+        values,
+        drawstyle="steps-post",
+        color=style.group_colour(place),
+        linestyle=style.group_line(place),
+        linewidth=style.group_width(place, groups) * (0.6 if times.size > CURVE_POINTS_MAX / 4 else 1.0),
+    )
+    return line
+
+
+def thinned(at_s: Floats, column: Floats) -> tuple[Floats, Floats]:
+    """A curve, or its means over equal stretches of time where it has too many rows."""
+    if at_s.size <= CURVE_POINTS_MAX:
+        return at_s, column
+    edges = np.linspace(at_s[0], at_s[-1], CURVE_POINTS_MAX + 1)
+    integral = np.concatenate(([0.0], np.cumsum(column[:-1] * np.diff(at_s))))
+    means = np.diff(np.interp(edges, at_s, integral)) / np.diff(edges)
+    return edges, np.append(means, means[-1])
+
+
+def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
+    is_ratio = name.endswith("ratio")
+    scale, unit = (100.0, "%") if is_ratio else (1.0, "")
+    known = [value.mean + (value.half_width or 0.0) for value in values.values() if value is not None]
+    if not is_ratio:
+        unit_s, unit = style.time_unit(max(known, default=0.0))
+        scale = 1 / unit_s
+    for place, value in enumerate(values.values()):
+        if value is not None:
+            _bar(axes, place, value, scale, is_ratio=is_ratio)
+    axes.set_yticks(range(len(values)), [style.shortened(policy, 18) for policy in values])
+    axes.set_ylim(len(values) - 0.5, -0.5)
+    axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
+    axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=10)
+    axes.grid(visible=False, axis="y")
+
+
+def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: bool) -> None:
+    whisker = None if value.half_width is None else value.half_width * scale
+    axes.barh(place, value.mean * scale, 0.62, xerr=whisker, color=style.group_colour(place), ecolor=style.INK)
+    text = f"{value.mean * 100:.1f} %" if is_ratio else duration(value.mean)
+    end = (value.mean + (value.half_width or 0.0)) * scale
+    axes.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+METRIC_NAMES: Mapping[str, str] = {
+    "makespan_s": "All jobs",
+    "mean_jct_s": "Took, mean",
+    "p95_jct_s": "Took, p95",
+    "mean_queueing_s": "Waited, mean",
+    "gpu_active_ratio": "GPUs with a job",
+    "gpu_utilization_ratio": "GPUs' use",
+}
+"""Titles of the comparison's panels."""
+
+
+def gantt_is_readable(gpus: Sequence[str], stays: int, *, gpus_max: int = 64, stays_max: int = 1500) -> bool:
+    """Whether a run is small enough for a Gantt chart."""
+    return 0 < stays <= stays_max and len(gpus) <= gpus_max

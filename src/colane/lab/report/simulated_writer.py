@@ -1,0 +1,375 @@
+"""Puts the report of a simulation together: `summary.json`, `jobs-<policy>.csv`, figures, one HTML page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from colane.lab.report import html, plots, simulated_plots, style, time_plots, timeline
+from colane.lab.report.metrics import Summary, summarise
+from colane.lab.report.records import JobTime
+from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun
+from colane.lab.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
+from colane.lab.report.simulated_csv import write_jobs, write_refused
+from colane.lab.report.simulated_study import Study
+from colane.lab.report.simulated_tables import compared_table, differences_table, refused_table, runs_table
+from colane.lab.report.tables import Table, times_table
+from colane.lab.traces.workload import TraceJob
+from colane.model.words import count
+
+REFUSED_NAMED_MAX = 20
+"""The summary names at most this many refused jobs; `refused.csv` has them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Where everything went."""
+
+    html: Path
+    summary_json: Path
+    jobs_csv: tuple[Path, ...]
+    figures: tuple[Path, ...]
+
+
+def write(study: Study, out_dir: Path) -> Written:
+    """Write everything into a directory, which is made where it is missing.
+
+    The same runs give the same bytes, but for `decision_s` and `wall_s` in `summary.json`.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    drawings = list(_drawings(study))
+    figures = [style.save(figure, out_dir / f"{key}.png") for key, figure, _, _ in drawings]
+    pictures = [
+        html.Picture(key, style.inline_svg(figure, key, caption.rstrip(".")), caption, wide)
+        for key, figure, caption, wide in drawings
+    ]
+    page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
+    summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    paths = [
+        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{policy}{_of_seed(study, run)}.csv")
+        for policy in study.policies
+        for run, _ in study.of(policy)
+    ]
+    write_refused(study.runs, out_dir / "refused.csv")
+    return Written(
+        html=_written(out_dir / "report.html", page),
+        summary_json=_written(out_dir / "summary.json", summary),
+        jobs_csv=tuple(paths),
+        figures=tuple(figures),
+    )
+
+
+def _of_seed(study: Study, run: SimulatedRun) -> str:
+    """What tells files of several seeds apart; that of the first has none."""
+    return "" if run.seed == study.first()[run.policy].seed else f"-seed-{run.seed}"
+
+
+def summary_object(study: Study) -> dict[str, Any]:
+    """The numbers for programs."""
+    return {
+        "title": study.title,
+        "partial": study.is_partial,
+        **study.inputs,
+        "runs": [run_object(run, found) for run, found in zip(study.runs, study.metrics, strict=True)],
+        "policies": [_policy_object(study, policy) for policy in study.policies],
+        "differences": [difference_object(study, one) for one in differences(study)],
+        "refused": list(study.runs[0].refused[:REFUSED_NAMED_MAX]) if study.runs else [],
+        "sentences": list(sentences(study)),
+        "notes": list(notes(study)),
+    }
+
+
+def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
+    """One run: the metrics of the contract first, then what explains them. `decision_s` and `wall_s` are wall times."""
+    decision = _distribution(found.decision_s)
+    if decision is not None:
+        decision = {"mean": decision["mean"], "p50": decision["p50"], "p99": decision["p99"]}
+        decision["max"] = found.decision_max_s
+    return {
+        "policy": run.policy,
+        "seed": run.seed,
+        "jobs": found.jobs,
+        "finished": found.finished,
+        "makespan_s": found.makespan_s,
+        "jct_s": _distribution(found.jct_s),
+        "queue_s": _distribution(found.queue_s),
+        "run_span_s": _distribution(found.run_span_s),
+        "gpu_active_ratio": found.gpu_active_ratio,
+        "gpu_utilization_ratio": found.gpu_utilization_ratio,
+        "fragmentation_ratio": found.fragmentation_ratio,
+        "slo_violations": found.slo_violations,
+        "restarts": found.restarts,
+        "slowdown_variance": found.slowdown_variance,
+        "decisions": run.decisions,
+        "decision_s": decision,
+        "events": run.events,
+        "wall_s": run.wall_s,
+        "submitted": found.submitted,
+        "refused": found.refused,
+        "unfinished": found.unfinished,
+        "never_started": found.never_started,
+        "states": dict(found.states),
+        "gpus": len(run.gpus),
+        "gpu_hours": found.gpu_hours,
+        "offered_load": run.offered_load,
+        "slowdown": _distribution(found.slowdown),
+        "slo_jobs": found.slo_jobs,
+        "belief_error": _belief_object(run.belief_error),
+        "partial": run.is_partial,
+        "refused_plans": len(run.flaws),
+        "as_published": run.is_as_published,
+        "guards": dict(run.guards) or None,
+    } | _pauses_object(run)
+
+
+def _pauses_object(run: SimulatedRun) -> dict[str, Any]:
+    """Time waited for turns, over all jobs; only of runs in which one did."""
+    if not run.pause_s:
+        return {}
+    return {"pause_s": _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))}
+
+
+def notes(study: Study) -> tuple[str, ...]:
+    """What a reader must know."""
+    said = list(study.notes)
+    if study.is_partial:
+        said.insert(0, _partial_note(study))
+    said += _load_note(study)
+    said += _form_note(study)
+    for policy in study.policies:
+        said += _policy_notes(study, policy)
+    if len({tuple(found.finished for _, found in study.of(policy)) for policy in study.policies}) > 1:
+        said.append("Policies finished different numbers of jobs, so their means are not of the same jobs.")
+    return tuple(dict.fromkeys(said))
+
+
+def _partial_note(study: Study) -> str:
+    if any(run.is_partial for run in study.runs):
+        return "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
+    return (
+        f"Partial: the simulation was stopped; of {study.runs_asked:,} runs these {len(study.runs):,} are of the seeds "
+        "that every policy had finished."
+    )
+
+
+def _policy_notes(study: Study, policy: str) -> Iterator[str]:
+    """What is to be said of each run of a policy; what holds for all seeds only once."""
+    noted = [(run, list(_run_notes(run, found))) for run, found in study.of(policy)]
+    common = [note for note in noted[0][1] if all(note in notes for _, notes in noted)]
+    yield from (f"{policy}: {note}" for note in common)
+    for run, notes in noted:
+        yield from (f"{_run_name(study, run)}: {note}" for note in notes if note not in common)
+
+
+def _load_note(study: Study) -> list[str]:
+    """Of each seed's jobs; all policies have the same."""
+    loads = {run.seed: run.offered_load for run in study.runs if run.offered_load is not None}
+    if not loads:
+        return []
+    values = dict.fromkeys(f"{load:.3g}" for _, load in sorted(loads.items()))
+    return [f"Offered load: {', '.join(values)} GPU-seconds asked for per GPU-second there is, while jobs arrive."]
+
+
+def _form_note(study: Study) -> list[str]:
+    """Which policies are as their papers have them."""
+    published = [policy for policy, run in study.first().items() if run.is_as_published]
+    if not published:
+        return []
+    named, live = ", ".join(published), f"{published[-1].partition(':')[0]}:as_published=no"
+    return [f"As published, without ageing, hysteresis, protection of ours: {named}; {live} simulates what runs live."]
+
+
+GUARDS_SAID = {
+    "ageing": "served {} out of turn, or on GPUs kept for them, as they had waited too long",
+    "hysteresis": "kept {} waiting as a gain over a running one is asked for",
+    "protection": "kept {} waiting as a running one had hardly begun",
+}
+"""What each guard did to so many jobs."""
+
+
+def _guard_notes(run: SimulatedRun) -> Iterator[str]:
+    acted = [
+        said.format(count(f"{run.guards[name]:,}", "job")) for name, said in GUARDS_SAID.items() if run.guards.get(name)
+    ]
+    if acted:
+        yield f"guards {'; '.join(acted)}."
+
+
+def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
+    if found.refused:
+        jobs = count(f"{found.jobs:,}", "job")
+        yield f"refused before the start: {found.refused:,} of {jobs}, such as {run.refused[0]}."
+    if found.unfinished and not run.is_partial:
+        first = f" The first is {run.stuck}" if run.stuck else ""
+        unfinished = count(f"{found.unfinished:,}", "job")
+        yield f"{unfinished} never ended: nothing was left to happen that could start more.{first}"
+    elsewhere, named = run.on_other_types
+    if named:
+        ran = f"{elsewhere:,} of {count(f'{named:,}', 'job')}"
+        yield f"{ran} that may have one of several GPU types last ran on another, as none is enforced."
+    failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
+    if failed:
+        yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."
+    if run.flaws:
+        yield f"{len(run.flaws)} plans of the policy were refused as impossible, the first at {run.flaws[0]}"
+    yield from _guard_notes(run)
+    error = run.belief_error
+    if error is not None:
+        yield f"error of the policy's beliefs at starts: {belief_text(error)}."
+
+
+def belief_text(error: BeliefError) -> str:
+    """Median and p95 of the relative errors, alone and shared."""
+    parts = (
+        ("speed alone", error.alone, error.alone_unknown),
+        ("speed-up shared", error.shared, error.shared_unknown),
+    )
+    return "; ".join(_error_text(*part) for part in parts)
+
+
+def _error_text(what: str, found: Summary | None, unknown: int) -> str:
+    more = f" ({count(f'{unknown:,}', 'start')} without a prediction)" if unknown else ""
+    if found is None:
+        return f"{what}: nothing predicted{more}"
+    starts = count(f"{found.jobs:,}", "start")
+    return f"{what}: median {found.p50 * 100:.1f} %, p95 {found.p95 * 100:.1f} % over {starts}{more}"
+
+
+def _run_name(study: Study, run: SimulatedRun) -> str:
+    return run.policy if len(study.seeds) == 1 else f"{run.policy}, seed {run.seed}"
+
+
+def _policy_object(study: Study, policy: str) -> dict[str, Any]:
+    found = {name: interval(study, policy, name) for name in COMPARED}
+    means = {
+        name: None if value is None else {"mean": value.mean, "ci95": value.half_width} for name, value in found.items()
+    }
+    return {"policy": policy, "seeds": len(study.of(policy)), **means}
+
+
+def _distribution(summary: Summary | None) -> dict[str, float | None] | None:
+    if summary is None:
+        return None
+    return {"mean": summary.mean, "p50": summary.p50, "p95": summary.p95, "p99": summary.p99}
+
+
+def _belief_object(error: BeliefError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    parts = (("alone", error.alone, error.alone_unknown), ("shared", error.shared, error.shared_unknown))
+    return {
+        name: {
+            "starts": found.jobs if found else 0,
+            "median": found.p50 if found else None,
+            "p95": found.p95 if found else None,
+            "unknown": unknown,
+        }
+        for name, found, unknown in parts
+    }
+
+
+def _tables(study: Study) -> tuple[Table, ...]:
+    rows = [(_run_name(study, run), run, found) for run, found in zip(study.runs, study.metrics, strict=True)]
+    tables = [runs_table(rows)]
+    if _compares(study):
+        tables.append(compared_table([(p, {n: interval(study, p, n) for n in COMPARED}) for p in study.policies]))
+    found = differences(study)
+    if found:
+        tables.append(differences_table(study.policies[0], [(one.policy, one.metric, one.found) for one in found]))
+    refused = study.runs[0].refused if study.runs else ()
+    return (*tables, times_table(_times(study)), refused_table(refused))
+
+
+def _times(study: Study) -> dict[str, tuple[JobTime, ...]]:
+    """Of the jobs of all seeds; none where a run is too large to keep them."""
+    found = {policy: [run.times for run, _ in study.of(policy)] for policy in study.policies}
+    return {p: tuple(t for one in times for t in one.values()) if all(times) else () for p, times in found.items()}
+
+
+def _compares(study: Study) -> bool:
+    return len(study.policies) > 1 or len(study.seeds) > 1
+
+
+def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
+    runs = study.first()
+    many = len(study.seeds)
+    pooled = f" Jobs of all {many} seeds." if many > 1 else ""
+    one = f" Seed {study.seeds[0]} of {many}." if many > 1 else ""
+    jct_s = {policy: _of_seeds(study, policy, "submit_s", "end_s") for policy in runs}
+    yield (
+        "jct_cdf",
+        plots.cdf(jct_s, title="How long jobs took", quantity="submission to end"),
+        f"Submission to end (JCT).{pooled}",
+        False,
+    )
+    queue_s = {policy: _of_seeds(study, policy, "submit_s", "first_start_s") for policy in runs}
+    figure = plots.cdf(queue_s, title="How long jobs waited", quantity="waiting in the queue")
+    yield "queue_cdf", figure, f"Submission to first start.{pooled}", False
+    curves = {policy: run.curves for policy, run in runs.items() if run.curves.at_s.size}
+    if curves:
+        gpus = max(len(run.gpus) for run in runs.values())
+        figure = simulated_plots.gpus_over_time(curves, gpus)
+        yield "gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}", False
+        yield "queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}", False
+    times = _times(study)
+    if any(times.values()):
+        yield "time_spent", time_plots.time_bars(times), time_plots.CAPTION + pooled, True
+    if _compares(study):
+        intervals = {name: {p: interval(study, p, name) for p in study.policies} for name in COMPARED}
+        figure = simulated_plots.comparison(intervals, len(study.seeds))
+        yield "comparison", figure, "Policies compared.", True
+    yield from _gantt(study, one)
+
+
+def _of_seeds(study: Study, policy: str, from_s: str, to_s: str) -> Floats:
+    """Time between two columns of the jobs that succeeded, of all seeds."""
+    every = [run.columns for run, _ in study.of(policy)]
+    return np.concatenate([(getattr(c, to_s) - getattr(c, from_s))[c.succeeded] for c in every])
+
+
+def _gantt(study: Study, of_seed: str) -> Iterator[tuple[str, Figure, str, bool]]:
+    runs = [run for run in study.first().values() if simulated_plots.gantt_is_readable(run.gpus, len(run.stays))]
+    if runs:
+        panels = [_panel(run, study.jobs[run.seed]) for run in runs]
+        caption = "Which job ran when on which GPU; jobs that shared one are stacked within its band." + of_seed
+        yield "gantt", timeline.timeline(panels), caption, True
+
+
+def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:
+    states = dict(zip(run.columns.id.tolist(), run.columns.state, strict=True))
+    first_s = float(run.columns.submit_s.min()) if run.columns.submit_s.size else 0.0
+    bars = (
+        tuple(
+            timeline.Bar(
+                device=gpu, start_s=stay.start_s, end_s=stay.end_s, label=jobs[stay.job].spec.name,
+                family=jobs[stay.job].spec.family, succeeded=states.get(stay.job) == "succeeded",
+            )
+            for gpu in stay.gpus
+        )
+        for stay in run.stays
+    )  # fmt: skip
+    return timeline.panel_of(run.policy, run.gpus, bars, first_s)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def terminal_tables(study: Study) -> Iterable[Table]:
+    """The tables a terminal shows."""
+    return (table for table in _tables(study) if table.rows)
+
+
+def said(study: Study) -> Sequence[str]:
+    """Sentences and notes for a terminal."""
+    return (*sentences(study), *notes(study))

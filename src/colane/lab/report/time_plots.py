@@ -1,0 +1,86 @@
+"""Where the time of jobs has gone, as stacked bars (paper E, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from colane.lab.report import style
+from colane.lab.report.prose import duration
+from colane.lab.report.records import JobTime, mean_parts_s
+from colane.model.words import count
+
+CAPTION: Final = "Where the time of each job has gone, from its submission to its end; lost running was made again."
+
+BARS_MAX: Final = 40
+"""With more jobs there is a bar for each group, the mean of its jobs; more cannot be read."""
+
+COLOURS: Final[Mapping[str, str]] = {
+    "queueing": "#CFD4DA",
+    "launching": "#E69F00",
+    "running": "#009E73",
+    "lost": "#D55E00",
+    "paused": "#56B4E9",
+    "checkpointing": "#CC79A7",
+    "untold": "#F4F5F6",
+}
+HATCHES: Final[Mapping[str, str]] = {"lost": "////", "checkpointing": "....", "untold": "xx"}
+"""So that colour is not the only difference from what stands beside it."""
+
+NAMES: Final[Mapping[str, str]] = {"lost": "running, lost", "untold": "not told any more"}
+
+ROW_INCH: Final = 0.3
+
+
+@style.styled
+def time_bars(groups: Mapping[str, Sequence[JobTime]]) -> Figure:
+    """A bar for each job in the order given, or for each group where there are many jobs; a panel for each group.
+
+    Args:
+        groups: Times of the jobs of each group.
+    """
+    panels = _panels(groups)
+    rows = [len(bars) for bars in panels.values()]
+    fig = style.new_figure(1.0 + ROW_INCH * sum(rows) + 0.35 * len(rows), is_wide=True)
+    every = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=rows)[:, 0]
+    most_s = max((sum(parts.values()) for bars in panels.values() for _, parts in bars), default=0.0)
+    unit_s, unit = style.time_unit(most_s)
+    for axes, (name, bars) in zip(every, panels.items(), strict=True):
+        _panel(axes, name, bars, unit_s)
+    every[-1].set_xlim(0, style.axis_end(most_s / unit_s, 1.1))
+    every[-1].set_xlabel(f"time from submission to end ({unit})")
+    shown = [part for part in COLOURS if any(parts.get(part) for bars in panels.values() for _, parts in bars)]
+    handles = [Patch(facecolor=COLOURS[part], edgecolor=style.INK, hatch=HATCHES.get(part), lw=0.4) for part in shown]
+    style.legend_above(fig, handles, [NAMES.get(part, part) for part in shown])
+    return fig
+
+
+def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str, dict[str, float]]]]:
+    """Bars with their labels by panel; one panel of means where there are too many jobs."""
+    known = {name: times for name, times in groups.items() if times}
+    if sum(map(len, known.values())) <= BARS_MAX:
+        return {name: [(time.label, time.parts_s) for time in times] for name, times in known.items()}
+    means = [(f"{name} ({count(len(times), 'job')})", mean_parts_s(times)) for name, times in known.items()]
+    return {"Mean of the jobs": means}
+
+
+def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], unit_s: float) -> None:
+    for row, (_, parts) in enumerate(bars):
+        end = 0.0
+        for part, colour in COLOURS.items():
+            length = parts.get(part, 0.0) / unit_s
+            if length > 0:
+                axes.barh(
+                    row, length, 0.68, left=end, color=colour, hatch=HATCHES.get(part), edgecolor=style.INK, lw=0.4
+                )
+                end += length
+        text = duration(sum(parts.values()))
+        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(bars)), [style.shortened(label, 30) for label, _ in bars])
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_title(style.shortened(name, 80))
+    axes.grid(visible=False, axis="y")

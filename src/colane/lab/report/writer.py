@@ -1,0 +1,334 @@
+"""Puts a report together and writes its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from colane.lab.report import html, plots, profile_plots, style, time_plots, timeline, use_plots
+from colane.lab.report.measured import (
+    MeasuredSet,
+    mps_gains,
+    plain_family,
+    set_points,
+    summarise_sets,
+    throughput_by_batch,
+    verdict,
+)
+from colane.lab.report.metrics import GroupMetrics, StepTimes, measure, run_spans_alone, step_times
+from colane.lab.report.profile_plots import Boundary
+from colane.lab.report.prose import failed_jobs, load_by_others, not_measured, sentences
+from colane.lab.report.records import RunGroup, RunRecord, without
+from colane.lab.report.summary import summary_object
+from colane.lab.report.tables import (
+    Table,
+    comparison_table,
+    groups_table,
+    jobs_table,
+    sets_table,
+    steps_table,
+    times_table,
+)
+from colane.model.profile import Profile, SetMeasurement
+
+TRADE_OFF_GROUPS_MIN = 3
+"""Of two groups the table and the bars say as much."""
+
+IN_RUNS = frozenset({"groups", "jobs"})
+"""Tables that the summary for programs has in another form, or leaves to jobs.csv."""
+
+ROWS_MIN = 2
+"""Of one row a table says as much as a figure."""
+DISTRIBUTION_JOBS_MIN = 2
+
+PLANE_SETS_MIN = 4
+"""Fewer sets show no boundary between those sharing pays for and others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written, and what a terminal shows of it.
+
+    Attributes:
+        summary: The one sentence that says what came out.
+        sentences: It and the further ones.
+        tables: All tables, those of results first.
+        notes: What was not measured.
+        metrics: Of each group, in order.
+        html: The page.
+        summary_json: The numbers for programs.
+        jobs_csv: One line per job.
+        figures: PNG files.
+    """
+
+    summary: str
+    sentences: tuple[str, ...]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+    metrics: tuple[GroupMetrics, ...]
+    html: Path
+    summary_json: Path
+    jobs_csv: Path
+    figures: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportChapter:
+    """What the caller of a report has seen of the runs itself.
+
+    Attributes:
+        said: Sentences that follow the summary.
+        table: Of results.
+        timeline: Shown instead of that made of the jobs' records.
+        caption: Of the timeline.
+    """
+
+    said: tuple[str, ...]
+    table: Table
+    timeline: Figure
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    key: str
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Everything that is computed once and shown in several places."""
+
+    groups: tuple[RunGroup, ...]
+    metrics: tuple[GroupMetrics, ...]
+    sets: tuple[MeasuredSet, ...]
+    steps: tuple[StepTimes, ...]
+
+
+def write(
+    groups: Sequence[RunGroup],
+    measurements: Sequence[SetMeasurement],
+    out_dir: Path,
+    *,
+    title: str,
+    profiles: Sequence[Profile] = (),
+    boundary: Boundary | None = None,
+    chapter: ReportChapter | None = None,
+) -> Report:
+    """Put a report together and write its files, as `colane.lab.report.build` says."""
+    _refuse_equal_names(groups)
+    content = _content(groups, measurements)
+    said = sentences(content.groups, content.metrics) + load_by_others(content.groups)
+    said += (verdict(content.sets),) if content.sets else ()
+    said += chapter.said if chapter else ()
+    notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
+    notes += () if content.sets else (verdict(()),)
+    tables = ((chapter.table,) if chapter else ()) + _tables(content)
+    drawings = tuple(_drawings(content, profiles, boundary, chapter))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    pictures = [_picture(drawing) for drawing in drawings]
+    return Report(
+        summary=said[0],
+        sentences=said,
+        tables=tables,
+        notes=notes,
+        metrics=content.metrics,
+        html=_written(out_dir / "report.html", html.page(title, said, tables, pictures, notes)),
+        summary_json=_written(out_dir / "summary.json", _json(title, said, content, tables, notes)),
+        jobs_csv=_write_csv(out_dir / "jobs.csv", tables[-1]),
+        figures=tuple(style.save(drawing.figure, out_dir / f"{drawing.key}.png") for drawing in drawings),
+    )
+
+
+def _refuse_equal_names(groups: Sequence[RunGroup]) -> None:
+    twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
+    if twice:
+        raise ValueError(f"groups must have different names, got '{twice[0]}' twice")
+
+
+def _content(groups: Sequence[RunGroup], measurements: Sequence[SetMeasurement]) -> _Content:
+    alone_s = run_spans_alone(groups)
+    return _Content(
+        groups=tuple(groups),
+        metrics=tuple(measure(group, alone_s) for group in groups),
+        sets=summarise_sets(measurements),
+        steps=step_times(groups),
+    )
+
+
+def _tables(content: _Content) -> tuple[Table, ...]:
+    return (
+        groups_table(content.metrics),
+        comparison_table(content.metrics),
+        times_table({group.name: group.times for group in content.groups}),
+        sets_table(content.sets),
+        steps_table(content.steps),
+        jobs_table(content.groups),
+    )
+
+
+def _drawings(
+    content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: ReportChapter | None
+) -> Iterator[_Drawing]:
+    yield _timeline(content) if chapter is None else _Drawing("timeline", chapter.timeline, chapter.caption, wide=True)
+    yield from _run_drawings(content)
+    if sum(found.slowdown is not None for found in content.steps) >= ROWS_MIN:
+        yield _Drawing("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
+    yield from _set_drawings(content.sets)
+    yield from _profile_drawings(content.sets, profiles, boundary)
+
+
+def _timeline(content: _Content) -> _Drawing:
+    panels = [_panel(group) for group in content.groups]
+    caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
+    return _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+
+
+def _run_drawings(content: _Content) -> Iterator[_Drawing]:
+    times = {g.name: g.times for g in content.groups if g.times}
+    if times:
+        yield _Drawing("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
+    makespans_s = {m.name: m.makespan_s for m in content.metrics}
+    if len(makespans_s) > 1:
+        caption = "First submission to last end of the batch (makespan)."
+        yield _Drawing("makespan", plots.makespan_bars(makespans_s), caption)
+    points = _trade_off_points(content.metrics)
+    if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
+        caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
+        yield _Drawing("trade_off", plots.trade_off(points), caption)
+    caption = "How long the queue was, and how many jobs ran at once; parked and suspended ones count in neither."
+    yield _Drawing("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
+    if use_plots.is_known(content.groups):
+        yield _Drawing("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
+        if use_plots.has_several(content.groups):
+            yield _Drawing("use_by_device", use_plots.use_by_device(content.groups), use_plots.CAPTION, wide=True)
+    yield from _distributions(content)
+
+
+def _distributions(content: _Content) -> Iterator[_Drawing]:
+    """How times are spread over jobs, where a group has more than one job: of one, the table says it."""
+    spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
+    if max(map(len, spans_s.values()), default=0) < DISTRIBUTION_JOBS_MIN:
+        return
+    figure = plots.cdf(spans_s, title="How long jobs ran", quantity="start to end")
+    caption = "First start to end of a job (run span; paper A: JCT); number of jobs in brackets."
+    yield _Drawing("run_span_cdf", figure, caption)
+    queues_s = {g.name: _known(r.queue_s for r in _succeeded(g)) for g in content.groups}
+    figure = plots.cdf(queues_s, title="How long jobs waited", quantity="waiting in the queue")
+    yield _Drawing("queue_cdf", figure, "Submission to first start of a job; number of jobs in brackets.")
+
+
+def _set_drawings(sets: Sequence[MeasuredSet]) -> Iterator[_Drawing]:
+    if len(sets) >= ROWS_MIN:
+        deltas: dict[str, dict[str, float]] = {}
+        for measured in sets:
+            deltas.setdefault(measured.sharing, {})[measured.name] = measured.delta
+        figure = profile_plots.speedup_bars(deltas, title="Speed-up of sets measured together")
+        yield _Drawing("speedup_sets", figure, "Sum of step times alone / longest step time together.")
+    gains = [gain for _, gain in mps_gains(sets)]
+    if gains:
+        figure = profile_plots.mps_gain_histogram(gains)
+        yield _Drawing("mps_gain", figure, "Change of the speed-up by MPS, over sets measured both ways.")
+
+
+def _profile_drawings(
+    sets: Sequence[MeasuredSet], profiles: Sequence[Profile], boundary: Boundary | None
+) -> Iterator[_Drawing]:
+    points = set_points(sets, profiles)
+    for sharing in sorted({point.sharing for point in points}):
+        chosen = [point for point in points if point.sharing == sharing]
+        if len(chosen) < PLANE_SETS_MIN and boundary is None:
+            continue
+        figure = profile_plots.speedup_plane(
+            chosen, boundary=boundary, title=f"Which sets sharing pays for ({sharing})"
+        )
+        slug = re.sub(r"[^\w-]", "_", sharing, flags=re.ASCII)  # it becomes a file name
+        yield _Drawing(f"speedup_plane_{slug}", figure, "Each dot is a measured set.")
+    throughputs = throughput_by_batch(profiles)
+    if any(len(found) > 1 for found in throughputs.values()):
+        figure = profile_plots.throughput(throughputs)
+        yield _Drawing("throughput", figure, "Throughput of each family alone, by batch size.")
+
+
+def _lives(groups: Sequence[RunGroup]) -> dict[str, list[plots.Life]]:
+    """When the jobs that ran waited and ran, by group; clocks that differ do not turn time round."""
+    return {
+        group.name: [_life(r, r.first_start_s) for r in group.records if r.first_start_s is not None]
+        for group in groups
+    }
+
+
+def _life(record: RunRecord, first_start_s: float) -> plots.Life:
+    start_s = max(first_start_s, record.submit_s)
+    runs_s = without((start_s, max(record.end_s, start_s)), record.pauses_s)
+    return plots.Life((record.submit_s, start_s), runs_s)
+
+
+def _panel(group: RunGroup) -> timeline.Panel:
+    ran = [record for record in group.records if record.first_start_s is not None]
+    first_s = min((record.submit_s for record in ran), default=0.0)
+    devices = [device.name for device in group.all_devices]
+    return timeline.panel_of(group.name, devices, map(_bars, ran), first_s)
+
+
+def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
+    return tuple(
+        timeline.Bar(
+            device=device,
+            start_s=start_s,
+            end_s=end_s,
+            label=f"{record.name} #{record.id}",
+            family=plain_family(record.family),
+            succeeded=record.succeeded,
+        )
+        for device in dict.fromkeys(record.gpus)
+        for start_s, end_s in record.ran_s
+    )
+
+
+def _trade_off_points(metrics: Sequence[GroupMetrics]) -> dict[str, tuple[float, float] | None]:
+    return {
+        m.name: None if m.run_span_s is None or m.makespan_s is None else (m.run_span_s.mean, m.makespan_s)
+        for m in metrics
+    }
+
+
+def _succeeded(group: RunGroup) -> list[RunRecord]:
+    return [record for record in group.records if record.succeeded]
+
+
+def _known(values: Iterator[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _picture(drawing: _Drawing) -> html.Picture:
+    alt = drawing.caption.rstrip(".")
+    svg = style.inline_svg(drawing.figure, drawing.key, alt)
+    return html.Picture(drawing.key, svg, drawing.caption, drawing.wide)
+
+
+def _json(title: str, said: Sequence[str], content: _Content, tables: Sequence[Table], notes: Sequence[str]) -> str:
+    whole = summary_object(title, said, content.metrics, [t for t in tables if t.key not in IN_RUNS], notes)
+    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _write_csv(path: Path, table: Table) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow([column.key for column in table.columns])
+        rows.writerows(table.rows)
+    return path

@@ -1,0 +1,80 @@
+"""Nodes that are drained, lost and come back in virtual time, as the description of the cluster says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.core import Core
+from colane.core.events import Event, NodeDrained, NodeLost, NodeRegistered
+from colane.lab.simulate.agenda import Agenda
+from colane.lab.simulate.meter import Meter
+from colane.lab.traces.node_events import NodeEvent, NodeEventKind
+from colane.model.hardware import Drain, Node
+
+OWNER = "the cluster's description"
+
+
+class NodeChanges:
+    """Tells the core what happens to nodes, when it does.
+
+    Args:
+        core: With all nodes registered.
+        agenda: Where what is to happen stands.
+        meter: Counts the GPUs there are.
+
+    Attributes:
+        lost_s: When nodes were lost last, by name.
+    """
+
+    def __init__(self, core: Core, agenda: Agenda, meter: Meter) -> None:
+        self._agenda, self._meter = agenda, meter
+        self._nodes: dict[str, Node] = {name: known.node for name, known in core.state.nodes.items()}
+        self.lost_s: dict[str, float] = {}
+        self._gone: set[str] = set()
+        self._notices: dict[str, NodeEvent] = {}
+        self._due: list[Event] = []
+
+    def enter(self, events: Iterable[NodeEvent]) -> None:
+        """Have these happen."""
+        for event in events:
+            self._agenda.at(event.at_s, self._happen, event)
+
+    def taken(self) -> list[Event]:
+        """What has happened since this was asked last."""
+        due, self._due = self._due, []
+        return due
+
+    def _happen(self, event: NodeEvent, _serial: int) -> None:
+        name, kind = event.node, event.kind
+        if kind is NodeEventKind.LOST:
+            self._lose(name, event.at_s)
+        elif kind is NodeEventKind.BACK:
+            self._gone.discard(name)
+            self._meter.resized(self._nodes[name], 1)
+            self._due.append(NodeRegistered(self._nodes[name]))
+        elif kind is NodeEventKind.UNDRAIN:
+            self._due.append(NodeDrained(name, None))
+        else:
+            self._drain(event)
+
+    def _drain(self, event: NodeEvent) -> None:
+        ends_s = None if event.within_s is None else event.at_s + event.within_s
+        is_notice = event.kind is NodeEventKind.NOTICE
+        by = f"node {event.node}" if is_notice else OWNER
+        self._due.append(NodeDrained(event.node, Drain(by, event.reason, event.at_s, ends_s), by_agent=is_notice))
+        if is_notice and ends_s is not None:
+            self._notices[event.node] = event
+            self._agenda.at(ends_s, self._go, event)
+
+    def _go(self, event: NodeEvent, _serial: int) -> None:
+        if self._notices.get(event.node) is event:
+            self._lose(event.node, event.at_s + (event.within_s or 0.0))
+
+    def _lose(self, name: str, at_s: float) -> None:
+        """Once: a node with notice of its end may be lost before it, and even be back by then."""
+        self._notices.pop(name, None)
+        if name not in self._gone:
+            self._gone.add(name)
+            self.lost_s[name] = at_s
+            self._meter.resized(self._nodes[name], -1)
+            self._due.append(NodeLost(name))

@@ -1,0 +1,261 @@
+"""One workload, one policy, one run: from inputs to everything that came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
+
+from colane.core import ClusterState, Core
+from colane.core.cluster.limits import over
+from colane.core.config import CoreConfig
+from colane.core.events import NodeRegistered
+from colane.core.policy import Policy
+from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
+from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
+from colane.lab.simulate.config import DriverConfig
+from colane.lab.simulate.driver import Driver
+from colane.lab.simulate.guards import GuardCounter, GuardCounts
+from colane.lab.simulate.ledger import Ledger, Refusal
+from colane.lab.simulate.tables import somewhere
+from colane.lab.simulate.watcher import Watcher
+from colane.lab.simulate.world import World
+from colane.lab.traces.check import offered_load, split
+from colane.lab.traces.clusters import Cluster
+from colane.lab.traces.workload import TraceJob, Workload, collector_held
+from colane.model.limits import Quotas
+from colane.model.profile import Profile, SetMeasurement
+from colane.model.sentences import sentence_of
+from colane.perf.beliefs import Beliefs
+from colane.scheduling.engine.contracts import GuardTally
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.orders.length import LeastRemaining, Shortest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a run is a pure function of.
+
+    Attributes:
+        cluster: Machines.
+        workload: Jobs.
+        world: The truth.
+        policy: What decides.
+        beliefs: What it starts from; they learn, so every run needs its own.
+        driver: Costs besides steps.
+        contention: When jobs without GPUs are held back for training jobs beside them; None never does.
+        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
+        limits: What users and groups may have running.
+        guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated, as life does;
+            None leaves them, as policies were published.
+        guard_after_s: For how long they must be.
+    """
+
+    cluster: Cluster
+    workload: Workload
+    world: World
+    policy: Policy
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    driver: DriverConfig = field(default_factory=DriverConfig)
+    tuning: TuningConfig | None = None
+    contention: ContentionConfig | None = None
+    limits: Quotas = field(default_factory=Quotas)
+    guard_margin_ratio: float | None = None
+    guard_after_s: float = CoreConfig().guard_after_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of it.
+
+    Attributes:
+        policy: Its name.
+        ledger: Jobs by column, the cluster over time, counts.
+        refused: Jobs no node can hold or the world cannot move; they were not submitted.
+        jobs: Jobs submitted and refused.
+        submitted: Jobs handed to the core.
+        gpus: GPUs of the cluster.
+        span_s: From the first submission to the end of the run.
+        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
+        errors: How wrong predictions were.
+        profiles: What was believed in the end.
+        measurements: Sets that ran together and were learnt from.
+        wall_s: Wall time of the run.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knows no length.
+        stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
+        guards: How often guards decided; None of a policy as published, and of a user's own that is not composed.
+        is_as_published: Whether the policy is in the form in which it was published.
+    """
+
+    policy: str
+    ledger: Ledger
+    refused: tuple[Refusal, ...]
+    jobs: int
+    submitted: int
+    gpus: int
+    span_s: float
+    offered_load: float | None
+    errors: BeliefErrors
+    profiles: tuple[Profile, ...]
+    measurements: tuple[SetMeasurement, ...]
+    wall_s: float
+    lengthless: int = 0
+    stuck: str = ""
+    guards: GuardCounts | None = None
+    is_as_published: bool = False
+
+
+def admit(
+    workload: Workload, cluster: Cluster, world: World, limits: Quotas | None = None
+) -> tuple[tuple[TraceJob, ...], tuple[Refusal, ...]]:
+    """Jobs that can run, and the others each with its reason."""
+    held, rejected = split(workload, cluster)
+    refused = [Refusal(job.id, job.spec.name, job.line, reason) for job, reason in rejected]
+    types = {pool: _gpu_types(cluster, pool) for pool in cluster.pools}
+    kept = []
+    for job in held:
+        reason = world.refusal(job, types[job.spec.pool]) or (None if limits is None else over(job.spec, limits))
+        if reason is None:
+            kept.append(job)
+        else:
+            refused.append(Refusal(job.id, job.spec.name, job.line, reason))
+    return tuple(kept), tuple(sorted(refused))
+
+
+def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
+    return tuple(sorted({gpu.type for node in cluster.nodes if node.pool == pool for gpu in node.gpus}))
+
+
+def prepare(
+    inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = (), guards: GuardCounter | None = None
+) -> Driver:
+    """A driver that is ready to run these jobs."""
+    # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once,
+    # unless the policy decides by first steps.
+    matters = _awaits_first_steps(inputs.policy) or (_protects(inputs.policy) and _protection_matters(inputs, jobs))
+    at_once = not (inputs.world.counts_steps and matters)
+    config = CoreConfig(
+        is_kept=False,
+        runs_at_once=at_once,
+        guard=inputs.guard_margin_ratio is not None,
+        guard_margin_ratio=inputs.guard_margin_ratio or 0.0,
+        guard_after_s=inputs.guard_after_s,
+        families_agree=False,  # a trace is one owner's word, whatever its users
+        black_holes=False,  # failures that were recorded are those of jobs
+        tuning=inputs.tuning,
+        contention=inputs.contention,
+        limits=inputs.limits,
+    )
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
+    core.state.derived(GuardTally).watch = guards
+    start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
+    core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
+    return Driver(core, jobs, inputs.world, inputs.driver, watchers)
+
+
+CO_RUNNER_SLOWDOWN_MAX = 10.0
+"""No first step takes longer than this many times its time alone, whatever runs beside it."""
+
+
+def _awaits_first_steps(policy: Policy) -> bool:
+    return bool(getattr(policy, "awaits_first_steps", False))  # a user's own need not say
+
+
+def _protects(policy: Policy) -> bool:
+    return policy.protects if isinstance(policy, Composed) else True
+
+
+def _protection_matters(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
+    """Whether it matters to the policy until when jobs are protected."""
+    min_runtime_before_preemption_s = inputs.policy.min_runtime_before_preemption_s
+    return min_runtime_before_preemption_s < inf and min_runtime_before_preemption_s < _protected_s(inputs, jobs)
+
+
+def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
+    """No job is protected for longer after its start."""
+    world, launch_max_s = inputs.world, inputs.driver.launch_max_s
+    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
+    places = (somewhere(job, kind) for job in jobs for kind in types.get(job.spec.pool, ()))
+    slowest = min((speed for place in places if (speed := world.steps_per_s(place, ())) > 0), default=inf)
+    startup_s = max([world.startup(job).alone_s for job in jobs], default=0.0)
+    launch_s = startup_s + launch_max_s + CO_RUNNER_SLOWDOWN_MAX / slowest
+    return (1 + CoreConfig().protection_factor) * launch_s
+
+
+def simulate(
+    inputs: Inputs,
+    *,
+    watchers: Callable[[Core], Iterable[Watcher]] = lambda _: (),
+    on_ready: Callable[[Driver], None] | None = None,
+) -> Run:
+    """Run to the end, or until `Driver.stop` is called.
+
+    Args:
+        inputs: What to run.
+        watchers: Makes the observers, given the core.
+        on_ready: Handed the driver before it runs, to show progress or stop it.
+    """
+    start_s = perf_counter()
+    lengthless = _lengthless(inputs)  # before anything is learnt
+    with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
+        jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
+        guards = _counter(inputs.policy)
+        driver = prepare(inputs, jobs, guards=guards)
+        accuracy = Accuracy(driver.core.state.beliefs, driver.world)
+        driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
+        if on_ready is not None:
+            on_ready(driver)
+        ledger = driver.run()
+    return Run(
+        policy=inputs.policy.name,
+        ledger=ledger,
+        refused=refused,
+        jobs=len(inputs.workload.jobs),
+        submitted=driver.submitted,
+        gpus=inputs.cluster.gpus,
+        span_s=driver.now_s - (jobs[0].submit_s if jobs else 0.0),
+        offered_load=_load(jobs, inputs.cluster, inputs.workload.span_s),
+        errors=accuracy.errors(),
+        profiles=tuple(driver.core.state.beliefs.profiles.values()),
+        measurements=tuple(accuracy.measurements),
+        wall_s=perf_counter() - start_s,
+        lengthless=lengthless,
+        stuck="" if ledger.interrupted else _stuck(driver),
+        guards=None if guards is None else guards.counts,
+        is_as_published=is_as_published(inputs.policy),
+    )
+
+
+def is_as_published(policy: Policy) -> bool:
+    """Whether a policy is in the form in which it was published, without guards of ours."""
+    return isinstance(policy, Composed) and policy.is_as_published
+
+
+def _counter(policy: Policy) -> GuardCounter | None:
+    return GuardCounter() if isinstance(policy, Composed) and not policy.is_as_published else None
+
+
+def _lengthless(inputs: Inputs) -> int:
+    """Jobs that come in order of arrival, as none knows how long they run, under a policy that is defined by that."""
+    if not isinstance(getattr(inputs.policy, "order", None), Shortest | LeastRemaining):
+        return 0
+    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
+    return sum(not _has_length(job, inputs.beliefs, types.get(job.spec.pool, ())) for job in inputs.workload.jobs)
+
+
+def _has_length(job: TraceJob, beliefs: Beliefs, gpu_types: Sequence[str]) -> bool:
+    spec = job.spec
+    limits = spec.steps_total, spec.steps_limit, spec.time_limit_s
+    return any(limit is not None for limit in limits) or beliefs.run_s(spec, gpu_types) is not None
+
+
+def _stuck(driver: Driver) -> str:
+    """The first job that waits for ever, and why."""
+    job = min(driver.core.state.jobs.values(), key=lambda job: (-job.spec.priority, job.id), default=None)
+    return "" if job is None else f"{job.spec.name}: {sentence_of(driver.core.why(job.id, driver.now_s))}"
+
+
+def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:
+    return offered_load(jobs, cluster.gpus, span_s) if any(job.duration_s is not None for job in jobs) else None

@@ -1,0 +1,136 @@
+"""Observers of a run: every decision as a line of JSON, and one job's whole story."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TextIO
+
+from colane.core import Core
+from colane.core.events import Decision, Outcome
+from colane.lab.simulate.process import Process
+from colane.lab.simulate.world import Running
+from colane.lab.traces.workload import TraceJob, Workload
+from colane.model.job import Job, JobId, JobState
+from colane.model.plan import ACTION_NAMES, placement_of
+from colane.model.reason import Reason, Why
+from colane.model.sentences import sentence_of
+
+
+def find_job(workload: Workload, asked: str) -> TraceJob | None:
+    """A job by the name its trace gives it, else by its number."""
+    named = next((job for job in workload.jobs if job.spec.name == asked), None)
+    if named is not None or not asked.isdecimal():
+        return named
+    return next((job for job in workload.jobs if job.id == int(asked)), None)
+
+
+class DecisionLog:
+    """Writes one JSON object a line for every action a policy took.
+
+    Args:
+        file: Open for writing.
+        policy: Name of the policy.
+        core: Knows the jobs' names.
+    """
+
+    def __init__(self, file: TextIO, policy: str, core: Core) -> None:
+        self._file = file
+        self._policy = policy
+        self._jobs = core.state.jobs
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """Write the decisions of one moment, and plans that were refused."""
+        del now_s
+        for decision in outcome.decisions:
+            self._write(self._line(decision))
+        if outcome.rejected is not None:
+            flaws = [{"code": flaw.code, "detail": flaw.detail} for flaw in outcome.rejected.flaws]
+            self._write({"policy": self._policy, "action": "refused-plan", "flaws": flaws})
+
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
+        """Not of interest: the decision says it all."""
+
+    def _line(self, decision: Decision) -> dict[str, Any]:
+        action, reason = decision.action, decision.reason
+        job = self._jobs.get(action.job)
+        placement = placement_of(action)
+        slots = placement.slots if placement is not None else ()
+        return {
+            "at_s": decision.at_s,
+            "policy": self._policy,
+            "job": action.job,
+            "name": job.spec.name if job is not None else "",
+            "action": ACTION_NAMES[type(action)],
+            "slots": [{"gpu": str(slot.gpu), "lane": slot.lane} for slot in slots],
+            "cores": list(placement.cores) if placement is not None else [],
+            "reason": {"why": str(reason.why), "facts": dict(reason.facts), "jobs": list(reason.jobs)},
+            "sentence": sentence_of(reason),
+        }
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+class Chapter(NamedTuple):
+    """One line of a story: when, in which state, and why."""
+
+    at_s: float
+    state: str
+    sentence: str
+
+
+@dataclass(slots=True)
+class Story:
+    """All that happens to one job: its changes of state, and while it waits every new kind of reason.
+
+    Attributes:
+        job: The job whose story it is.
+        core: Asked why the job waits.
+        chapters: So far.
+    """
+
+    job: JobId
+    core: Core
+    chapters: list[Chapter] = field(default_factory=list)
+    _changes: int = 0
+    _last: tuple[str, str] | None = None
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """Take what is new."""
+        changed = next((job for job in outcome.jobs if job.id == self.job), None)
+        if changed is not None:
+            self._take_changes(changed)
+        live = self.core.state.jobs.get(self.job)
+        if live is not None and live.state is JobState.QUEUED:
+            self._take_wait(self.core.why(self.job, now_s), now_s)
+
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
+        """Not of interest: its change of state says it."""
+
+    def _take_changes(self, job: Job) -> None:
+        for line in job.changes_since(self._changes):
+            self.chapters.append(Chapter(line.at_s, str(line.state), _sentence(line.reason)))
+            self._last = None
+        self._changes = job.changes
+
+    def _take_wait(self, reason: Reason, now_s: float) -> None:
+        """A wait is told again when its kind or the GPU it is about changes, not with every number."""
+        told = (str(reason.why), str(reason.facts.get("gpu", "")))
+        if told != self._last:
+            self._last = told
+            self.chapters.append(Chapter(now_s, "waits", sentence_of(reason)))
+
+
+def _sentence(reason: Reason) -> str:
+    """Here no process has a number, and what runs from its start need not report steps for it."""
+    if reason.why is Why.TAKEN_TO_RUN:
+        return "it runs"
+    return f"started on {reason.facts['node']}" if reason.why is Why.LAUNCHED else sentence_of(reason)
+
+
+def lines(chapters: Sequence[Chapter]) -> Iterator[str]:
+    """The story for a terminal."""
+    for chapter in chapters:
+        yield f"{chapter.at_s:>14,.1f} s  {chapter.state:<18} {chapter.sentence}"

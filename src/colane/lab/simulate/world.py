@@ -1,0 +1,180 @@
+"""How fast jobs truly run. A policy never sees a world: it learns from what the driver reports, as it would live.
+
+Work is counted in steps. Where a workload records only durations, a step is one second of its recorded run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol, final
+
+from colane.lab.traces.workload import TraceJob
+from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
+from colane.model.profile import Memory
+
+
+class Scope(Enum):
+    """What can disturb a job: the jobs on its GPUs, or all on its node."""
+
+    GPU = auto()
+    NODE = auto()
+
+
+@final
+@dataclass(unsafe_hash=True, slots=True)
+class Running:
+    """A job where it runs; what a world may look at.
+
+    Attributes:
+        job: What runs.
+        gpu_type: Type of its GPUs.
+        gpus: In rank order.
+        sockets: The sockets its GPUs hang on, ascending; those of several nodes are numbered through.
+        sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
+        parts: Of a job over several nodes, what lies on each, in rank order; else empty.
+        cores: Cores booked for it; 0 where it shares those near its GPUs.
+        host: The node of a job without GPUs; empty for all others.
+        shared_cores: Where it has none booked, what it gets of those near its GPUs; 0 where that is not known.
+
+    A job without GPUs has neither GPUs nor a type of them.
+    """
+
+    job: Final[TraceJob]
+    gpu_type: Final[str]
+    gpus: Final[tuple[GpuId, ...]]
+    sockets: Final[tuple[int, ...]] = (0,)
+    sharing: Final[str] = "time-slice"
+    parts: Final[tuple[Running, ...]] = ()
+    cores: Final[int] = 0
+    host: Final[str] = ""
+    shared_cores: Final[float] = 0.0
+
+    @property
+    def cores_had(self) -> float:
+        """Cores it works with, booked or shared; 0 where that is not known."""
+        return float(self.cores) or self.shared_cores
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes its GPUs are on, in rank order."""
+        return tuple(dict.fromkeys([gpu.node for gpu in self.gpus]))
+
+    @property
+    def loads_on_device(self) -> bool:
+        """Whether a process that launches is at work on its device already: on cpu devices it is."""
+        return self.gpu_type == CPU_DEVICE_TYPE
+
+
+class Startup(NamedTuple):
+    """What an attempt takes before it steps, alone.
+
+    Attributes:
+        alone_s: All of it.
+        work_s: What of that is work of its device where that is made of cores: co-runners slow it as they slow steps.
+    """
+
+    alone_s: float
+    work_s: float
+
+
+NO_STARTUP: Final = Startup(0.0, 0.0)
+"""Of worlds whose durations have it in them."""
+
+
+class World(Protocol):
+    """The truth about speed."""
+
+    @property
+    def name(self) -> str:
+        """Name and sources, as reports state it."""
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether its steps are the jobs' own, so that they can be learnt from."""
+
+    @property
+    def scope(self) -> Scope:
+        """Jobs whose coming and going changes a job's speed."""
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+        """Why this world cannot move a job on any of these GPU types, None when it can."""
+
+    def work_steps(self, job: TraceJob) -> float:
+        """Steps a job has to make; only for jobs that were not refused."""
+
+    def startup(self, job: TraceJob) -> Startup:
+        """What an attempt of a job takes before it steps, besides what the driver adds."""
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """Speed of a job beside these others, which are in its scope; 0 where it cannot run."""
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+        """P and E on each GPU; None where the world does not know."""
+
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:
+        """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know.
+
+        Args:
+            job: What runs.
+            gpu_type: On what.
+            cores: What it works with; 0 is what its duration was recorded with.
+        """
+
+
+class BandwidthTruth(Protocol):
+    """Which jobs use the memory bandwidth of nodes, and which feel its lack."""
+
+    def used_ratio(self, running: Running) -> float:
+        """Part of a node's bandwidth that a job without GPUs uses with the cores it has."""
+
+    def slowdown(self, job: TraceJob, used_ratio: float) -> float:
+        """Time of a step of a job with GPUs where others use so much, over that where none do."""
+
+
+class NeutralWorld:
+    """Durations as recorded, on any GPU; jobs that share a GPU share its time equally."""
+
+    name = "neutral: durations as recorded, equal shares of a GPU"
+    counts_steps = False
+    scope = Scope.GPU
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:  # noqa: ARG002
+        """A job without a duration cannot be moved."""
+        return "has no duration, and the neutral world has no speeds" if job.duration_s is None else None
+
+    def work_steps(self, job: TraceJob) -> float:
+        """Recorded seconds."""
+        return job.duration_s or 0.0
+
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
+        """Recorded durations have it in them."""
+        return NO_STARTUP
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """One recorded second a second at the size it asks for, divided by the jobs on the GPU that carries most."""
+        alone = part_of_asked(me)
+        return alone / (1 + most_on_a_gpu(me, others)) if others else alone
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
+        """As declared."""
+        return job.memory
+
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: float = 0.0) -> float | None:  # noqa: ARG002
+        """Not known."""
+        return None
+
+
+def part_of_asked(me: Running) -> float:
+    """Speed of a job of several sizes over that at the size it asks for: fewer GPUs in proportion, more bring nothing.
+
+    As is believed where nothing is known (`perf.factors.of_count`).
+    """
+    spec = me.job.spec
+    return min(1.0, len(me.gpus) / spec.gpus) if spec.sizes else 1.0
+
+
+def most_on_a_gpu(me: Running, others: Sequence[Running]) -> int:
+    """How many of the others there are on the GPU of `me` that has most of them."""
+    return max(sum(gpu in other.gpus for other in others) for gpu in me.gpus)

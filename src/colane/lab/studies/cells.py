@@ -1,0 +1,214 @@
+"""Files of a study, one for each simulation: written whole or not at all, and read without what they were made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colane.lab.report.simulated import ClusterCurves, SimulatedRun, slo_violations
+from colane.lab.report.windowed import Measured
+from colane.lab.studies.file import CellKey
+from colane.lab.studies.inputs import digest_of
+from colane.lab.traces.workload import Workload
+from colane.model.job import JobState
+
+CELLS: Final = "cells"
+"""Folder of the files."""
+
+CURVES: Final = ("at_s", "active_gpus", "utilized_gpus", "stranded_gpus", "waiting", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """One simulation, as it is kept.
+
+    Attributes:
+        key: Which.
+        inputs: What it is a function of.
+        jobs: Jobs of the workload.
+        refused: Those that were not submitted, one line each.
+        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
+        flaws: Plans that were refused.
+        lengthless: Under a policy that orders jobs by how long they run, the jobs of which it knew no length.
+        stuck: The first of the jobs that never ended, and why.
+        measured: Jobs as columns, and the cluster over time.
+        ids: Of each job.
+        names: What its trace calls it.
+        states: How each ended.
+        start_s: Start of its last attempt.
+        stays: Times on GPUs: job, GPUs as `node/index` joined by blanks, start, end.
+    """
+
+    key: CellKey
+    inputs: Mapping[str, Any]
+    jobs: int
+    refused: tuple[str, ...]
+    offered_load: float | None
+    flaws: int
+    lengthless: int
+    stuck: str
+    measured: Measured
+    ids: NDArray[np.int64]
+    names: tuple[str, ...]
+    states: tuple[JobState, ...]
+    start_s: NDArray[np.float64]
+    stays: tuple[tuple[int, str, float, float], ...]
+
+
+def path_of(folder: Path, key: CellKey) -> Path:
+    """Where a simulation is kept."""
+    return folder / CELLS / f"{quote(key.policy, safe='=,')}_load{key.load:.12g}_seed{key.seed}.npz"
+
+
+def decisions_of(folder: Path, key: CellKey) -> Path:
+    """Where every decision of a simulation is kept, where the study asks for that."""
+    return path_of(folder, key).with_suffix(".decisions.jsonl.gz")
+
+
+def result_of(key: CellKey, inputs: Mapping[str, Any], run: SimulatedRun, workload: Workload) -> CellResult:
+    """What is kept of a run; jobs by their place in the workload."""
+    columns = run.columns
+    places = {int(job.id): place for place, job in enumerate(workload.jobs)}
+    place = np.fromiter((places[job] for job in columns.id.tolist()), dtype=np.int64, count=len(columns.id))
+    order = np.argsort(place, kind="stable")
+    jobs = [workload.jobs[at] for at in place[order].tolist()]
+    missed = slo_violations(columns, {int(job.id): job for job in workload.jobs})
+    ids = columns.id[order]
+    return CellResult(
+        key=key,
+        inputs=inputs,
+        jobs=run.jobs,
+        refused=run.refused,
+        offered_load=run.offered_load,
+        flaws=len(run.flaws),
+        lengthless=run.lengthless,
+        stuck=run.stuck,
+        measured=Measured(
+            place=place[order],
+            done=columns.succeeded[order],
+            submit_s=columns.submit_s[order],
+            first_start_s=columns.first_start_s[order],
+            end_s=columns.end_s[order],
+            attempts=columns.attempts[order],
+            gpu_s=columns.gpu_s[order],
+            alone_s=columns.alone_s[order],
+            gpus=np.fromiter((job.spec.gpus for job in jobs), dtype=np.int64, count=len(jobs)),
+            slo_missed=np.fromiter((missed.get(job, -1) for job in ids.tolist()), dtype=np.int64, count=len(jobs)),
+            curves=run.curves,
+            cluster_gpus=len(run.gpus),
+        ),
+        ids=ids,
+        names=tuple(job.spec.name for job in jobs),
+        states=tuple(columns.state[at] for at in order.tolist()),
+        start_s=columns.start_s[order],
+        stays=tuple((s.job, " ".join(s.gpus), s.start_s, s.end_s) for s in run.stays),
+    )
+
+
+def write_cell(folder: Path, result: CellResult) -> Path:
+    """Keep a simulation: its file is there whole, or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    m, stays = result.measured, result.stays
+    meta = {
+        "digest": digest_of(result.inputs), "inputs": dict(result.inputs), "key": list(result.key), "jobs": result.jobs,
+        "refused": list(result.refused), "offered_load": result.offered_load, "flaws": result.flaws,
+        "lengthless": result.lengthless, "stuck": result.stuck, "cluster_gpus": m.cluster_gpus,
+    }  # fmt: skip
+    arrays = {
+        "meta": np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8),
+        "names": np.frombuffer(json.dumps(result.names).encode(), dtype=np.uint8),
+        "states": np.frombuffer(json.dumps(result.states).encode(), dtype=np.uint8),
+        "ids": result.ids, "start_s": result.start_s,
+        **{name: getattr(m, name) for name in _COLUMNS},
+        **{f"curve_{name}": getattr(m.curves, name) for name in CURVES},
+        "stay_gpus": np.frombuffer(json.dumps([stay[1] for stay in stays]).encode(), dtype=np.uint8),
+        "stay_job": np.asarray([stay[0] for stay in stays], dtype=np.int64),
+        "stay_start_s": np.asarray([stay[2] for stay in stays], dtype=float),
+        "stay_end_s": np.asarray([stay[3] for stay in stays], dtype=float),
+    }  # fmt: skip
+    path = path_of(folder, result.key)
+    with whole(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    return path
+
+
+_COLUMNS: Final = (
+    "place", "done", "submit_s", "first_start_s", "end_s", "attempts", "gpu_s", "alone_s", "gpus", "slo_missed",
+)  # fmt: skip
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give a draft to write, which is put in the place of a file once it is written: no reader ever sees a part of it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def inputs_kept(folder: Path, key: CellKey) -> dict[str, Any] | None:
+    """What a kept simulation is a function of; None where there is none, its file is damaged, or lacks a part."""
+    try:
+        with path_of(folder, key).open("rb") as file, np.load(file) as kept:
+            meta = _json(kept["meta"])
+            found: dict[str, Any] = meta["inputs"]
+            return found if "lengthless" in meta else None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
+        return None
+
+
+def read_cell(folder: Path, key: CellKey) -> CellResult:
+    """Read a simulation that was kept.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path_of(folder, key).open("rb") as file, np.load(file) as kept:
+        meta, names = _json(kept["meta"]), _json(kept["names"])
+        curves = ClusterCurves(**{name: kept[f"curve_{name}"] for name in CURVES})
+        columns = {name: kept[name] for name in _COLUMNS}
+        stays = zip(
+            kept["stay_job"].tolist(), _json(kept["stay_gpus"]), kept["stay_start_s"].tolist(),
+            kept["stay_end_s"].tolist(), strict=True,
+        )  # fmt: skip
+        return CellResult(
+            key=key,
+            inputs=meta["inputs"],
+            jobs=meta["jobs"],
+            refused=tuple(meta["refused"]),
+            offered_load=meta["offered_load"],
+            flaws=meta["flaws"],
+            lengthless=meta["lengthless"],
+            stuck=meta["stuck"],
+            measured=Measured(**columns, curves=curves, cluster_gpus=meta["cluster_gpus"]),
+            ids=kept["ids"],
+            names=tuple(names),
+            states=tuple(map(JobState, _json(kept["states"]))),
+            start_s=kept["start_s"],
+            stays=tuple(stays),
+        )
+
+
+def _json(array: NDArray[np.uint8]) -> Any:  # noqa: ANN401 - as JSON is
+    return json.loads(array.tobytes())

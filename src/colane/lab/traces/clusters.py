@@ -1,0 +1,329 @@
+"""Clusters to simulate: a YAML file of node groups, a node list of Alibaba's, or a preset that ships with Colane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from colane.lab.traces import costs, node_events, node_list
+from colane.lab.traces.node_events import NodeEvent
+from colane.model import topologies
+from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu, Node, Topology
+from colane.model.nearest import did_you_mean
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
+from colane.model.words import count
+from colane.settings.input_file import InputFileError, read_text
+from colane.settings.topology_file import read_topology
+
+PRESETS_DIR = Path(__file__).parent / "presets"
+TOPOLOGIES = frozenset({"none", *topologies.NAMES})
+"""Names of topologies; any other value is a file, relative to the cluster file."""
+
+SOCKETS_DEFAULT = 1
+
+
+class NodeExtras(NamedTuple):
+    """What a node has beyond what every live agent reports; None is unknown.
+
+    Attributes:
+        group: Group of the file it comes from.
+        sockets: Its sockets; GPUs and cores are dealt out evenly, in order.
+        memory_bandwidth_bytes_per_s: Of the whole node.
+        network_bytes_per_s: To other nodes.
+        topology: Name of `TOPOLOGIES` or path of a matrix as `nvidia-smi topo -m` prints it; `none` is unknown.
+    """
+
+    group: str
+    sockets: int = SOCKETS_DEFAULT
+    memory_bandwidth_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
+    topology: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Machines to simulate.
+
+    Attributes:
+        name: For people and reports.
+        nodes: By group, then number.
+        extras: By node name.
+        source: File it was read from.
+        costs: What living takes besides steps, as far as it is said: fields of `Costs`, by node name.
+        events: What happens to its nodes, by time.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    extras: Mapping[str, NodeExtras] = field(default_factory=dict)
+    source: str = ""
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    events: tuple[NodeEvent, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Number of its GPUs."""
+        return sum(len(node.gpus) for node in self.nodes)
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Pools its nodes are in."""
+        return frozenset(node.pool for node in self.nodes)
+
+    @property
+    def gpus_max(self) -> dict[str, int]:
+        """GPUs of the largest node, by pool."""
+        most: dict[str, int] = {}
+        for node in self.nodes:
+            most[node.pool] = max(most.get(node.pool, 0), len(node.gpus))
+        return most
+
+
+def load(name: str | Path) -> Cluster:
+    """Return a preset by name, or the cluster of a YAML file or of a node list (`.csv`, `.csv.gz`).
+
+    Raises:
+        InputFileError: No such preset or file, or the file is not right: the message names the key and the fix.
+    """
+    path = Path(name)
+    if str(name) in preset_names():
+        return read(PRESETS_DIR / f"{name}.yaml")
+    if path.name.endswith((".csv", ".csv.gz")):
+        return _listed(path)
+    if path.suffix in {".yaml", ".yml"} or path.exists():
+        return read(path)
+    known = ", ".join(preset_names())
+    raise InputFileError(
+        path,
+        f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file or node list",
+    )
+
+
+def _listed(path: Path) -> Cluster:
+    """The cluster of a node list; its groups are the types of GPU."""
+    nodes = node_list.read(path)
+    extras = {node.name: NodeExtras(node.gpus[0].type if node.gpus else CPU_DEVICE_TYPE) for node in nodes}
+    return Cluster(path.name.partition(".")[0], nodes, extras, str(path))
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the clusters that ship with Colane, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS_DIR.glob("*.yaml")))
+
+
+def read(path: Path) -> Cluster:
+    """Read a cluster file.
+
+    Raises:
+        InputFileError: It cannot be read, is not YAML, or a key is unknown, missing or wrong.
+    """
+    try:
+        document = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputFileError(path, f"is not YAML ({_first_line(error)})", line=_line(error)) from error
+    keys = _mapping(path, document, "the file", {"name", "costs", "groups", "events"})
+    groups = keys.get("groups")
+    if not isinstance(groups, list) or not groups:
+        raise InputFileError(path, "expected a list of at least one group of nodes", column="groups")
+    name = _value(path, keys, "name", _text, path.stem)
+    everywhere = _costs(path, keys, "costs")
+    made = [_group(path, number, group, everywhere) for number, group in enumerate(groups)]
+    return _cluster(path, name, made, keys.get("events", []))
+
+
+def _costs(path: Path, keys: Mapping[str, Any], where: str) -> dict[str, float]:
+    """What is said of costs, by field of `Costs`."""
+    said = _mapping(path, keys.get("costs", {}), where, costs.KEYS)
+    return {costs.KEYS[key][0]: _value(path, said, key, costs.KEYS[key][1], REQUIRED, where) for key in said}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Alike nodes; the names are the keys of the file."""
+
+    name: str
+    count: int
+    gpus: int
+    gpu_type: str
+    gpu_memory: int
+    sockets: int
+    cores: int
+    host_memory: int
+    memory_bandwidth: float | None
+    network: float | None
+    topology: str
+    pool: str
+    costs: Mapping[str, float]
+    links: Topology | None = None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected text, got {value!r}: put it in quotes" if value is not None else "is empty")
+    return value.strip()
+
+
+REQUIRED = object()
+KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
+    "name": (_text, None),
+    "count": (partial(parse_count, least=1), 1),
+    "gpus": (parse_count, REQUIRED),
+    "gpu_type": (_text, None),
+    "gpu_memory": (parse_size_bytes, None),
+    "sockets": (partial(parse_count, least=1), SOCKETS_DEFAULT),
+    "cores": (parse_count, 0),
+    "host_memory": (parse_size_bytes, 0),
+    "memory_bandwidth": (parse_bandwidth_bytes_per_s, None),
+    "network": (parse_bandwidth_bytes_per_s, None),
+    "topology": (_text, "none"),
+    "pool": (_text, DEFAULT_POOL),
+}
+"""Keys of a group, each with its parser and its default. `docs/reference/traces.md` explains them."""
+
+
+def _group(path: Path, number: int, raw: object, everywhere: Mapping[str, float]) -> _Group:
+    where = f"groups[{number}]"
+    keys = _mapping(path, raw, where, {*KEYS, "costs"})
+    values = {key: _value(path, keys, key, parse, default, where) for key, (parse, default) in KEYS.items()}
+    values["name"] = values["name"] or f"group{number}"
+    for key in ("gpu_type", "gpu_memory"):
+        if values["gpus"] and values[key] is None:
+            raise InputFileError(
+                path, f"is missing: nodes with GPUs need it, such as {_example(key)}", column=f"{where}.{key}"
+            )
+    values["topology"] = _topology(path, values["topology"], where)
+    values["links"] = _links(path, values, where)
+    values["gpu_type"], values["gpu_memory"] = values["gpu_type"] or "", values["gpu_memory"] or 0
+    return _Group(**values, costs={**everywhere, **_costs(path, keys, f"{where}.costs")})
+
+
+def _example(key: str) -> str:
+    return {"gpu_type": "V100", "gpu_memory": "16GB"}[key]
+
+
+def _topology(path: Path, name: str, where: str) -> str:
+    if name in TOPOLOGIES:
+        return name
+    file = path.parent / name
+    if file.is_file():
+        return str(file)
+    known = ", ".join(sorted(TOPOLOGIES))
+    message = f"no topology or file {name!r}{did_you_mean(name, TOPOLOGIES)}; known: {known}"
+    raise InputFileError(path, message, column=f"{where}.topology")
+
+
+def _links(path: Path, values: Mapping[str, Any], where: str) -> Topology | None:
+    """The topology itself; it must have as many GPUs as the nodes."""
+    name, gpus = values["topology"], values["gpus"]
+    if name == "none" or not gpus:
+        return None
+    try:
+        if name in topologies.NAMES:
+            return topologies.make(name, gpus, values["sockets"])
+    except topologies.UnknownTopologyError as error:
+        raise InputFileError(path, str(error), column=f"{where}.topology") from error
+    topology = read_topology(Path(name)).topology
+    if topology.gpus != gpus:
+        message = f"{name} has {count(topology.gpus, 'GPU')}, the nodes have {gpus}"
+        raise InputFileError(path, message, column=f"{where}.topology")
+    return topology
+
+
+def _mapping(path: Path, raw: object, where: str, known: Mapping[str, object] | set[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise InputFileError(path, f"expected keys and values in {where}, got {raw!r}")
+    for key in raw:
+        if key not in known:
+            hint = did_you_mean(str(key), known) or f"; known: {', '.join(sorted(known))}"
+            raise InputFileError(path, f"unknown key in {where}{hint}", column=str(key))
+    return raw
+
+
+def _value(
+    path: Path,
+    keys: Mapping[str, Any],
+    key: str,
+    parse: Callable[[Any], Any],
+    default: object,
+    where: str = "",
+) -> Any:  # noqa: ANN401 - as the parser gives it
+    column = f"{where}.{key}" if where else key
+    if key not in keys:
+        if default is REQUIRED:
+            raise InputFileError(path, "is missing", column=column)
+        return default
+    try:
+        return parse(keys[key])
+    except ValueError as error:
+        raise InputFileError(path, str(error), column=column) from error
+
+
+def _cluster(path: Path, name: str, groups: list[_Group], events: object) -> Cluster:
+    names = [group.name for group in groups]
+    twice = sorted({one for one in names if names.count(one) > 1})
+    if twice:
+        raise InputFileError(path, f"two groups are named {twice[0]!r}: node names would clash", column="groups")
+    nodes: list[Node] = []
+    extras: dict[str, NodeExtras] = {}
+    said: dict[str, Mapping[str, float]] = {}
+    of_groups: dict[str, list[str]] = {}
+    for group in groups:
+        made = _nodes(group)
+        nodes += made
+        of_groups[group.name] = [node.name for node in made]
+        extras |= dict.fromkeys((node.name for node in made), _extras(group))
+        said |= dict.fromkeys((node.name for node in made if group.costs), group.costs)
+    return Cluster(name, tuple(nodes), extras, str(path), said, node_events.parse(path, events, of_groups))
+
+
+def _nodes(group: _Group) -> list[Node]:
+    cores = tuple(range(group.cores))
+    near = [_share(cores, socket, group.sockets) for socket in range(group.sockets)]
+    digits = len(str(group.count - 1))
+    names = [f"{group.name}-{number:0{digits}}" for number in range(group.count)]
+    return [
+        Node(
+            name=name,
+            gpus=_gpus(group, name, near),
+            cores=cores,
+            host_memory_bytes=group.host_memory,
+            host_bandwidth_bytes_per_s=round(group.memory_bandwidth or 0.0),
+            pool=group.pool,
+            topology=group.links,
+        )
+        for name in names
+    ]
+
+
+def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, ...]:
+    dealt = (index * group.sockets // group.gpus for index in range(group.gpus))
+    sockets = tuple(dealt) if group.links is None else group.links.sockets
+    return tuple(
+        Gpu(
+            index=index, uuid=f"{node}-{index}", type=group.gpu_type, memory_bytes=group.gpu_memory,
+            socket=socket, cores=near[socket] if socket < len(near) else (),
+        )
+        for index, socket in enumerate(sockets)
+    )  # fmt: skip
+
+
+def _share(cores: tuple[int, ...], socket: int, sockets: int) -> tuple[int, ...]:
+    return cores[socket * len(cores) // sockets : (socket + 1) * len(cores) // sockets]
+
+
+def _extras(group: _Group) -> NodeExtras:
+    return NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology)
+
+
+def _line(error: yaml.YAMLError) -> int | None:
+    mark = getattr(error, "problem_mark", None)
+    return None if mark is None else mark.line + 1
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or error).partition("\n")[0]

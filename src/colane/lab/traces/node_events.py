@@ -1,0 +1,140 @@
+"""What happens to nodes while jobs run: drained, given notice of their end, lost, back again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from colane.model.nearest import did_you_mean
+from colane.model.quantities import parse_duration_s
+from colane.settings.input_file import InputFileError
+
+KEYS: Final = ("at", "node", "event", "within", "reason")
+
+
+class NodeEventKind(StrEnum):
+    """What happens; the values are those of a cluster file."""
+
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    NOTICE = "notice"
+    """Its agent hears when it goes, as of a spot instance: a drain with a deadline, at which it is lost."""
+    LOST = "lost"
+    BACK = "back"
+
+
+ALLOWED: Final[Mapping[NodeEventKind, tuple[str, ...]]] = {
+    NodeEventKind.DRAIN: ("there",),
+    NodeEventKind.UNDRAIN: ("drained",),
+    NodeEventKind.NOTICE: ("there", "drained"),
+    NodeEventKind.LOST: ("there", "drained", "about to go"),
+    NodeEventKind.BACK: ("gone",),
+}
+"""How a node may be before each event."""
+
+AFTER: Final[Mapping[NodeEventKind, str]] = {
+    NodeEventKind.DRAIN: "drained",
+    NodeEventKind.UNDRAIN: "there",
+    NodeEventKind.NOTICE: "about to go",
+    NodeEventKind.LOST: "gone",
+    NodeEventKind.BACK: "there",
+}
+"""How it is after it. One that is back takes jobs, whatever drained it before."""
+
+
+class NodeEvent(NamedTuple):
+    """One thing that happens to one node.
+
+    Attributes:
+        at_s: When, on the clock of the trace.
+        node: Its name.
+        kind: What.
+        within_s: Seconds until jobs that are still there are stopped (drain) or the node goes (notice); None: never.
+        reason: In its owner's words.
+    """
+
+    at_s: float
+    node: str
+    kind: NodeEventKind
+    within_s: float | None = None
+    reason: str = ""
+
+
+def parse(path: Path, raw: object, groups: Mapping[str, Sequence[str]]) -> tuple[NodeEvent, ...]:
+    """Events of a cluster file, by time.
+
+    Args:
+        path: The file, for errors.
+        raw: Its list.
+        groups: Names of the nodes of each group; an event of a group happens to each of them.
+
+    Raises:
+        InputFileError: An entry is not right, or cannot happen to a node as it is then.
+    """
+    if not isinstance(raw, list):
+        raise InputFileError(path, f"expected a list of what happens to nodes, got {raw!r}", column="events")
+    found = [event for number, entry in enumerate(raw) for event in _events(path, f"events[{number}]", entry, groups)]
+    found.sort(key=lambda event: event.at_s)
+    _check_order(path, found)
+    return tuple(found)
+
+
+def _events(path: Path, where: str, raw: object, groups: Mapping[str, Sequence[str]]) -> list[NodeEvent]:
+    if not isinstance(raw, dict):
+        raise InputFileError(path, f"expected keys and values, got {raw!r}", column=where)
+    for key in raw:
+        if key not in KEYS:
+            hint = did_you_mean(str(key), KEYS) or f"; known: {', '.join(KEYS)}"
+            raise InputFileError(path, f"unknown key{hint}", column=f"{where}.{key}")
+    kind = _kind(path, where, raw)
+    within_s = _seconds(path, where, raw, "within") if "within" in raw else None
+    if within_s is None and kind is NodeEventKind.NOTICE:
+        raise InputFileError(path, "is missing: a notice says when the node goes, such as 2m", column=f"{where}.within")
+    if within_s is not None and kind not in {NodeEventKind.NOTICE, NodeEventKind.DRAIN}:
+        raise InputFileError(path, f"belongs to drain and notice, not to {kind}", column=f"{where}.within")
+    at_s, reason = _seconds(path, where, raw, "at"), str(raw.get("reason", ""))
+    return [NodeEvent(at_s, node, kind, within_s, reason) for node in _nodes(path, where, raw, groups)]
+
+
+def _kind(path: Path, where: str, raw: Mapping[str, Any]) -> NodeEventKind:
+    known = [kind.value for kind in NodeEventKind]
+    said = str(raw.get("event", ""))
+    if said not in known:
+        message = f"must be one of {', '.join(known)}, got {said!r}{did_you_mean(said, known)}"
+        raise InputFileError(path, message, column=f"{where}.event")
+    return NodeEventKind(said)
+
+
+def _seconds(path: Path, where: str, raw: Mapping[str, Any], key: str) -> float:
+    if key not in raw:
+        raise InputFileError(path, "is missing: when it happens, such as 90m", column=f"{where}.{key}")
+    try:
+        return parse_duration_s(raw[key])
+    except ValueError as error:
+        raise InputFileError(path, str(error), column=f"{where}.{key}") from error
+
+
+def _nodes(path: Path, where: str, raw: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    name, nodes = str(raw.get("node", "")), [node for group in groups.values() for node in group]
+    if name in nodes:
+        return (name,)
+    if name in groups:
+        return groups[name]
+    known = [*groups, *nodes]
+    hint = did_you_mean(name, known) or f"; known: {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+    raise InputFileError(path, f"no node or group {name!r}{hint}", column=f"{where}.node")
+
+
+def _check_order(path: Path, events: Sequence[NodeEvent]) -> None:
+    """No node is lost twice, or back before it was gone."""
+    state: dict[str, tuple[str, float]] = {}
+    for event in events:
+        is_now, goes_s = state.get(event.node, ("there", 0.0))
+        if is_now == "about to go" and event.at_s >= goes_s:
+            is_now = "gone"
+        if is_now not in ALLOWED[event.kind]:
+            message = f"{event.kind} at {event.at_s:g} s cannot be: {event.node} is {is_now} then"
+            raise InputFileError(path, message, column="events")
+        state[event.node] = (AFTER[event.kind], event.at_s + (event.within_s or 0.0))

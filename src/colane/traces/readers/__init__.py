@@ -1,1 +1,0 @@
-"""One file for each family of recorded traces; `colane.traces.read` picks among them."""
