@@ -399,7 +399,7 @@ def test_a_leader_cut_off_from_its_store_is_silent_before_another_leads(redis: R
     go, way = tmp_path / "go", redis.folder / "cut"
     waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
     with ExitStack() as stack:
-        between = stack.enter_context(proxy(way, redis.socket, b"colane_1_commit"))
+        between = stack.enter_context(proxy(way, redis.socket, b"colane_2_commit"))
         cut = before(f"unix://{way}?name=cut", LEASE_S, standby=False)
         waiting = before(redis.url("cut"), LEASE_S, standby=True)
         first = stack.enter_context(scheduler(tmp_path / "a", before=cut, token=TOKEN))

@@ -51,7 +51,7 @@ def cutting(server: tuple[str, Path], request: pytest.FixtureRequest) -> Iterato
     folder = path.parent / name
     folder.mkdir()
     at = folder / path.name
-    mark = b"colane_1_commit" if kind == "redis" else b"colane_commit_1"
+    mark = b"colane_2_commit" if kind == "redis" else b"colane_commit_2"
     with proxy(at, path, mark) as between:
         if kind == "redis":
             store: Store = RedisStore(StoreAddress("unix", path=str(at), name=name))

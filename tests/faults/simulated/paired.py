@@ -146,6 +146,9 @@ class StoreLine:
     def note_unreadable(self, record: Unreadable) -> bool:
         return self.store().note_unreadable(record)
 
+    def note_missing(self) -> None:
+        self._listed().note_missing()
+
     def check(self) -> None:
         """As of one over a network."""
 

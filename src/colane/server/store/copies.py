@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from colane.server.store.checksums import decoded
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.identity import CLUSTER_KEY
-from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, altered
+from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, altered, missing, recount
 from colane.server.store.store import META, StoreError, Unreadable
 from colane.server.writer.board import DECODERS
 
@@ -71,6 +71,8 @@ def restore(copy: Path, path: Path) -> Path | None:
         _copy(copy, fresh)
         with closing(sqlite3.connect(fresh, isolation_level=None)) as made:
             made.execute("DELETE FROM documents WHERE collection = ? AND key = ?", (META, CLUSTER_KEY))
+            if int(made.execute("PRAGMA user_version").fetchone()[0]) >= COUNTED_FROM:
+                recount(made)
         fresh.chmod(0o600)
         replaced = put_aside(path)
         fresh.replace(path)
@@ -142,6 +144,7 @@ def check(path: Path) -> StoreFindings:
             counts = dict(read.execute("SELECT collection, count(*) FROM documents GROUP BY collection").fetchall())
             read.text_factory = bytes
             found = [*(altered(read) if schema >= SUMMED_FROM else ()), *_senseless(read)]
+            found += missing(read) if schema >= COUNTED_FROM else ()
             return StoreFindings(schema, counts, tuple({str(one): None for one in found}))
     except StoreError as error:
         return StoreFindings(schema, counts, (f"it is damaged: {error}",))

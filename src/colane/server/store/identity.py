@@ -185,6 +185,7 @@ def begin_epoch(
     if store.get(META, COPYING_KEY) is not None:
         raise StoreError("a copy into this store was broken off: empty it, and copy again (colane store copy)")
     drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
+    store.note_missing()
     judge(store)
     last, events = drawn[-1].number if drawn else 0, store.last_audit_number()
     current = Epoch(last + 1, uuid.uuid4().hex, events, at_s, store.version() if version is None else version)

@@ -122,6 +122,9 @@ class MemoryStore:
         self._unreadable.setdefault((record.collection, record.key), record)
         return is_news
 
+    def note_missing(self) -> None:
+        """Nothing: no other process has these."""
+
     def check(self) -> None:
         if self.vanished is not None:
             raise StoreError(self.vanished)

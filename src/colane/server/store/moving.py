@@ -12,10 +12,12 @@ from typing import Final, NamedTuple
 from colane.core.config import CoreConfig
 from colane.model.job import Job
 from colane.server.store.codec import UNREADABLE
+from colane.server.store.network import NetworkStore
 from colane.server.store.opening import IdentifiedStore, connect
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
     COLLECTIONS,
+    COPIED_KEY,
     COPYING_KEY,
     EPOCHS,
     LAUNCH_SPECS,
@@ -33,6 +35,8 @@ from colane.server.writer.driver import restore_state
 from colane.settings.store_address import StoreAddress
 
 ROWS_AT_ONCE: Final = 500
+COPIES_MAX: Final = 100
+"""Of so many copies of copies the ids are kept."""
 HALF: Final = Transaction([Put(META, COPYING_KEY, {})])
 """Marks what is copied into as half a copy, on which no scheduler starts."""
 CHANGED: Final = (
@@ -77,6 +81,7 @@ def look_through(store: Store) -> Found:
         StoreError: It cannot be read at all.
     """
     counts = {name: count for name in COLLECTIONS if (count := store.count(name))}
+    store.note_missing()
     flaws: dict[str, None] = {}
     for collection in COLLECTIONS:
         for key, document in store.read_all(collection):
@@ -100,6 +105,10 @@ def look_through(store: Store) -> Found:
 def _contradictions(store: Store) -> Iterator[str]:
     """What records that can each be read say against one another."""
     board = read_board(store)
+    jobs = {launch_key(job) for job in board.jobs.values()}
+    for key, _ in store.read_all(LAUNCH_SPECS):
+        if key not in jobs:
+            yield f"there is a command of job {int(key)}, and no such job"
     for job in board.jobs.values():
         if job.id >= board.counters.next_job_id:
             yield f"job {job.id} has an id that would be given again: the next one is {board.counters.next_job_id}"
@@ -140,7 +149,7 @@ def copy(source: Store, target: Store) -> Found:
         _fill(target, collection, source.read_all(collection))
     if before != (source.version(), source.last_audit_number()):
         raise StoreError(f"{CHANGED}, empty the copy and try again")
-    _end(target, source.read_all(EPOCHS))
+    _end(target, source.read_all(EPOCHS), source)
     return found
 
 
@@ -168,7 +177,7 @@ def backup(source: IdentifiedStore, file: Path) -> Mapping[str, int]:
             _take_lines(source, target, found.events)
             for collection, rows in found.documents.items():
                 _fill(target, collection, iter(rows) if collection != EPOCHS else iter(()))
-            _end(target, found.documents.get(EPOCHS, ()))
+            _end(target, found.documents.get(EPOCHS, ()), source)
             if lost := source.unreadable():
                 raise StoreError(f"the store cannot be read as a whole: {'; '.join(map(str, lost[:3]))}")
         finally:
@@ -202,9 +211,13 @@ def _fill(target: Store, collection: str, rows: Iterator[tuple[str, Document]]) 
         target.commit(Transaction(puts))
 
 
-def _end(target: Store, epochs: Iterable[tuple[str, Document]]) -> None:
-    """With its epochs it is a store to start on."""
+def _end(target: Store, epochs: Iterable[tuple[str, Document]], source: Store) -> None:
+    """With its epochs it is a store to start on, also in the place of the source."""
     puts = [Put(EPOCHS, key, document) for key, document in epochs]
+    copied = source.get(META, COPIED_KEY)
+    ids = [*(copied["of"] if copied is not None else ()), *([source.id] if isinstance(source, NetworkStore) else ())]
+    if ids:
+        puts.append(Put(META, COPIED_KEY, {"of": ids[-COPIES_MAX:]}))
     target.commit(Transaction(puts, [Delete(META, COPYING_KEY)]))
 
 

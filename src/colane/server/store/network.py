@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from colane.server.store.checksums import Noting
-from colane.server.store.store import Document, Durability, StoreError, StoreWriter, Unreadable, judge_writer
+from colane.server.store.store import (
+    Document,
+    Durability,
+    StoreError,
+    StoreWriter,
+    Unreadable,
+    judge_writer,
+)
 from colane.settings.store_address import StoreAddress
 
 SCHEMA: Final = 1
@@ -64,7 +71,7 @@ class NetworkStore(Noting):
         """Return the id of the store that was found.
 
         Raises:
-            StoreError: There is none, it is a newer Colane's, or not the one that was here before.
+            StoreError: There is none, or it is a newer Colane's.
         """
         if found is None and made_before is None:
             raise StoreError(f"there is no store at {self.address}")
@@ -78,9 +85,19 @@ class NetworkStore(Noting):
                 f"the store {self.address} was written by a newer Colane (schema {schema}, this one knows {SCHEMA}); "
                 "start that one, or name another: ?name=NAME"
             )
-        if made_before not in {None, id_}:
-            raise StoreError(f"the store {self.address} is not the one that was here before: bring that one back")
         return id_
+
+    def _judge_other(self, made_before: str, copied: Document | None) -> None:
+        """Refuse another store than the one that was here, unless what it says of itself is that it is a copy of that.
+
+        Raises:
+            StoreError: It is not.
+        """
+        if copied is None or made_before not in copied["of"]:
+            raise StoreError(
+                f"the store {self.address} is not the one that was here before: bring that one back, or empty this one "
+                "and put a copy there (colane store copy)"
+            )
 
     def _judge_commit(self, word: str, number: int, writer: StoreWriter | None) -> None:
         """Raise what a commit's answer says: `made`, `gone`, or which number is another, and what it is."""
@@ -104,6 +121,11 @@ class NetworkStore(Noting):
                 self._note(record)
             else:
                 yield record
+
+    def _note_fewer(self, counts: Mapping[str, int], found: Mapping[str, int]) -> None:
+        for collection, counted in counts.items():
+            if found.get(collection, 0) < counted:
+                self._note(Unreadable.missing(collection, counted, found.get(collection, 0)))
 
     def check(self) -> None:
         """Each commit and each reading of the version does: here it would be a round trip before each turn."""

@@ -23,10 +23,12 @@ from colane.client.tls import CA_VARIABLE
 from colane.server.store import postgres_checks
 from colane.server.store.checksums import ALTERED, checksum, decoded, document_text, json_text, shown, text_checksum
 from colane.server.store.network import ANSWER_MAX_S, CONNECT_MAX_S, SCHEMA, NetworkStore
-from colane.server.store.postgres_functions import CALL, FUNCTION, TABLES
+from colane.server.store.postgres_functions import CALL, COUNTS, FUNCTION, TABLES
 from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,
+    COPIED_KEY,
+    META,
     UNREADABLE_LINE,
     AuditLine,
     Document,
@@ -77,6 +79,8 @@ class PostgresStore(NetworkStore):
         self._reader = _PostgresLine(address, password)
         try:
             self.id = self._opened(made_before, may_make=may_make and made_before is None)
+            if made_before not in {None, self.id}:
+                self._judge_other(str(made_before), self.get(META, COPIED_KEY))
             self._durability: Durability = self._use(self._writer, "opened", postgres_checks.durability)
         except StoreError:
             self.close()
@@ -208,6 +212,14 @@ class PostgresStore(NetworkStore):
         if not rows:
             raise self._gone()
         return int(rows[0][0])
+
+    def note_missing(self) -> None:
+        query = (
+            "SELECT collection, records, (SELECT count(*) FROM documents d WHERE d.collection = counts.collection) "
+            "FROM counts, head WHERE counted = events || ':' || version"
+        )
+        rows = self._read(query)
+        self._note_fewer({name: counted for name, counted, _ in rows}, {name: found for name, _, found in rows})
 
     def scrub(self) -> None:
         """Do nothing: Postgres overwrites what was deleted once it has room to reuse."""
@@ -383,6 +395,7 @@ def _make(connection: Connection, address: StoreAddress, may_make: bool) -> tupl
                 return None
             row = (SCHEMA, uuid.uuid4().hex)
             connection.execute("INSERT INTO head (schema, id, events, version) VALUES (%s, %s, 0, 0)", row)
+        connection.execute(COUNTS)
         connection.execute(FUNCTION)
         connection.execute(
             "DELETE FROM audit WHERE number <= (SELECT events FROM head) - %s::bigint", [AUDIT_LINES_MAX]

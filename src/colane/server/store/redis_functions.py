@@ -2,7 +2,9 @@
 
 All keys of a cluster have one hash tag, so that they lie in one slot. For each collection, a hash has the documents by
 their keys, and a sorted set has the keys, all of score 0, which it keeps in the order of their bytes. The audit log is
-a stream, the number of a line the first half of its id. `head` holds the store's own id and its counters.
+a stream, the number of a line the first half of its id. `head` holds the store's own id and its counters: among them
+how many records each collection has (`n:` and its number), and at which event and version that was counted. A
+scheduler of before counts none: what it has left is counted anew by the next commit.
 
 The library's name has the number of its form: schedulers of two versions may use one server, and each calls its own.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LIBRARY: Final = "colane_1"
+LIBRARY: Final = "colane_2"
 
 OPEN: Final = f"{LIBRARY}_open"
 """KEYS: head, audit. ARGV: schema, id for a new store ("" where none is to be made), audit lines to keep.
@@ -48,7 +50,7 @@ local function open(keys, argv)
 end
 
 local function commit(keys, argv)
-  local head = redis.call('HMGET', keys[1], 'id', 'events', 'version')
+  local head = redis.call('HMGET', keys[1], 'id', 'events', 'version', 'counted')
   if head[1] ~= argv[1] then return {{'gone', ''}} end
   local events, version = tonumber(head[2]), tonumber(head[3])
   if not events or not version then return {{'gone', ''}} end
@@ -58,21 +60,27 @@ local function commit(keys, argv)
   end
   if argv[3] ~= '' and tonumber(argv[3]) ~= events then return {{'events', head[2]}} end
   if argv[4] ~= '' and tonumber(argv[4]) ~= version then return {{'version', head[3]}} end
+  if head[4] ~= head[2] .. ':' .. head[3] then
+    for place = 3, #keys, 2 do redis.call('HSET', keys[1], 'n:' .. (place - 3) / 2, redis.call('HLEN', keys[place])) end
+  end
+  local gained = {{}}
+  local function gain(collection, by) gained[collection] = (gained[collection] or 0) + by end
   local at = 9
   for _ = 1, tonumber(argv[5]) do
     local place = 3 + 2 * tonumber(argv[at])
     redis.call('DEL', keys[place], keys[place + 1])
+    redis.call('HSET', keys[1], 'n:' .. argv[at], 0)
     at = at + 1
   end
   for _ = 1, tonumber(argv[6]) do
     local place = 3 + 2 * tonumber(argv[at])
-    redis.call('HDEL', keys[place], argv[at + 1])
+    gain(argv[at], -redis.call('HDEL', keys[place], argv[at + 1]))
     redis.call('ZREM', keys[place + 1], argv[at + 1])
     at = at + 2
   end
   for _ = 1, tonumber(argv[7]) do
     local place = 3 + 2 * tonumber(argv[at])
-    redis.call('HSET', keys[place], argv[at + 1], argv[at + 2])
+    gain(argv[at], redis.call('HSET', keys[place], argv[at + 1], argv[at + 2]))
     redis.call('ZADD', keys[place + 1], 0, argv[at + 1])
     at = at + 3
   end
@@ -82,8 +90,12 @@ local function commit(keys, argv)
     at = at + 1
   end
   if argv[4] ~= '' then version = version + 1 end
-  redis.call('HSET', keys[1], 'events', string.format('%d', events), 'version', string.format('%d', version))
-  return {{'made', string.format('%d', events)}}
+  for collection, by in pairs(gained) do
+    if by ~= 0 then redis.call('HINCRBY', keys[1], 'n:' .. collection, by) end
+  end
+  local now, later = string.format('%d', events), string.format('%d', version)
+  redis.call('HSET', keys[1], 'events', now, 'version', later, 'counted', now .. ':' .. later)
+  return {{'made', now}}
 end
 
 local function page(keys, argv)

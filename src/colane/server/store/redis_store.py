@@ -26,7 +26,9 @@ from colane.server.store.store import (
     AUDIT,
     AUDIT_LINES_MAX,
     COLLECTIONS,
+    COPIED_KEY,
     EPOCHS,
+    META,
     UNREADABLE_LINE,
     AuditEntry,
     AuditLine,
@@ -89,6 +91,8 @@ class RedisStore(NetworkStore):
         self._keys = [self._head, self._audit, *(place for both in places for place in both)]
         try:
             self.id = self._opened(made_before, may_make=may_make and made_before is None)
+            if made_before not in {None, self.id}:
+                self._judge_other(str(made_before), self.get(META, COPIED_KEY))
             self._durability: Durability = self._ask("opened", lambda: redis_checks.durability(self._redis))
         except StoreError:
             self._redis.close()
@@ -224,6 +228,20 @@ class RedisStore(NetworkStore):
         if id_ is None or id_.decode() != self.id or number is None:
             raise self._gone()
         return int(number)
+
+    def note_missing(self) -> None:
+        def together() -> list[Any]:
+            with self._redis.pipeline(transaction=True) as asked:
+                asked.hgetall(self._head)
+                for name in ORDER:
+                    asked.hlen(self._hashes[name])
+                    asked.zcard(self._sets[name])
+                return list(asked.execute())
+
+        head, *found = self._ask("read", together)
+        if head.get(b"counted") == b"%s:%s" % (head.get(b"events", b""), head.get(b"version", b"")):
+            counts = {name: int(head.get(b"n:%d" % number, 0)) for name, number in NUMBER.items()}
+            self._note_fewer(counts, {name: min(found[2 * at : 2 * at + 2]) for name, at in NUMBER.items()})
 
     def scrub(self) -> None:
         """Do nothing: Redis rewrites its file by itself once it has doubled."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from colane.server.store.checksums import checksum, decoded, shown
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.copies import put_aside, read_only
-from colane.server.store.sqlite import MIGRATIONS, SUMMED_FROM, know_checksums
+from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, know_checksums, missing, recount
 from colane.server.store.store import (
     ASSIGNED_JOBS,
     AUDIT,
@@ -70,6 +70,7 @@ def set_aside(path: Path) -> SetAside | None:
             os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             with closing(sqlite3.connect(fresh, isolation_level=None)) as made:
                 left_out = _copy_readable(old, made)
+                left_out += map(str, missing(old) if schema >= COUNTED_FROM else ())
         if not left_out:
             fresh.unlink()
             return None
@@ -98,6 +99,7 @@ def _copy_readable(old: sqlite3.Connection, made: sqlite3.Connection) -> list[st
     made.execute("BEGIN")
     made.executemany("INSERT INTO documents VALUES (?1, ?2, ?3, checksum(?1, ?2, ?3))", kept)
     made.executemany("INSERT INTO audit VALUES (?1, ?2, ?3, ?4, checksum(?1, ?2, ?3, ?4))", lines)
+    recount(made)
     made.execute("COMMIT")
     return left_out
 

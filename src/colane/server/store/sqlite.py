@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -30,8 +31,10 @@ from colane.server.store.store import (
     EPOCHS,
     UNREADABLE_LINE,
     AuditLine,
+    Delete,
     Document,
     Durability,
+    Put,
     StoreError,
     StoreWriter,
     Transaction,
@@ -72,11 +75,17 @@ MIGRATIONS: Final = (
     CREATE TABLE head (version INTEGER NOT NULL);
     INSERT INTO head VALUES (0);
     """,
+    """
+    CREATE TABLE counts (collection TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO counts SELECT collection, count(*) FROM documents GROUP BY collection;
+    """,
 )
 """Step k brings schema version k to k + 1. Append only: stores in the field are brought up step by step."""
 
 SUMMED_FROM: Final = 2
 """The first schema whose records have checksums."""
+COUNTED_FROM: Final = 4
+"""The first schema that counts them."""
 
 DAMAGED: Final = "the store {path} is damaged ({flaw}): put a copy of it back (colane restore)"
 
@@ -173,8 +182,18 @@ class SqliteStore(Noting):
             if writer.version is not None:
                 write.execute("UPDATE head SET version = ?", (writer.version + 1,))
         write.executemany("DELETE FROM documents WHERE collection = ?", clears)
+        write.executemany("UPDATE counts SET records = 0 WHERE collection = ?", clears)
+        gained = Counter[str]()
+        for collection, keys in _by_collection(transaction.deletes):
+            gained[collection] -= _held(write, collection, keys)
         write.executemany("DELETE FROM documents WHERE collection = ? AND key = ?", transaction.deletes)
+        for collection, keys in _by_collection(transaction.puts):
+            gained[collection] += len(keys) - _held(write, collection, keys)
         write.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", puts)
+        write.executemany(
+            "INSERT INTO counts VALUES (?, ?) ON CONFLICT DO UPDATE SET records = records + excluded.records",
+            [(collection, by) for collection, by in gained.items() if by],
+        )
         numbered = [(number, *line, checksum(number, *line)) for number, line in enumerate(lines, start=last + 1)]
         write.executemany("INSERT INTO audit (number, at_s, kind, body, checksum) VALUES (?, ?, ?, ?, ?)", numbered)
         return last + len(lines)
@@ -275,6 +294,9 @@ class SqliteStore(Noting):
             except sqlite3.Error as error:
                 raise self._error("read", error) from error
 
+    def note_missing(self) -> None:
+        """Nothing new: only this process writes the file, and it was looked through when it was opened."""
+
     def check(self) -> None:
         """SQLite would go on writing into files that have lost their names."""
         for path, known in self._files.items():
@@ -340,7 +362,7 @@ class SqliteStore(Noting):
 
     def _look_through(self) -> None:
         try:
-            for record in altered(self._reader):
+            for record in (*altered(self._reader), *missing(self._reader)):
                 self._note(record)
         except StoreError as error:
             raise StoreError(DAMAGED.format(path=self._path, flaw=error)) from error
@@ -390,6 +412,33 @@ def _last_number(connection: sqlite3.Connection) -> int:
 
 def _row(collection: str, key: str, body: str) -> tuple[str, str, str, int]:
     return collection, key, body, text_checksum(collection, key, body)
+
+
+def _by_collection(changes: Iterable[Put | Delete]) -> Iterable[tuple[str, set[str]]]:
+    keys: dict[str, set[str]] = {}
+    for change in changes:
+        keys.setdefault(change.collection, set()).add(change.key)
+    return keys.items()
+
+
+def _held(connection: sqlite3.Connection, collection: str, keys: set[str]) -> int:
+    """Return how many of these keys a collection holds."""
+    query = "SELECT count(*) FROM json_each(?) AS asked JOIN documents AS d ON d.collection = ? AND d.key = asked.value"
+    return int(connection.execute(query, (json.dumps([*keys]), collection)).fetchone()[0])
+
+
+def missing(read: sqlite3.Connection) -> Iterator[Unreadable]:
+    """Yield what is said of each collection with fewer records than were counted."""
+    found = "(SELECT count(*) FROM documents WHERE documents.collection = counts.collection)"
+    query = f"SELECT * FROM (SELECT collection, records, {found} AS found FROM counts) WHERE found < records"  # noqa: S608
+    for collection, counted, found_there in read.execute(query):
+        yield Unreadable.missing(shown(collection), counted, found_there)
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Take what a file holds for all that it should hold."""
+    connection.execute("DELETE FROM counts")
+    connection.execute("INSERT INTO counts SELECT collection, count(*) FROM documents GROUP BY collection")
 
 
 def altered(read: sqlite3.Connection) -> Iterator[Unreadable]:

@@ -11,7 +11,8 @@ Rules every store keeps (`tests/server/test_store_contract.py` runs them against
   it is still to be, is not known: if it is made later, the next one names a version that is not the store's any more.
 * Reading is allowed from any thread and sees whole transactions only.
 * A record that is not as it was written is never given for one that is: reads of several leave it out, `get` raises,
-  and `unreadable` names it.
+  and `unreadable` names it. Each commit counts what it leaves in its collections, so that records that are gone are
+  told from ones that never were (`note_missing`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ META: Final = "meta"
 EPOCHS: Final = "epochs"
 """Starts of schedulers on the store, by `job_key` of their numbers."""
 
+COPIED_KEY: Final = "copied"
+"""In `META` of a copy: the ids of the stores over the network that it is a copy of, in whose place it may stand."""
 COPYING_KEY: Final = "copying"
 """In `META` of a store that is being copied into: half a copy is no store to start on."""
 
@@ -96,15 +99,27 @@ class SupersededError(Exception):
 
 
 class Unreadable(NamedTuple):
-    """A record that cannot be read, and why. It stays where it is."""
+    """A record that cannot be read, and why. It stays where it is.
+
+    Of records that are gone the key is empty, as nothing tells it any more.
+    """
 
     collection: str
     key: str
     problem: str
 
+    @classmethod
+    def missing(cls, collection: str, counted: int, found: int) -> Unreadable:
+        """Return what is said of a collection that holds fewer records than were counted with its last commit."""
+        return cls(collection, "", f"{counted - found} of its {counted} records are missing")
+
     def __str__(self) -> str:
         """As a person is told."""
-        return f"{self.collection} {self.key} cannot be read: {self.problem}"
+        return (
+            f"{self.collection} {self.key} cannot be read: {self.problem}"
+            if self.key
+            else (f"{self.collection}: {self.problem}")
+        )
 
 
 class UnreadableError(StoreError):
@@ -288,6 +303,9 @@ class Store(Readable, Protocol):
 
     def unreadable(self) -> Sequence[Unreadable]:
         """Return the records that were found not to be as they were written, in the order in which they were found."""
+
+    def note_missing(self) -> None:
+        """Take note of each collection that holds fewer records than the commits to it have left there."""
 
     def check(self) -> None:
         """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""
