@@ -16,6 +16,7 @@ from colane.cli.app import make_app
 from colane.cli.jobs.show import _said
 from colane.cli.submit.jobfile import OTHER_NAMES, merged
 from colane.cli.submit.scripts import OURS
+from colane.facts.job import job_facts
 from colane.lab.commands.export import _declared
 from colane.lab.traces.readers.assemble import Options
 from colane.lab.traces.readers.colane_csv import COLUMN_NAMES, read, write
@@ -175,11 +176,12 @@ def test_what_is_kept_of_a_request_is_what_it_says() -> None:
 
 SPOKEN = {field.name: other_than_default(field) for field in JOB_FIELDS if field.in_spec and field.name != "gpus"}
 SPEC = JobSpec(**{name: BY_NAME[name].in_job(value) for name, value in SPOKEN.items()})
+JOB = Job(JobId(1), SPEC, 0.0)
 
 
 @ROWS
 def test_each_stands_in_the_job_object_where_its_row_says(field: JobField) -> None:
-    view: Any = job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")
+    view: Any = job_view(JOB, None, "fifo", job_facts(JOB, None, None, 0.0))
     if field.shelf is not Shelf.NONE:
         body = view if field.shelf is Shelf.JOB else view["needs"]
         assert body[field.name] == (1 if field.name == "gpus" else _as_json(getattr(SPEC, field.name)))
@@ -220,7 +222,7 @@ def test_a_trace_carries_what_has_a_column_and_gives_it_back(tmp_path: Path) -> 
 
 
 def test_what_is_exported_is_what_a_trace_can_carry() -> None:
-    view = json.loads(json.dumps(job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")))
+    view = json.loads(json.dumps(job_view(JOB, None, "fifo", job_facts(JOB, None, None, 0.0))))
     exported = dict(_declared(view))
     assert exported == {field.name: getattr(SPEC, field.name) for field in JOB_FIELDS if field.column}
 

@@ -21,6 +21,7 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
+from colane.facts.job import job_facts
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.job_spec import SAVED, CheckpointContract
@@ -142,7 +143,7 @@ def test_a_job_that_was_to_save_first_gets_a_gpu_to_itself_however_it_left() -> 
         world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
         assert world.job(TWO).effective.share is False
         assert world.job(TWO).spec is saving
-        view = job_view(world.job(TWO), None, "colocate")
+        view = job_view(world.job(TWO), None, "colocate", job_facts(world.job(TWO), None, None, 0.0))
         assert (view["needs"]["share"], view["constraints"]) == (True, {"isolated": True})
 
 

@@ -216,8 +216,13 @@ def finished(job: int, attempt: int = 1, **fields: Any) -> Any:
 
 
 def without_own(job: dict[str, Any]) -> dict[str, Any]:
-    """A job without what it alone is asked for."""
-    return {name: value for name, value in job.items() if name not in {"attempts", "command", "workdir"}}
+    """A job without what it alone is asked for, and without what goes by the clock."""
+    facts = {name: value for name, value in job["facts"].items() if name not in BY_CLOCK}
+    kept = {name: value for name, value in job.items() if name not in {"may", "attempts", "command", "workdir"}}
+    return {**kept, "facts": facts}
+
+
+BY_CLOCK = {"ran_s", "spent_s", "saved_ago_s", "limit_left_s", "time_spent"}
 
 
 async def beside(doing: Awaitable[Found]) -> tuple[Found, int]:

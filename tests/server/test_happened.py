@@ -15,6 +15,7 @@ from colane.cli.jobs import ps
 from colane.core.events import Event, Outcome, ResumeRequested, Submitted, SuspendRequested
 from colane.core.lifecycle import move
 from colane.core.reducers.entering import SUBMITTED
+from colane.facts.job import job_facts
 from colane.lab.commands.export import held_s
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Hold, HoldKind, StateChange, kinds
@@ -132,7 +133,7 @@ def test_codes_of_reasons_change_nothing_that_is_shown_listed_or_exported_but_te
         lived.go_on(number)
     jobs = {job.id: job for outcome in lived.outcomes for job in outcome.jobs}
     for job in jobs.values():
-        told, retold = (job_view(one, None, name) for one in (job, retell(job)))
+        told, retold = (job_view(one, None, name, job_facts(one, None, None, 0.0)) for one in (job, retell(job)))
         assert untold(told) == untold(retold)
         if job.first_start_s is not None:
             assert [held_s(told, is_ordered=one) for one in (False, True)] == [
@@ -153,7 +154,9 @@ def test_a_story_says_which_holds_a_job_had_and_how_long() -> None:
                     assert job.story[-1].held_by == kinds(job.holds)
                     met.update(job.story[-1].held_by)
                 elif job.first_start_s is not None:
-                    waited_s.append(held_s(job_view(job, None, "srtf"), is_ordered=False))
+                    waited_s.append(
+                        held_s(job_view(job, None, "srtf", job_facts(job, None, None, 0.0)), is_ordered=False)
+                    )
     assert met.keys() == {HoldKind.USER, HoldKind.BEGIN}
     assert min(waited_s) == 0.0 < max(waited_s)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from colane.facts.job import stalled
 from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
 from colane.model.progress import Progress, stall
 from colane.model.reason import Reason, Why
-from colane.server.views.standing import stalled
 from tests.server.harness import World, finished, launched, node, report, world
 from tests.server.test_time import Machine
 

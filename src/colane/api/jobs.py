@@ -340,6 +340,56 @@ class ArrayObject(TypedDict):
     cut: list[list[int]]
 
 
+class FactsObject(TypedDict):
+    """What is told of a job, the same wherever it is shown (`colane.facts`); null is unknown.
+
+    Attributes:
+        word: What it does: its state, or a `facts.job.StateWord`.
+        gpus: Those that it holds, as `node/number`; none while its memory is on the host.
+        nodes: Where it has a place.
+        steps: Made so far, those that earlier attempts left included.
+        steps_total: How many it will have made; None where nothing tells.
+        is_length_guessed: `steps_total` is what the last job of its kind took.
+        done_ratio: Of its steps.
+        left_s: How long it will still run.
+        left_by: What tells that (`facts.job.LeftBy`).
+        limit_left_s: How long it may still run.
+        now_steps_per_s: Steps it makes in a second, its waiting for turns included; 0 while it makes none any more.
+        in_turn_steps_per_s: The same while it has its turn.
+        whole_steps_per_s: The same on average since the first step of its attempt.
+        is_speed_believed: No step of it was measured yet: so fast jobs like it are believed to go where it runs.
+        speed_ratio: Its believed speed, of that alone as it asked to run; None of one that holds no GPU.
+        share_got_ratio: Part of the time it wanted its lanes in which it had them; None without turns.
+        share_asked_ratio: Part of that time that it may ask for; None likewise.
+        ran_s: How long its present or last attempt has run, pauses left out.
+        spent_s: How long ago it first started, or was submitted; of one that has ended, until its end.
+        saved_ago_s: How long ago it saved its state.
+        time_spent: Where its time has gone until now.
+    """
+
+    word: str
+    gpus: list[str]
+    nodes: list[str]
+    steps: int
+    steps_total: int | None
+    is_length_guessed: bool
+    done_ratio: float | None
+    left_s: float | None
+    left_by: str | None
+    limit_left_s: float | None
+    now_steps_per_s: float | None
+    in_turn_steps_per_s: float | None
+    whole_steps_per_s: float | None
+    is_speed_believed: bool
+    speed_ratio: float | None
+    share_got_ratio: float | None
+    share_asked_ratio: float | None
+    ran_s: float
+    spent_s: float
+    saved_ago_s: float | None
+    time_spent: TimeSpentObject
+
+
 class CommonJobObject(DeclaredObject, PlaceObject):
     """What every answer has of a job, live or ended."""
 
@@ -380,11 +430,16 @@ class CommonJobObject(DeclaredObject, PlaceObject):
     story: list[StoryLineObject]
     stalled: StallObject | None
     steps_total_learned: int | None
+    facts: FactsObject
 
 
 class ShownObject(TypedDict, total=False):
-    """What `/job/{id}` alone has; command and directory only where its owner or an operator asks."""
+    """What `/job/{id}` alone has; command and directory only where its owner or an operator asks.
 
+    `may` are the verbs that the caller may use on it now.
+    """
+
+    may: list[str]
     attempts: list[AttemptObject]
     command: list[str] | None
     workdir: str | None

@@ -361,13 +361,15 @@ class DeviceNowObject(TypedDict):
 class RowRunObject(TypedDict):
     """How a job of a row runs; null is unknown.
 
-    `done_ratio` is of its steps, `speed_ratio` of its speed alone; `turn_share_ratio` is the part of the time it wanted
+    `now_steps_per_s` counts its waiting for turns, `steps_per_s` does not; `done_ratio` is of its steps, `speed_ratio`
+    of its speed alone; `turn_share_ratio` is the part of the time it wanted
     its lanes in which it had them, `share_asked_ratio` that which it may ask for (null without turns); slowdowns are
     step time over step time alone.
     """
 
     done_ratio: float | None
     left_s: float | None
+    now_steps_per_s: float | None
     steps_per_s: float | None
     speed_ratio: float | None
     turn_share_ratio: float | None
@@ -377,7 +379,7 @@ class RowRunObject(TypedDict):
 
 
 class RowObject(TypedDict):
-    """A row; `is_own` says whether the caller may change the job.
+    """A row; `is_own` says whether the caller may change the job, `may` by which verbs, `word` what it does.
 
     `reason` is empty of a job that runs, and says of an array that runs how its elements stand;
     `asks` is its number of GPUs, as `2` or `1,2,4`; `gpus` are those that it holds, none while its memory is on the
@@ -397,6 +399,8 @@ class RowObject(TypedDict):
     run: RowRunObject | None
     reason: str
     is_own: bool
+    word: str
+    may: list[str]
 
 
 class RowsAnswer(TypedDict):

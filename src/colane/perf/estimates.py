@@ -100,6 +100,10 @@ class LengthEstimates(ABC):
         """Grows whenever jobs are judged otherwise than before."""
 
     @abstractmethod
+    def tells(self, family: str) -> bool:
+        """Whether any job of a family has ended: of others all that is told is what is true of all families."""
+
+    @abstractmethod
     def left_s(self, family: str, had_s: float) -> float:
         """What is expected to be left of a job that has had so many seconds of service."""
 

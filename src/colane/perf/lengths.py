@@ -98,6 +98,10 @@ class Lengths(LengthKnowledge):
         self._add_up()
         return self._families.get(family)
 
+    def tells(self, family: str) -> bool:
+        """Whether any job of a family has ended."""
+        return self.of_family(family) is not None
+
     def note(self, family: str, service_s: float) -> None:
         """A job of it has ended, after so many seconds of service."""
         self._noted.append((family, service_s))

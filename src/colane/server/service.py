@@ -20,6 +20,7 @@ from colane.api.plans import PlanAnswer, StartAnswer
 from colane.api.records import AdoptedAnswer, HealthDetailObject, ServiceHealthObject
 from colane.api.seeing import ActCostObject, CoRunnersAnswer, EfficiencyAnswer
 from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.facts.job import job_facts, told_steps
 from colane.model.arrays import known_indexes, number_of
 from colane.model.idle import IdleRule
 from colane.model.job import Job, JobId, JobKind, JobState, SuspendVia
@@ -89,14 +90,14 @@ from colane.server.views.jobs_and_nodes import (
     sizes_view,
     unmade_view,
 )
-from colane.server.views.listing import NO_REASON, view_of, why_live
+from colane.server.views.listing import NO_REASON, facts_of, may_of, view_of, why_live
 from colane.server.views.logs import LogPlace, attempt_of
 from colane.server.views.look import span
 from colane.server.views.mechanisms import mechanisms_view
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker, kept_devices, waiting_by_user
 from colane.server.views.sampled import Times, window_of
 from colane.server.views.stacks import NodeOfJob
-from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, standing, steps_total
+from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, standing
 from colane.server.writer import changes
 from colane.server.writer.board import AgentDoor, NodeRecord, ReadModel
 from colane.server.writer.driver import LiveDriver, ReadBack
@@ -739,9 +740,10 @@ class Service:
             if element is None:
                 return await self._shown(job_id, caller)
             self.sight(caller).demand_sight(job_id, element.spec.user)
-            return unmade_view(element, self.policy)
+            return unmade_view(element, self.policy, self.driver.now())
         self.sight(caller).demand_sight(job_id, live.spec.user)
         shown = view_of(self.driver, live)
+        shown["may"] = may_of(self.driver, live, caller, self.read_model.elements_of(job_id))
         shown["attempts"] = shown_attempts(live, self.read_model.attempts.get(job_id, ()))
         if caller.owns(live.spec.user):
             kept = await asyncio.to_thread(get_readable, self.store, LAUNCH_SPECS, launch_key(live))
@@ -761,12 +763,17 @@ class Service:
         policy = self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
+        facts = {job.id: facts_of(self.driver, job, pacings[job.id]) for job in jobs if job.placement}
+        now_s = self.driver.now()
         lengths = [read_model.lengths.get(kind_of(job.effective)) for job in jobs]
         names = [read_model.model_of(job) for job in jobs]
         elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
-            job_view(job, name, policy, progress.get(job.id), pacings.get(job.id), length, elements.get(job.id, ()))
+            job_view(
+                job, name, policy, told, progress.get(job.id), pacings.get(job.id), length, elements.get(job.id, ())
+            )
             for job, name, length in zip(jobs, names, lengths, strict=True)
+            for told in [facts.get(job.id) or job_facts(job, None, None, now_s, elements=elements.get(job.id, ()))]
         )
 
     async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:
@@ -910,6 +917,7 @@ class Service:
         ended, job = await self._ended(job_id)
         self.sight(caller).demand_sight(job_id, job.spec.user)
         shown = finished_view(ended)
+        shown["may"] = may_of(self.driver, job, caller)
         shown["attempts"] = attempt_objects(ATTEMPTS.read(ended.get("attempts", ())))
         if caller.owns(job.spec.user):
             shown["command"], shown["workdir"] = submission.view(ended.get("submitted"))
@@ -1213,7 +1221,7 @@ class Service:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.read_model.assigned(name), self.liveness.last_seen_s(name)
         memory, contention = self.driver.memory_of(name), self.driver.config.contention
-        totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
+        totals = {job.id: told_steps(job, self.driver.progress.get(job.id)) for job in jobs}
         view = node_view(record, seen_s, jobs, self.driver.turns, self.read_model.nodes, memory, totals, contention)
         if caller is not None and not (sight := self.sight(caller)).has_node(name):
             own = {job.id for job in jobs if sight.has(job.spec.user)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from colane.facts.ran import attained_s
 from colane.model.job import Job
-from colane.scheduling.engine.times import attained_s
 
 MOVE_PART: Final = 0.05
 """Part of a job's price that its first move costs, and each later one twice as much: the n-th is the dearer."""

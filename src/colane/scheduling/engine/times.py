@@ -8,32 +8,11 @@ from typing import Final, NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.situations import situation_in
 from colane.core.cluster.view import ClusterView
-from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass, Served
+from colane.facts.ran import attained_s, earlier_s, had_s, present_s
+from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.progress import PAST_END_MIN_S
 from colane.perf.rate import Situation
 from colane.scheduling.engine.live import LiveJobs
-
-
-def present_s(job: Job, now_s: float) -> float:
-    """How long the present attempt has run, pauses left out."""
-    if job.placement is None or job.start_s is None:
-        return 0.0
-    return max(0.0, now_s - job.start_s - job.paused_s(now_s))
-
-
-def at_present_size(served: Served, job: Job) -> float:
-    """How many of the seconds a job would have had that it had with as many GPUs as it has now, or asks for."""
-    return (served.gpus or job.effective.gpus) / job.gpu_count if job.gpu_count else 1.0
-
-
-def earlier_s(job: Job) -> float:
-    """How long the attempts before the present one have run, as seconds with as many GPUs as now."""
-    return sum([served.run_s * at_present_size(served, job) for served in job.totals.served])
-
-
-def attained_s(job: Job, now_s: float) -> float:
-    """How long a job has run over all its attempts."""
-    return earlier_s(job) + present_s(job, now_s)
 
 
 def attained_gpu_s(job: Job, now_s: float) -> float:
@@ -203,8 +182,8 @@ class Expected:
             return None
         start_s = inf if job.placement is None or run.start_s is None else run.start_s
         if length is None:
-            had_s = earlier_s(job) if job.effective.preemptible else 0.0
-            return Course(had_s, -1.0, start_s, run.paused_before_s, untold_family=job.effective.family)
+            before_s = earlier_s(job) if job.effective.preemptible else 0.0
+            return Course(before_s, -1.0, start_s, run.paused_before_s, untold_family=job.effective.family)
         if length.steps < inf and job.totals.steps_kept:
             return None
         return Course(length.left.before_s, length.left.pace, start_s, run.paused_before_s, length.steps < inf)
@@ -265,8 +244,3 @@ class Expected:
 
     def _step_s(self, job: Job, situation: Situation) -> float:
         return self._draft.beliefs.rate(job.effective, situation).step_s or inf
-
-
-def had_s(job: Job, now_s: float) -> float:
-    """What service a job has had that counts: all, or of one that starts anew each time, that of its attempt."""
-    return (attained_s if job.effective.preemptible else present_s)(job, now_s)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from colane.facts.may import Asker
 from colane.server.http.problems import RefusedError
 
 FORBIDDEN: Final = 403
@@ -59,6 +60,10 @@ class Caller:
         """
         if not self.may_all:
             raise RefusedError.because(FORBIDDEN, f"only an operator may {deed}; you are {self}")
+
+    def asks_of(self, user: str) -> Asker:
+        """What the caller is to a user's jobs."""
+        return Asker(self.owns(user), self.role is not Role.AGENT and self.name == user)
 
     def demand_owner(self, job: int, user: str, deed: str) -> None:
         """Refuse a caller that does not own a job.

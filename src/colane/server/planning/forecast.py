@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from math import inf
 from time import thread_time
 from typing import Final
 
 from colane.core.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Tick
+from colane.facts.job import GOING, end_in_s, left_of
+from colane.facts.ran import limit_left_s
 from colane.model.job import Exit, Job, JobId, JobState
 from colane.server.submitting.lengths import kind_of
 
@@ -82,7 +85,7 @@ def _starts(
         events = _at_once(outcome.jobs, at_s)
         if not events:
             next_s = min([ends.next_s, *_begins(core, jobs)])  # other timers that are due by then go off then
-            if next_s == float("inf"):
+            if next_s == inf:
                 return
             at_s = max(at_s, next_s)
             events = ends.due(at_s)
@@ -132,17 +135,17 @@ class _Ends:
     @property
     def next_s(self) -> float:
         """When the next is; infinite where there is none."""
-        return self._line[0][0] if self._line else float("inf")
+        return self._line[0][0] if self._line else inf
 
     def take(self, jobs: Sequence[Job], at_s: float) -> None:
-        """Note when jobs that run will be through, each attempt once."""
+        """Note when jobs that run will be through, each attempt once; of one that waits, once it goes on."""
         for job in jobs:
             if (job.id, job.attempt) in self._known:
                 continue
-            self._known.add((job.id, job.attempt))
             end_s = self._end_s(job, at_s)
-            if end_s is not None:
-                heappush(self._line, (max(end_s, at_s), job.id, job.attempt))
+            if end_s < inf:
+                self._known.add((job.id, job.attempt))
+                heappush(self._line, (end_s, job.id, job.attempt))
 
     def due(self, at_s: float) -> list[Event]:
         """The ends of those that are through by then, and have not gone otherwise."""
@@ -154,16 +157,12 @@ class _Ends:
                 events += [_ended(job, "exited", at_s, node) for node in job.placement.nodes]
         return events
 
-    def _end_s(self, job: Job, at_s: float) -> float | None:
-        sample, limit_s, spec = self._core.state.progress.get(job.id), job.effective.time_limit_s, job.spec
-        ends = [] if limit_s is None else [(at_s if job.start_s is None else job.start_s) + limit_s]
-        total = spec.steps_total or self._lengths.get(kind_of(spec))
-        done, step_s = job.totals.steps_kept, None
-        if sample is not None:
-            total, done, step_s = sample.steps_total or total, sample.steps, sample.step_mean_s
-        if total and step_s is None:
-            per_s = self._core.pacing(job.id).rate.steps_per_s
-            step_s = 1 / per_s if per_s else None
-        if total and step_s is not None:
-            ends.append(at_s + max(0, total - done) * step_s)
-        return min(ends, default=None)
+    def _end_s(self, job: Job, at_s: float) -> float:
+        """When it ends, at its present speed or by its limit; infinite where neither tells, and while it waits."""
+        if job.state not in GOING:
+            return inf
+        state = self._core.state
+        learned = self._lengths.get(kind_of(job.effective))
+        pacing, sample = self._core.pacing(job.id), state.progress.get(job.id)
+        left = left_of(job, sample, pacing, at_s, learned, state.beliefs.lengths)
+        return at_s + end_in_s(left, limit_left_s(job, at_s))

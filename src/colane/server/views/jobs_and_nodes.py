@@ -15,6 +15,7 @@ from colane.api.jobs import (
     DeclaredObject,
     EndingObject,
     FactorObject,
+    FactsObject,
     HoldObject,
     JobObject,
     NeedsObject,
@@ -40,6 +41,7 @@ from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
+from colane.facts.job import job_facts, stalled
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState, StateChange, SuspendVia
 from colane.model.job_fields import JOB_FIELDS, Shelf
@@ -56,7 +58,6 @@ from colane.perf.rate import Factor, Rate
 from colane.server.store import documents
 from colane.server.store.ledger import explain
 from colane.server.views.arrays import array_view
-from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 
 _SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
@@ -92,6 +93,7 @@ def job_view(
     job: Job,
     model_name: str | None,
     policy: str,
+    facts: FactsObject,
     progress: Progress | None = None,
     pacing: Pacing | None = None,
     length: int | None = None,
@@ -99,7 +101,8 @@ def job_view(
 ) -> JobObject:
     """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for.
 
-    An array of whose `elements`, those that are live jobs, some run is said to run, too.
+    An array of whose `elements`, those that are live jobs, some run is said to run, too. What is new of a job is told
+    in `facts`: other fields are as clients of older versions know them.
     """
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
@@ -152,6 +155,7 @@ def job_view(
         ],
         "stalled": None if stalls is None else {"no_step_s": stalls.no_step_s, "step_s": stalls.step_s},
         "steps_total_learned": length if steps_total is None else None,
+        "facts": facts,
     }
     return cast("JobObject", body)
 
@@ -286,7 +290,8 @@ def finished_view(document: Mapping[str, Any]) -> JobObject:
     finished = document["finished"]
     sample = finished.get("progress")
     progress = documents.decode_progress(sample) if sample else None
-    body = job_view(job, document["model_name"], document["policy"], progress)
+    facts = job_facts(job, progress, None, job.submit_s if job.end_s is None else job.end_s)
+    body = job_view(job, document["model_name"], document["policy"], facts, progress)
     told = {name: value for name, value in finished.items() if name not in _FROM_THE_JOB}
     return cast("JobObject", {**body, **_never_ran(), **told})
 
@@ -304,9 +309,9 @@ def _never_ran() -> EndingObject:
     }
 
 
-def unmade_view(element: Job, policy: str) -> JobObject:
+def unmade_view(element: Job, policy: str, now_s: float) -> JobObject:
     """Return an element of an array that is no job of its own, and perhaps was cancelled, as one."""
-    body = job_view(element, None, policy)
+    body = job_view(element, None, policy, job_facts(element, None, None, now_s))
     ending = _never_ran() if element.has_ended else {}
     return cast("JobObject", {**body, **ending, "attempts": []})
 

@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from colane.api.jobs import JobObject, ListingAnswer, ReasonObject
+from colane.api.jobs import FactsObject, JobObject, ListingAnswer, ReasonObject
+from colane.core.cluster.co_runners import Pacing
+from colane.facts.job import job_facts
+from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
+from colane.server.http.access import Caller
 from colane.server.http.sight import Sight
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.ledger import explain
@@ -117,12 +121,26 @@ async def _views(driver: LiveDriver, shown: Sequence[Job]) -> AsyncIterator[JobO
             yield view
 
 
+def facts_of(driver: LiveDriver, job: Job, pacing: Pacing | None, elements: Sequence[Job] = ()) -> FactsObject:
+    """What is told of a live job, wherever it is shown; `elements` of an array are those that are live jobs."""
+    learned = driver.read_model.lengths.get(kind_of(job.effective))
+    lengths = driver.core.state.beliefs.lengths if driver.is_ready else None
+    return job_facts(job, driver.progress.get(job.id), pacing, driver.now(), learned, lengths, elements)
+
+
+def may_of(driver: LiveDriver, job: Job, caller: Caller, elements: Sequence[Job] = ()) -> list[str]:
+    """What a caller may do with a job now, live or ended."""
+    state = driver.core.state if driver.is_ready else None
+    return [*may_do(state, job, driver.progress.get(job.id), caller.asks_of(job.spec.user), elements)]
+
+
 def view_of(driver: LiveDriver, job: Job) -> JobObject:
     """Return a live job as the API shows it."""
-    read_model = driver.read_model
+    read_model, pacing = driver.read_model, driver.pacing(job.id)
     name, progress, length = read_model.model_of(job), driver.progress.get(job.id), kind_of(job.effective)
     steps, elements = read_model.lengths.get(length), read_model.elements_of(job.id) if job.array is not None else ()
-    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), steps, elements)
+    facts = facts_of(driver, job, pacing, elements)
+    return job_view(job, name, driver.decider.name, facts, progress, pacing, steps, elements)
 
 
 def why_live(driver: LiveDriver, job: Job) -> ReasonObject:

@@ -7,12 +7,12 @@ from typing import Final
 
 from colane.api.seeing import IdleObject, LookObject
 from colane.core.cluster.co_runners import Pacing
+from colane.facts.job import stalled
 from colane.model.device_use import THERMAL, DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.job import Job, JobId
 from colane.model.progress import STALLED_MIN_S, Progress
 from colane.model.words import count, percent
-from colane.server.views.standing import stalled
 from colane.server.writer.board import NodeRecord
 from colane.server.writer.driver import LiveDriver
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from colane.api.seeing import RowObject, RowRunObject, RowsAnswer
 from colane.core.core import QueueReasons
+from colane.facts.job import state_word
 from colane.model.job import Job, JobId, JobState
-from colane.model.phases import STEPPING, HoldKind
+from colane.model.phases import HoldKind
 from colane.model.reason import Reason
 from colane.model.sentences import sentence_of
-from colane.server.views.overview import SERVES, reason_of
-from colane.server.views.standing import stalled, steps_total
+from colane.server.views.listing import facts_of, may_of
+from colane.server.views.overview import reason_of
 
 if TYPE_CHECKING:
     from colane.server.http.sight import Sight
@@ -110,6 +111,7 @@ def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
 
 def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
     waits, place = reasons.waits(job), job.placement
+    elements = service.read_model.elements_of(job.id) if job.array is not None else ()
     return {
         "id": JobId(job.id),
         "name": job.spec.name,
@@ -123,31 +125,23 @@ def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObje
         "run": None if place is None else _run(service, job),
         "reason": sentence_of(reasons.of(job)) if waits or job.array is not None else "",
         "is_own": sight.caller.owns(job.spec.user),
+        "word": state_word(job, elements),
+        "may": may_of(service.driver, job, sight.caller, elements),
     }
 
 
 def _run(service: Service, job: Job) -> RowRunObject:
-    """How it goes; the time left is at its present speed, its waiting for turns included."""
-    driver = service.driver
-    progress, pacing = driver.progress.get(job.id), service.overviews.pacing(driver, job.id)
-    co_runners = None if pacing is None else pacing.co_runners
-    total, steps = steps_total(job, progress), 0 if progress is None else progress.steps
-    share = (
-        progress.turn_share_ratio if progress is not None and co_runners is not None and co_runners.lane_mates else None
-    )
-    steps_per_s: float | None = None
-    if stalled(job, progress) is not None:
-        steps_per_s = 0.0
-    elif job.state in STEPPING and progress is not None and progress.step_mean_s:
-        steps_per_s = 1 / progress.step_mean_s
-    speed = (steps_per_s or 0.0) * (share or 1.0)
+    """How it goes; what is believed of it is some seconds old at most."""
+    pacing = service.overviews.pacing(service.driver, job.id)
+    facts, co_runners = facts_of(service.driver, job, pacing), None if pacing is None else pacing.co_runners
     return {
-        "done_ratio": min(1.0, steps / total) if total else None,
-        "left_s": max(0, total - steps) / speed if total and speed and job.spec.kind is not SERVES else None,
-        "steps_per_s": steps_per_s,
-        "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
-        "turn_share_ratio": share,
-        "share_asked_ratio": None if co_runners is None or not co_runners.lane_mates else co_runners.share_ratio,
+        "done_ratio": facts["done_ratio"],
+        "left_s": facts["left_s"],
+        "now_steps_per_s": facts["now_steps_per_s"],
+        "steps_per_s": facts["in_turn_steps_per_s"],
+        "speed_ratio": facts["speed_ratio"],
+        "turn_share_ratio": facts["share_got_ratio"],
+        "share_asked_ratio": facts["share_asked_ratio"],
         "slowdown_predicted": None if co_runners is None else co_runners.predicted,
         "slowdown_measured": None if co_runners is None else co_runners.measured,
     }

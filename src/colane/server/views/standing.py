@@ -9,13 +9,14 @@ from typing import Final
 from colane.core.cluster.co_runners import CoRunners
 from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.planners.drain import may_be_stopped
+from colane.facts.job import lane_left_s, stalled
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO, Drain, Node
 from colane.model.job import Job, JobId
 from colane.model.job_spec import JobKind
 from colane.model.phases import STEPPING
 from colane.model.placement import TurnRule, Turns
-from colane.model.progress import Progress, Stall, stall
+from colane.model.progress import Progress
 from colane.model.words import count, percent, plural
 from colane.perf.composing import SOURCES
 
@@ -58,26 +59,6 @@ def standing(
         alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
         return [*first, alone, *by_others]
     return [*first, *_shared(job, co_runners, jobs, samples, turns, sees), *by_others]
-
-
-def stalled(job: Job, sample: Progress | None) -> Stall | None:
-    """Return how a job that runs makes no steps any more; None of all others, and of one that serves requests."""
-    if job.state not in STEPPING or job.spec.kind is JobKind.INFERENCE:
-        return None
-    return stall(sample, _steps_since_s(job))
-
-
-def _steps_since_s(job: Job) -> float:
-    """Since when it has been in states in which it steps, as far back as its story goes; of a new one, its submission.
-
-    Not only in its present one: when its protection ends, nothing has changed for it.
-    """
-    since_s = job.submit_s if job.since_s is None else job.since_s
-    for move in reversed(job.story):
-        if move.state not in STEPPING:
-            break
-        since_s = move.at_s
-    return since_s
 
 
 def at_other_sizes(job: Job, speeds: Sequence[SizedSpeed]) -> list[str]:
@@ -204,27 +185,9 @@ def _contender(job: Job, sample: Progress | None) -> Contender:
         arrived=round(1e3 * (job.start_s or 0.0)),
         weight=job.spec.weight,
         priority=job.spec.priority,
-        remaining_s=_remaining_s(job, sample),
+        remaining_s=lane_left_s(job, sample),
         serves=job.spec.kind is JobKind.INFERENCE,
     )
-
-
-def _remaining_s(job: Job, sample: Progress | None) -> float | None:
-    """Time it needs its lane for; 0 before its steps are measured, None where its number of steps is unknown."""
-    total = steps_total(job, sample)
-    if total is None:
-        return None
-    step_s = None if sample is None else sample.step_mean_s
-    return 0.0 if sample is None or step_s is None else max(0.0, (total - sample.steps) * step_s)
-
-
-def steps_total(job: Job, sample: Progress | None) -> int | None:
-    """Steps until a job is done, as its owner or its own script says; None where neither does."""
-    if job.constraints.steps_total_doubted:
-        return None
-    if job.spec.steps_total is not None or sample is None:
-        return job.spec.steps_total
-    return sample.steps_total
 
 
 def _place(job: Job) -> str:

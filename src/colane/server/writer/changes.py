@@ -35,6 +35,7 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.core.reducers import idling, suspension
+from colane.facts.may import may_requeue
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.phases import Hold, Ordinals, is_in
@@ -124,10 +125,9 @@ def requeue(turn: Turn, job_id: JobId, by: str) -> None:
         raise RefusedError.because(409, f"job {job_id} has not started: only a job that runs can be queued again")
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    if job.array is not None:
-        if not any(element.placement is not None for element in turn.read_model.elements_of(job_id)):
+    if not may_requeue(job, turn.read_model.elements_of(job_id) if job.array is not None else ()):
+        if job.array is not None:
             raise RefusedError.because(409, f"no element of array {job_id} runs: only those that do are queued again")
-    elif job.state is JobState.QUEUED or job.spec.measurement_group is not None:
         raise RefusedError.because(409, f"job {job_id} {is_in(job.state)}: only a job that runs can be queued again")
     turn.events.append(RequeueRequested(job_id, by))
 

@@ -15,11 +15,12 @@ import numpy as np
 from colane.core.cluster.contents import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
+from colane.facts.ran import present_s
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.plan import Action, Stop
 from colane.scheduling.engine.contracts import BoundOrder, Rank
 from colane.scheduling.engine.live import Kept, LiveJobs
-from colane.scheduling.engine.times import gpu_type_of, present_s
+from colane.scheduling.engine.times import gpu_type_of
 from colane.scheduling.engine.walks import each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import Aim, Members, Site, TypeRequest
 from colane.scheduling.mechanisms.fairness.allocation import max_min

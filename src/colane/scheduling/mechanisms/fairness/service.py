@@ -13,10 +13,11 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
+from colane.facts.ran import attained_s, earlier_s, present_s
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.times import RunTimes, attained_s, earlier_s, kept_times, present_s
+from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import TypeRequest

@@ -8,11 +8,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from colane.core.cluster.view import ClusterView
+from colane.facts.ran import at_present_size, present_s
 from colane.model.hardware import is_instance_type
 from colane.model.job import Job, JobSpec
 from colane.model.resources import may_be_instances
 from colane.scheduling.engine.live import LiveJobs, Need
-from colane.scheduling.engine.times import RunTimes, at_present_size, gpu_type_of, present_s
+from colane.scheduling.engine.times import RunTimes, gpu_type_of
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.mechanisms.fairness.users import Amounts, Users, needs, plus
 

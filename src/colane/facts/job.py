@@ -1,0 +1,264 @@
+"""What is told of one job: its state in a word, its place, speed, share, what is left, and where its time went.
+
+A pure function of the job's record, its latest sample and what is believed of it; the service asks it once for each
+answer. What is told of a job is of the moment of its latest sample; what runs by the clock is of `now_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from math import inf
+from typing import Final, NamedTuple, cast
+
+from colane.api.jobs import FactsObject, TimeSpentObject
+from colane.core.cluster.co_runners import Pacing
+from colane.facts.ran import had_s, limit_left_s, present_s
+from colane.model.job import Job, JobKind, JobState
+from colane.model.phases import STEPPING
+from colane.model.progress import Progress, Stall, stall
+from colane.model.time_spent import time_spent
+from colane.perf.estimates import LengthEstimates
+
+
+class StateWord(StrEnum):
+    """What a job does where its state alone does not say it; else the word is the state's."""
+
+    HELD = "held"
+    """It waits, and something keeps it from starting."""
+    SUSPENDED = "suspended"
+    """Its owner or an operator keeps it from going on."""
+    PARKED = "parked"
+    """It waits for its GPUs while others have them, its memory on the host."""
+
+
+class LeftBy(StrEnum):
+    """What tells how long a job will still run, the surest first."""
+
+    STEPS = "steps"
+    """Its steps, as its owner says or else its script, at its present speed."""
+    LEARNED = "learned"
+    """The steps that the last job of its kind took, at its present speed."""
+    FAMILY = "family"
+    """How long jobs of its family ran, as it is believed where decisions are made."""
+    LIMIT = "limit"
+    """Its time limit, which comes before its end."""
+
+
+class Speed(NamedTuple):
+    """How fast a job that runs steps, in steps/s; None is unknown.
+
+    Attributes:
+        now: All in all, the waiting for its turns included; 0 while it makes no step any more.
+        in_turn: While it has its turn; the same without turns.
+        whole: On average since the first step of its attempt.
+        is_believed: Nothing of it was measured yet: it is what is believed of jobs like it where it runs.
+    """
+
+    now: float | None = None
+    in_turn: float | None = None
+    whole: float | None = None
+    is_believed: bool = False
+
+
+UNKNOWN: Final = Speed()
+GOING: Final = STEPPING | {JobState.ASSIGNED, JobState.LAUNCHING}
+"""States of a job that comes to its end if nothing else happens."""
+
+
+class TimeLeft(NamedTuple):
+    """How long a job that runs will still run: seconds, and what tells it. Both None where nothing does."""
+
+    left_s: float | None = None
+    by: LeftBy | None = None
+
+
+def job_facts(
+    job: Job,
+    sample: Progress | None,
+    pacing: Pacing | None,
+    now_s: float,
+    learned: int | None = None,
+    lengths: LengthEstimates | None = None,
+    elements: Sequence[Job] = (),
+) -> FactsObject:
+    """Return what is told of a job, live or ended.
+
+    Args:
+        job: The job.
+        sample: Its latest sample.
+        pacing: How fast it is believed to go, and with which co-runners; None where that was not asked.
+        now_s: The time.
+        learned: How many steps the last job of its kind took.
+        lengths: How long jobs of its family ran.
+        elements: Of an array those that are live jobs.
+    """
+    until_s = now_s if job.end_s is None else job.end_s
+    steps, told = steps_done(job, sample), told_steps(job, sample)
+    is_guessed = told is None and learned is not None and steps < learned
+    total = learned if is_guessed else told
+    found = speed(job, sample, pacing)
+    left = left_of(job, sample, pacing, now_s, learned, lengths)
+    first_s = job.submit_s if job.first_start_s is None else job.first_start_s
+    share = None if pacing is None or pacing.co_runners is None or not pacing.co_runners.lane_mates else pacing
+    return {
+        "word": state_word(job, elements),
+        "gpus": [str(gpu) for gpu in job.gpus_held],
+        "nodes": [] if job.placement is None else [*job.placement.nodes],
+        "steps": steps,
+        "steps_total": total,
+        "is_length_guessed": is_guessed,
+        "done_ratio": min(1.0, steps / total) if total else None,
+        "left_s": left.left_s,
+        "left_by": left.by,
+        "limit_left_s": limit_left_s(job, now_s),
+        "now_steps_per_s": found.now,
+        "in_turn_steps_per_s": found.in_turn,
+        "whole_steps_per_s": found.whole,
+        "is_speed_believed": found.is_believed,
+        "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
+        "share_got_ratio": None if share is None or sample is None or not sample.turn else sample.turn_share_ratio,
+        "share_asked_ratio": None if share is None or share.co_runners is None else share.co_runners.share_ratio,
+        "ran_s": ran_s(job, until_s),
+        "spent_s": max(0.0, until_s - first_s),
+        "saved_ago_s": None if job.saved_s is None or job.has_ended else max(0.0, now_s - job.saved_s),
+        "time_spent": cast("TimeSpentObject", time_spent(job.story, job.story_left_out, until_s)._asdict()),
+    }
+
+
+def state_word(job: Job, elements: Sequence[Job] = ()) -> str:
+    """What a job does, in a word; an array whose `elements`, those that are live jobs, run in part runs, too."""
+    if any(one.placement is not None for one in elements):
+        return JobState.RUNNING.value
+    if job.state is JobState.QUEUED:
+        return (StateWord.HELD if job.holds else job.state).value
+    if job.state is JobState.PAUSED and job.suspended:
+        return StateWord.SUSPENDED.value
+    return (StateWord.PARKED if job.state is JobState.PAUSED and job.parked else job.state).value
+
+
+def steps_done(job: Job, sample: Progress | None) -> int:
+    """Steps made so far; a later attempt that goes on from what was saved has these from its start."""
+    return job.totals.steps_kept if sample is None else max(sample.steps, job.totals.steps_kept)
+
+
+def told_steps(job: Job, sample: Progress | None) -> int | None:
+    """Steps until a job is done, as its owner says, else its script; None where neither is to be believed."""
+    if job.constraints.steps_total_doubted:
+        return None
+    told = job.effective.steps_total
+    if told is None and sample is not None:
+        told = sample.steps_total
+    most = job.spec.steps_limit
+    return told if most is None or (told is not None and told <= most) else most
+
+
+def stalled(job: Job, sample: Progress | None) -> Stall | None:
+    """Return how a job that runs makes no steps any more; None of all others, and of one that serves requests."""
+    if job.state not in STEPPING or job.spec.kind is JobKind.INFERENCE:
+        return None
+    return stall(sample, _steps_since_s(job))
+
+
+def _steps_since_s(job: Job) -> float:
+    """Since when it has been in states in which it steps, as far back as its story goes; of a new one, its submission.
+
+    Not only in its present one: when its protection ends, nothing has changed for it.
+    """
+    since_s = job.submit_s if job.since_s is None else job.since_s
+    for move in reversed(job.story):
+        if move.state not in STEPPING:
+            break
+        since_s = move.at_s
+    return since_s
+
+
+def speed(job: Job, sample: Progress | None, pacing: Pacing | None) -> Speed:
+    """How fast it steps; nothing of a job that does not run."""
+    if job.state not in STEPPING:
+        return UNKNOWN
+    whole = None if sample is None else _whole(job, sample)
+    in_turn = 1 / sample.step_mean_s if sample is not None and sample.step_mean_s else None
+    if stalled(job, sample) is not None:
+        return Speed(0.0, in_turn, whole)
+    if in_turn is not None:
+        return Speed(in_turn * _turns(sample, pacing), in_turn, whole)
+    believed = None if pacing is None else pacing.rate.steps_per_s
+    if not believed or pacing is None:
+        return Speed(None, None, whole)
+    return Speed(believed, believed * pacing.rate.factors.turns.slowdown, whole, is_believed=True)
+
+
+def _turns(sample: Progress | None, pacing: Pacing | None) -> float:
+    """Part of the time in which it has its turn: step times are measured without the waiting. 1 without turns."""
+    shares = pacing is not None and pacing.co_runners is not None and bool(pacing.co_runners.lane_mates)
+    if sample is None or not shares or sample.turn not in {"running", "waiting"}:
+        return 1.0
+    return sample.turn_share_ratio or 1.0
+
+
+def _whole(job: Job, sample: Progress) -> float | None:
+    """Steps of its attempt after its first, by the time since that one."""
+    if sample.first_step_s is None or sample.last_step_s is None or sample.last_step_s <= sample.first_step_s:
+        return None
+    kept = job.totals.steps_kept if sample.steps > job.totals.steps_kept else 0
+    return max(0, sample.steps - kept - 1) / (sample.last_step_s - sample.first_step_s)
+
+
+def left_of(
+    job: Job,
+    sample: Progress | None,
+    pacing: Pacing | None,
+    now_s: float,
+    learned: int | None = None,
+    lengths: LengthEstimates | None = None,
+) -> TimeLeft:
+    """How long a job that runs, or is about to, will still run at its present speed; see `job_facts`.
+
+    It is unknown of one that makes no steps any more, and of one that serves: when requests come is not known.
+    """
+    if job.state not in GOING or job.spec.kind is JobKind.INFERENCE or stalled(job, sample) is not None:
+        return TimeLeft()
+    now_steps_per_s = speed(job, sample, pacing).now
+    if now_steps_per_s is None and pacing is not None:
+        now_steps_per_s = pacing.rate.steps_per_s
+    left = _by_steps(job, sample, now_steps_per_s, learned)
+    if left.by is None and lengths is not None and pacing is not None and lengths.tells(job.effective.family):
+        alone_s = lengths.left_s(job.effective.family, had_s(job, now_s))
+        left = TimeLeft(alone_s / pacing.rate.ratio, LeftBy.FAMILY) if pacing.rate.ratio else TimeLeft()
+    most_s = limit_left_s(job, now_s)
+    if most_s is not None and left.left_s is not None and most_s < left.left_s:
+        return TimeLeft(most_s, LeftBy.LIMIT)
+    return left
+
+
+def _by_steps(job: Job, sample: Progress | None, steps_per_s: float | None, learned: int | None) -> TimeLeft:
+    done, total, by = steps_done(job, sample), told_steps(job, sample), LeftBy.STEPS
+    if total is None and learned is not None and done < learned:
+        total, by = learned, LeftBy.LEARNED
+    if total is None or not steps_per_s:
+        return TimeLeft()
+    return TimeLeft(max(0, total - done) / steps_per_s, by)
+
+
+def end_in_s(left: TimeLeft, most_s: float | None) -> float:
+    """When a job ends, at the latest by its limit; infinite where nothing tells."""
+    known = [each for each in (left.left_s, most_s) if each is not None]
+    return min(known, default=inf)
+
+
+def lane_left_s(job: Job, sample: Progress | None) -> float | None:
+    """Time it needs its lane for: 0 before its steps are measured, None where their number is unknown."""
+    total = told_steps(job, sample)
+    if total is None:
+        return None
+    step_s = None if sample is None else sample.step_mean_s
+    return 0.0 if step_s is None else max(0, total - steps_done(job, sample)) * step_s
+
+
+def ran_s(job: Job, until_s: float) -> float:
+    """How long its present or last attempt has run, pauses left out."""
+    if not job.has_ended:
+        return present_s(job, until_s)
+    has_waited = len(job.story) > 1 and job.story[-2].state is JobState.QUEUED
+    return 0.0 if job.start_s is None or has_waited else max(0.0, until_s - job.start_s - job.paused_s(until_s))
