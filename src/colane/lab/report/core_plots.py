@@ -35,14 +35,11 @@ def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
     above, below = fig.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = []
     for place, samples in enumerate(jobs.values()):
-        look = {"color": style.group_colour(place), "linestyle": style.group_line(place), "linewidth": 2.0}
+        look = {**style.look(place), "linewidth": 2.0}
         stepping = [one for one in samples if one.steps_per_s is not None]
         above.plot([one.at_s for one in stepping], [one.steps_per_s for one in stepping], **look)
         running = [one for one in samples if one.cores]
-        (line,) = below.plot(
-            [one.at_s for one in running], [one.cores for one in running], drawstyle="steps-post", **look
-        )
-        lines.append(line)
+        lines.append(style.steps(below, [one.at_s for one in running], [one.cores for one in running], **look))
     every = [one for samples in jobs.values() for one in samples]
     above.set_title("How fast it goes, and the cores it has")
     above.set_ylabel("steps/s")
@@ -52,5 +49,5 @@ def speed_and_cores(jobs: Mapping[str, Sequence[CoreSample]]) -> Figure:
     below.set_ylim(0, max([one.cores for one in every], default=1) + 0.5)
     below.yaxis.get_major_locator().set_params(integer=True)
     below.set_xlim(0, style.axis_end(max([one.at_s for one in every], default=1.0), 1.02))
-    style.legend_above(fig, lines, list(map(style.shortened, jobs)))
+    style.legend_of(fig, lines, jobs)
     return fig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def throughputs(curves: Mapping[str, ThroughputCurve]) -> Figure:
     fig = style.new_figure(4.2)
     axes = fig.subplots()
     lines = _throughputs(axes, curves)
-    style.legend_above(fig, lines, list(map(style.shortened, curves)))
+    style.legend_of(fig, lines, curves)
     return fig
 
 
@@ -73,19 +73,15 @@ def elastic_jobs(
     lines = _devices(grid["devices"], spans, devices)
     _throughputs(grid["speeds"], curves)
     _losses(grid["losses"], losses, undisturbed)
-    style.legend_above(fig, lines, list(map(style.shortened, spans)))
+    style.legend_of(fig, lines, spans)
     return fig
-
-
-def _look(place: int) -> dict[str, Any]:
-    return {"color": style.group_colour(place), "linestyle": style.group_line(place)}
 
 
 def _throughputs(axes: Axes, curves: Mapping[str, ThroughputCurve]) -> list[Line2D]:
     lines = []
     for place, curve in enumerate(curves.values()):
         believed = sorted(curve.believed.items())
-        (line,) = axes.plot([n for n, _ in believed], [f for _, f in believed], linewidth=1.8, **_look(place))
+        (line,) = axes.plot([n for n, _ in believed], [f for _, f in believed], linewidth=1.8, **style.look(place))
         sizes, speeds = list(curve.measured), list(curve.measured.values())
         axes.plot(sizes, speeds, style.group_marker(place), color=style.group_colour(place), markersize=8)
         lines.append(line)
@@ -113,7 +109,7 @@ def _devices(axes: Axes, spans: Mapping[str, Sequence[DeviceSpan]], devices: int
     for place, (name, found) in enumerate(spans.items()):
         times = [at_s for span in found for at_s in (span.start_s, span.end_s)]
         counts = [span.devices for span in found for _ in range(2)]
-        (line,) = axes.plot(times, counts, linewidth=style.group_width(place, len(spans)), **_look(place), label=name)
+        (line,) = axes.plot(times, counts, label=name, **style.look(place, len(spans)))
         lines.append(line)
     axes.set_title("Devices over time")
     axes.set_xlabel("time (s)")

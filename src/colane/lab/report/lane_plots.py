@@ -26,17 +26,10 @@ def throughput_over_time(rates: Mapping[str, Sequence[tuple[float, float]]], *, 
     times = sorted({at_s for points in rates.values() for at_s, _ in points})
     columns = {name: np.array([_rate_at(points, at_s) for at_s in times]) for name, points in rates.items()}
     total = np.sum(list(columns.values()), axis=0) if columns else np.zeros(0)
-    lines = []
-    for place, values in enumerate([total, *columns.values()]):
-        (line,) = axes.plot(
-            times,
-            values,
-            drawstyle="steps-post",
-            color=style.group_colour(place),
-            linestyle=style.group_line(place),
-            linewidth=style.group_width(place, len(columns) + 1),
-        )
-        lines.append(line)
+    lines = [
+        style.steps(axes, times, values, **style.look(place, len(columns) + 1))
+        for place, values in enumerate([total, *columns.values()])
+    ]
     axes.set_title("Throughput over time")
     axes.set_xlabel("time (s)")
     axes.set_ylabel(unit)

@@ -86,11 +86,9 @@ def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "How 
     for position, (length, text) in enumerate(zip(lengths, texts, strict=True)):
         axes.barh(position, length, 0.62, color=style.group_colour(position))
         axes.annotate(text, (length, position), (5, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(makespans_s)), [style.shortened(name) for name in makespans_s])
-    axes.set_ylim(len(makespans_s) - 0.5, -0.5)
+    style.name_rows(axes, makespans_s)
     axes.set_xlim(0, _end_beyond_texts(lengths, texts, names=list(makespans_s)))
     axes.set_xlabel(f"first submission to last end ({unit})")
-    axes.grid(visible=False, axis="y")
     axes.set_title(title)
     return fig
 
@@ -121,11 +119,7 @@ def jobs_over_time(lives_s: Mapping[str, Sequence[Life]]) -> Figure:
         runs_s = [span_s for life in lives for span_s in life.runs_s]
         for axes, spans in ((above, [life.waits_s for life in lives]), (below, runs_s)):
             times, counts = _counted([(a - first_s, b - first_s) for a, b in spans], end_s)
-            colour, line = style.group_colour(position), style.group_line(position)
-            width = style.group_width(position, len(lives_s))
-            (drawn,) = axes.plot(
-                times / unit_s, counts, drawstyle="steps-post", color=colour, linestyle=line, linewidth=width
-            )
+            drawn = style.steps(axes, times / unit_s, counts, **style.look(position, len(lives_s)))
         lines.append(drawn)
     for axes, what in ((above, "waiting"), (below, "running")):
         axes.set_ylabel(f"jobs {what}")
@@ -134,7 +128,7 @@ def jobs_over_time(lives_s: Mapping[str, Sequence[Life]]) -> Figure:
     below.set_xlim(0, style.axis_end(end_s / unit_s, 1.02))
     below.set_xlabel(f"time since the first submission ({unit})")
     above.set_title("Jobs that wait and that run")
-    style.legend_above(fig, lines, [style.shortened(name) for name in lives_s])
+    style.legend_of(fig, lines, lives_s)
     return fig
 
 
@@ -173,7 +167,7 @@ def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
     axes.set_xlabel(f"mean time from start to end of a job ({x_unit})")
     axes.set_ylabel(f"time for the whole batch ({y_unit})")
     axes.set_title("Whole batch against single job: better is to the left and below")
-    style.legend_above(fig, drawn, [style.shortened(name) for name in points_s])
+    style.legend_of(fig, drawn, points_s)
     return fig
 
 
@@ -190,7 +184,7 @@ def step_time_pairs(times: Sequence[StepTimes]) -> Figure:
     for row, found in enumerate(both):
         _step_row(axes, row, found, unit_s)
     _step_axes(axes, both, unit_s, unit)
-    handles = [_marker(style.GROUP_COLOURS[0], "o"), _marker(style.GROUP_COLOURS[1], "s")]
+    handles = [style.marker(style.GROUP_COLOURS[0], "o"), style.marker(style.GROUP_COLOURS[1], "s")]
     style.legend_above(fig, handles, ["alone", "together (slowdown)"])
     return fig
 
@@ -202,19 +196,12 @@ def _cdf_line(axes: Axes, ordered: np.ndarray[tuple[int], np.dtype[np.float64]],
         ordered, parts = ordered[chosen], parts[chosen]
     if ordered.size:
         ordered, parts = np.concatenate((ordered[:1], ordered)), np.concatenate(([0.0], parts))
-    (line,) = axes.plot(
-        ordered,
-        parts,
-        drawstyle="steps-post",
-        color=style.group_colour(position),
-        linestyle=style.group_line(position),
-        linewidth=style.group_width(position, groups),
-        marker=style.group_marker(position) if 1 < ordered.size <= CDF_MARKED_MAX + 1 else None,
-        markersize=3.0 + style.group_width(position, groups),
-        markevery=slice(1, None),
-        clip_on=False,
-    )
-    return line
+    marks = {
+        "marker": style.group_marker(position) if 1 < ordered.size <= CDF_MARKED_MAX + 1 else None,
+        "markersize": 3.0 + style.group_width(position, groups),
+        "markevery": slice(1, None),
+    }
+    return style.steps(axes, ordered, parts, clip_on=False, **marks, **style.look(position, groups))
 
 
 def _cdf_axes(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], label: str, *, is_log: bool) -> None:
@@ -286,13 +273,7 @@ def _step_row(axes: Axes, row: int, found: StepTimes, unit_s: float) -> None:
 
 
 def _step_axes(axes: Axes, both: Sequence[StepTimes], unit_s: float, unit: str) -> None:
-    axes.set_yticks(range(len(both)), [style.shortened(short_name(found.key)) for found in both])
-    axes.set_ylim(len(both) - 0.5, -0.5)
+    style.name_rows(axes, [short_name(found.key) for found in both])
     axes.set_xlim(0, max(max(f.alone_s or 0, f.together_s or 0) for f in both) / unit_s * 1.15)
     axes.set_xlabel(f"mean step time ({unit})")
-    axes.grid(visible=False, axis="y")
     axes.set_title("Step time alone and together")
-
-
-def _marker(colour: str, marker: str) -> Line2D:
-    return Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=8)

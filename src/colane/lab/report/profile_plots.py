@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ def throughput(points: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     axes.set_xlabel("batch size (samples per step and GPU)")
     axes.set_ylabel("throughput (samples/s)")
     axes.set_title("Throughput against batch size, alone on the device")
-    style.legend_above(fig, lines, [style.shortened(name) for name in points])
+    style.legend_of(fig, lines, points)
     return fig
 
 
@@ -75,7 +75,7 @@ def speedup_bars(deltas: Mapping[str, Mapping[str, float]], *, title: str) -> Fi
         _speedup_series(axes, [found.get(name) for name in names], position, len(deltas))
     _speedup_axes(axes, names, title)
     handles = [Patch(facecolor=style.group_colour(position)) for position in range(len(deltas))]
-    style.legend_above(fig, handles, [style.shortened(series) for series in deltas])
+    style.legend_of(fig, handles, deltas)
     return fig
 
 
@@ -168,14 +168,7 @@ def kernel_histograms(percents: Mapping[str, Sequence[float]], *, quantity: str)
 
 def _throughput_line(axes: Axes, found: Sequence[tuple[int, float]], position: int) -> Line2D:
     sizes, rates = [size for size, _ in found], [rate for _, rate in found]
-    (line,) = axes.plot(
-        sizes,
-        rates,
-        color=style.group_colour(position),
-        linestyle=style.group_line(position),
-        marker=style.group_marker(position),
-        linewidth=2.0,
-    )
+    (line,) = axes.plot(sizes, rates, marker=style.group_marker(position), linewidth=2.0, **style.look(position))
     return line
 
 
@@ -214,19 +207,21 @@ def _value_beside(axes: Axes, delta: float, place: float) -> None:
 
 def _speedup_axes(axes: Axes, names: Sequence[str], title: str) -> None:
     axes.axvline(DELTA_PAYS, color=style.INK, linewidth=1.4)
-    axes.set_yticks(range(len(names)), [style.shortened(name, 44) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    style.name_rows(axes, names, 44)
     axes.set_xlim(0, max(axes.get_xlim()[1], DELTA_PAYS) * 1.08)
-    axes.grid(visible=False, axis="y")
     axes.set_xlabel("speed-up delta (from 1 on, at the line, sharing pays)")
     axes.set_title(title)
 
 
+def _verdicts(axes: Axes, points: Sequence[SetPoint], place: Callable[[SetPoint], tuple[float, float]]) -> None:
+    for pays, shape, colour in ((True, "o", PAYS_COLOUR), (False, "X", COSTS_COLOUR)):
+        places = [place(point) for point in points if (point.delta >= DELTA_PAYS) is pays]
+        across, up = [x for x, _ in places], [y for _, y in places]
+        axes.plot(across, up, shape, color=colour, markersize=8, alpha=0.8, linestyle="none")
+
+
 def _by_verdict(axes: Axes, points: Sequence[SetPoint]) -> None:
-    for pays, marker, colour in ((True, "o", PAYS_COLOUR), (False, "X", COSTS_COLOUR)):
-        chosen = [point for point in points if (point.delta >= DELTA_PAYS) is pays]
-        across, up = [point.bandwidth_sum or 0.0 for point in chosen], [p.occupancy_sum for p in chosen]
-        axes.plot(across, up, marker, color=colour, markersize=8, alpha=0.8, linestyle="none")
+    _verdicts(axes, points, lambda point: (point.bandwidth_sum or 0.0, point.occupancy_sum))
     _plane_axes(axes)
 
 
@@ -255,10 +250,7 @@ def _plane_axes(axes: Axes) -> None:
 
 
 def _against_occupancy(axes: Axes, points: Sequence[SetPoint]) -> None:
-    for pays, marker, colour in ((True, "o", PAYS_COLOUR), (False, "X", COSTS_COLOUR)):
-        chosen = [point for point in points if (point.delta >= DELTA_PAYS) is pays]
-        across, up = [point.occupancy_sum for point in chosen], [point.delta for point in chosen]
-        axes.plot(across, up, marker, color=colour, markersize=8, alpha=0.8, linestyle="none")
+    _verdicts(axes, points, lambda point: (point.occupancy_sum, point.delta))
     axes.axhline(DELTA_PAYS, color=style.INK, linewidth=1.2)
     axes.set_xlim(0, axes.get_xlim()[1])
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.1))
@@ -288,7 +280,7 @@ def _plane_legend(fig: Figure, line: Line2D | None, *, exact: bool) -> None:
     handles: list[Line2D] = []
     labels: list[str] = []
     if not exact:
-        handles = [_marker(PAYS_COLOUR, "o"), _marker(COSTS_COLOUR, "X")]
+        handles = [style.marker(PAYS_COLOUR, "o"), style.marker(COSTS_COLOUR, "X")]
         labels = ["sharing pays (delta >= 1)", "does not pay"]
     if line is not None:
         handles.append(line)
@@ -300,7 +292,3 @@ def _kernel_histogram(axes: Axes, name: str, found: Sequence[float], colour: str
     edges = np.linspace(0, 100, HISTOGRAM_BINS + 1)
     axes.hist(np.clip(found, 0, 100), bins=list(edges), color=colour, edgecolor=style.INK, linewidth=0.4)
     axes.set_title(f"{style.shortened(name)} ({len(found):,} launches)")
-
-
-def _marker(colour: str, marker: str) -> Line2D:
-    return Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=8)

@@ -33,7 +33,7 @@ def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
         axes.set_ylim(0, style.axis_end(gpus, 1.06))
         axes.axhline(gpus, color=style.GRID, linewidth=1.2, zorder=1)
     _time_axis(below, curves, unit_s, unit)
-    style.legend_above(fig, lines, [style.shortened(name) for name in curves])
+    style.legend_of(fig, lines, curves)
     return fig
 
 
@@ -49,7 +49,7 @@ def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
     axes.set_ylim(0, None)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _time_axis(axes, curves, unit_s, unit)
-    style.legend_above(fig, lines, [style.shortened(name) for name in curves])
+    style.legend_of(fig, lines, curves)
     return fig
 
 
@@ -89,15 +89,9 @@ def _time_axis(axes: Axes, curves: Mapping[str, ClusterCurves], unit_s: float, u
 def _line(axes: Axes, curves: ClusterCurves, column: Floats, unit_s: float, place: int, groups: int) -> Line2D:
     times, values = thinned(curves.at_s, column)
     start_s = float(curves.at_s[0]) if curves.at_s.size else 0.0
-    (line,) = axes.plot(
-        (times - start_s) / unit_s,
-        values,
-        drawstyle="steps-post",
-        color=style.group_colour(place),
-        linestyle=style.group_line(place),
-        linewidth=style.group_width(place, groups) * (0.6 if times.size > CURVE_POINTS_MAX / 4 else 1.0),
-    )
-    return line
+    looks = style.look(place, groups)
+    looks["linewidth"] *= 0.6 if times.size > CURVE_POINTS_MAX / 4 else 1.0
+    return style.steps(axes, (times - start_s) / unit_s, values, **looks)
 
 
 def thinned(at_s: Floats, column: Floats) -> tuple[Floats, Floats]:
@@ -120,11 +114,9 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
     for place, value in enumerate(values.values()):
         if value is not None:
             _bar(axes, place, value, scale, is_ratio=is_ratio)
-    axes.set_yticks(range(len(values)), [style.shortened(policy, 18) for policy in values])
-    axes.set_ylim(len(values) - 0.5, -0.5)
+    style.name_rows(axes, values, 18)
     axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
     axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=10)
-    axes.grid(visible=False, axis="y")
 
 
 def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: bool) -> None:

@@ -37,13 +37,12 @@ def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str
             [load + step * (position - (len(values) - 1) / 2) for load, _ in points],
             [found.mean / unit_s for _, found in points],
             [(found.half_width or 0.0) / unit_s for _, found in points],
-            color=style.group_colour(position), linestyle=style.group_line(position),
-            marker=style.group_marker(position), markersize=5, capsize=3,
+            marker=style.group_marker(position), markersize=5, capsize=3, **style.look(position),
         )  # fmt: skip
         lines.append(bars.lines[0])
     axes.set_ylim(0, None)
     axes.set_xticks(loads, [f"{load:g}" for load in loads])
     axes.set_xlabel("load, times the trace's own")
     axes.set_ylabel(f"{called} ({unit})" if unit else called)
-    style.legend_above(fig, [line for line in lines if line is not None], [style.shortened(name) for name in values])
+    style.legend_of(fig, [line for line in lines if line is not None], values)
     return fig

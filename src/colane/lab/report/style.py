@@ -13,12 +13,13 @@ from functools import wraps
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.typing import RcKeyType
 
 INK = "#1b1f24"
@@ -170,6 +171,36 @@ def shortened(name: str, characters: int = LABEL_CHARACTERS_MAX) -> str:
         half = (characters - 1) // 2
         name = f"{name[:half]}…{name[-half:]}"
     return name.replace("$", r"\$")
+
+
+def look(position: int, groups: int | None = None) -> dict[str, Any]:
+    """Colour and line style of the group at this position of the report; its width too, where they are so many."""
+    width = {} if groups is None else {"linewidth": group_width(position, groups)}
+    return {"color": group_colour(position), "linestyle": group_line(position), **width}
+
+
+def steps(axes: Axes, at: Any, values: Any, **looks: Any) -> Line2D:  # noqa: ANN401 - what matplotlib takes
+    """A line that keeps each value until the next."""
+    (line,) = axes.plot(at, values, drawstyle="steps-post", **looks)
+    return line
+
+
+def marker(colour: str, shape: str) -> Line2D:
+    """A mark alone, for a legend."""
+    return Line2D([], [], color=colour, marker=shape, linestyle="none", markersize=8)
+
+
+def name_rows(axes: Axes, names: Iterable[str], characters: int | None = None, room: float = 0.5) -> None:
+    """A row for each name, the first one on top."""
+    named = [shortened(name, characters or LABEL_CHARACTERS_MAX) for name in names]
+    axes.set_yticks(range(len(named)), named)
+    axes.set_ylim(len(named) - room, -0.5)
+    axes.grid(visible=False, axis="y")
+
+
+def legend_of(fig: Figure, handles: Sequence[Artist], names: Iterable[str]) -> None:
+    """A legend of names that may be long, outside the axes."""
+    legend_above(fig, handles, list(map(shortened, names)))
 
 
 def legend_above(fig: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:

@@ -80,7 +80,5 @@ def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], 
                 end += length
         text = duration(sum(parts.values()))
         axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(bars)), [style.shortened(label, 30) for label, _ in bars])
-    axes.set_ylim(len(bars) - 0.5, -0.5)
+    style.name_rows(axes, [label for label, _ in bars], 30)
     axes.set_title(style.shortened(name, 80))
-    axes.grid(visible=False, axis="y")

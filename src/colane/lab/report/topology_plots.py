@@ -48,19 +48,13 @@ def slowdowns(runs: Mapping[str, Slowdowns]) -> Figure:
         _line(right, found.total, place, len(runs))
     _axes(left, "Slowdown by placement", [found.execution for found in runs.values()])
     _axes(right, "Slowdown with waiting", [found.total for found in runs.values()])
-    style.legend_above(fig, lines, [style.shortened(name) for name in runs])
+    style.legend_of(fig, lines, runs)
     return fig
 
 
 def _line(axes: Axes, values: Floats, place: int, groups: int) -> Line2D:
     worst_first = np.sort(values)[::-1]
-    (line,) = axes.plot(
-        np.arange(1, worst_first.size + 1),
-        worst_first,
-        color=style.group_colour(place),
-        linestyle=style.group_line(place),
-        linewidth=style.group_width(place, groups),
-    )
+    (line,) = axes.plot(np.arange(1, worst_first.size + 1), worst_first, **style.look(place, groups))
     return line
 
 

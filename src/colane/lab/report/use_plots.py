@@ -52,7 +52,7 @@ def use_over_time(groups: Sequence[RunGroup]) -> Figure:
         axes.set_xlim(0, style.axis_end(end_s / unit_s, 1.02))
         axes.set_ylim(0, 105 if what == "%" else None)
         axes.set_xlabel(f"time since the first submission ({unit})")
-    style.legend_above(fig, lines[0], [style.shortened(group.name) for group in groups])
+    style.legend_of(fig, lines[0], [group.name for group in groups])
     return fig
 
 
@@ -95,12 +95,7 @@ def _line(axes: Axes, group: RunGroup, measure: Measure, place: int, groups: int
         values = np.minimum(values / max(len(group.all_devices), 1), PERCENT)
     if measure is _others:
         values = _mean(group.records, _first_s(group), times)
-    width = style.group_width(place, groups)
-    (line,) = axes.plot(
-        times / unit_s, values, drawstyle="steps-post", color=style.group_colour(place),
-        linestyle=style.group_line(place), linewidth=width,
-    )  # fmt: skip
-    return line
+    return style.steps(axes, times / unit_s, values, **style.look(place, groups))
 
 
 def _summed(records: Iterable[RunRecord], measure: Measure, first_s: float) -> tuple[Floats, Floats]:
