@@ -12,10 +12,8 @@ from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
 from colane.lab.papers import cpu_side
 from colane.lab.papers.claims import ClaimVerdict, Judgement
-from colane.lab.papers.cpu_ceiling import cpu_jobs_within
 from colane.lab.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, month, numbers_of
-from colane.lab.papers.cpu_neighbours import loss_percent
-from colane.lab.papers.cpu_side import CpuEvaluation, evaluate
+from colane.lab.papers.cpu_side import CpuEvaluation, cpu_jobs_within, evaluate, loss_percent
 from colane.lab.papers.cpu_tuning import PUBLISHED_STEPS, slower_gpu, stated_curve
 from colane.lab.papers.cpu_world import CpuMonthWorld, best_cores
 from colane.lab.simulate.table_files import SYNERGY

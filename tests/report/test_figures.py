@@ -16,13 +16,14 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-from colane.lab.report import elastic_plots, plots, profile_plots, study_plots, style, time_plots, timeline
+from colane.lab.report import elastic_plots, plots, profile_plots, style, time_plots, timeline
 from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 from colane.lab.report.measured import SetPoint
 from colane.lab.report.metrics import StepTimes
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.records import JobTime
 from colane.lab.report.simulated import Interval
+from colane.lab.studies import figures
 from colane.model.time_spent import TimeSpent
 
 from .batches import key
@@ -82,7 +83,7 @@ DELTAS = {
 LINE = Boundary(1.8, -0.5e-8, -0.6e-8)
 FIGURES: dict[str, Callable[[], Figure]] = {
     "log cdf": lambda: plots.cdf({n: times_s(6, 1) for n in NAMES}, title="JCT", quantity="JCT", is_log=True),
-    "over load": lambda: study_plots.over_load(
+    "over load": lambda: figures.over_load(
         {n: {load: Interval(100.0 * load + at, 9.0) for load in (0.5, 1.0)} for at, n in enumerate(NAMES)},
         "jct_mean_s",
         "mean JCT",

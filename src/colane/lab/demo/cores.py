@@ -18,7 +18,7 @@ from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, JobRequestObject, ProgressObject
     from colane.engines.local import LocalEngine
-    from colane.lab.report.core_plots import CoreSample
+    from colane.lab.report.elastic_plots import CoreSample
 
 WINDOW: Final = "4s"
 """Each number of cores is tried so long; the paper's 90 s would make an hour of it."""
@@ -66,7 +66,7 @@ class Watching(DemoWatch):
         return super().submit(name, request, **env)
 
     def note(self, number: int, job: JobObject, now_s: float) -> None:
-        from colane.lab.report.core_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
+        from colane.lab.report.elastic_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
 
         cores = job["throttle"]["cores"] if job["throttle"] else job["booked_cores"]
         runs = job["state"] in {"launching", "running", "running-protected"}
@@ -165,7 +165,7 @@ def _is_held(live: dict[int, JobObject], hog: int) -> bool:
 def publish(watching: Watching, out: Path, *, as_json: bool) -> None:
     """Write the looks and the figure, and say what came of it."""
     from colane.lab.report import style  # noqa: PLC0415 - matplotlib takes a second
-    from colane.lab.report.core_plots import speed_and_cores  # noqa: PLC0415
+    from colane.lab.report.elastic_plots import speed_and_cores  # noqa: PLC0415
 
     with (out / "cores.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -5,15 +5,19 @@ What it looks like stands in `templates`; here is what goes where.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from colane.lab.report.tables import Table, TableColumn
 from colane.model.glossary import WORDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SENTENCES_FIRST = 3
 """So many sentences stand first, in large letters; the others follow."""
@@ -40,6 +44,39 @@ class Picture:
     svg: str
     caption: str
     wide: bool = False
+
+
+class Chart(NamedTuple):
+    """A figure of a report.
+
+    Attributes:
+        key: Name of its file, and its anchor on the page.
+        figure: What is drawn.
+        caption: What it shows.
+        wide: Takes the whole width of the page.
+    """
+
+    key: str
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+def write_charts(charts: Iterable[Chart], out_dir: Path) -> tuple[tuple[Path, ...], list[Picture]]:
+    """Write each as PNG into a directory, which is made where it is missing; return the files, and what a page shows.
+
+    Raises:
+        OSError: One cannot be written.
+    """
+    from colane.lab.report import style  # noqa: PLC0415 - matplotlib takes half a second to import
+
+    drawn = list(charts)
+    paths = tuple(style.save(chart.figure, out_dir / f"{chart.key}.png") for chart in drawn)
+    pictures = [
+        Picture(key, style.inline_svg(figure, key, caption.rstrip(".")), caption, wide)
+        for key, figure, caption, wide in drawn
+    ]
+    return paths, pictures
 
 
 PHONE_COLUMNS_MAX = 4

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from colane.lab.report import html
+from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
     MeasuredSet,
     mps_gains,
@@ -26,8 +27,6 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
 from colane.model.words import count
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from colane.lab.report.elastic_plots import ThroughputCurve
     from colane.lab.report.profile_plots import Boundary
 
@@ -55,14 +54,6 @@ class Findings:
     kernels: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     scaling: Mapping[str, ThroughputCurve] = field(default_factory=dict)
     notes: Sequence[str] = ()
-
-
-class Drawing(NamedTuple):
-    """A figure, the name of its file, and what it shows."""
-
-    key: str
-    figure: Figure
-    caption: str
 
 
 def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileKey, float]) -> Table:
@@ -112,22 +103,22 @@ def _scaling_rows(name: str, curve: ThroughputCurve) -> Iterator[tuple[Cell, ...
         yield name, gpus, speed, speed / least, "profile" if is_measured else "fitted"
 
 
-def drawings(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Chart]:
     """The paper's figures, as far as there is something to draw."""
     from colane.lab.report import elastic_plots, profile_plots  # noqa: PLC0415 - matplotlib takes half a second
 
     throughputs = throughput_by_batch(findings.profiles)
     if any(len(points) > 1 for points in throughputs.values()):
-        yield Drawing("throughput", profile_plots.throughput(throughputs), "Samples per second, alone (Fig. 3.1).")
+        yield Chart("throughput", profile_plots.throughput(throughputs), "Samples per second, alone (Fig. 3.1).")
     if findings.scaling:
         caption = "f(n): steps per second, alone, by number of GPUs."
-        yield Drawing("throughput_by_gpus", elastic_plots.throughputs(findings.scaling), caption)
+        yield Chart("throughput_by_gpus", elastic_plots.throughputs(findings.scaling), caption)
     sets = summarise_sets(findings.measurements)
     yield from _set_drawings(sets, findings)
     for quantity, percents in findings.kernels.items():
         named = {"occupancy": "achieved occupancy", "bandwidth": "memory bandwidth use"}.get(quantity, quantity)
         figure = profile_plots.kernel_histograms(percents, quantity=named)
-        yield Drawing(f"kernels_{quantity}", figure, f"Kernel launches of two steps by {named} (Figs 4.7, 4.9).")
+        yield Chart(f"kernels_{quantity}", figure, f"Kernel launches of two steps by {named} (Figs 4.7, 4.9).")
 
 
 def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
@@ -136,24 +127,18 @@ def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     Raises:
         OSError: The directory cannot be written.
     """
-    from colane.lab.report import style  # noqa: PLC0415 - as above
-
     sets = summarise_sets(findings.measurements)
     said = [verdict(sets)] if sets else [_count(findings.profiles)]
     profiles = profiles_table(findings.profiles, findings.sampled_step_s)
     tables = (profiles, scaling_table(findings.scaling), sets_table(sets))
-    drawn = list(drawings(findings))
     out_dir.mkdir(parents=True, exist_ok=True)
-    pictures = [
-        html.Picture(drawing.key, style.inline_svg(drawing.figure, drawing.key, drawing.caption), drawing.caption)
-        for drawing in drawn
-    ]
+    figures, pictures = html.write_charts(drawings(findings), out_dir)
     page = out_dir / "profile.html"
     page.write_text(html.page(title, said, tables, pictures, findings.notes), encoding="utf-8")
     numbers = out_dir / "profile.json"
     text = json.dumps(summary_object(findings), indent=1, allow_nan=False, ensure_ascii=False)
     numbers.write_text(f"{text}\n", encoding="utf-8")
-    return (page, numbers, *(style.save(drawing.figure, out_dir / f"{drawing.key}.png") for drawing in drawn))
+    return (page, numbers, *figures)
 
 
 def summary_object(findings: Findings) -> dict[str, Any]:
@@ -185,16 +170,16 @@ def speedups_by_batch(sets: Sequence[MeasuredSet]) -> dict[tuple[int, str], dict
     return {kind: dict(series) for kind, series in sorted(found.items())}
 
 
-def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[Drawing]:
+def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[Chart]:
     from colane.lab.report import profile_plots  # noqa: PLC0415 - as above
 
     for (jobs, sharing), deltas in speedups_by_batch(sets).items():
         named = SIZE_NAMES.get(jobs, f"sets of {jobs}")
         figure = profile_plots.speedup_bars(deltas, title=f"Speed-up of {named} ({sharing})")
-        yield Drawing(f"speedup_{jobs}_{sharing}", figure, f"Delta of {named} (Figs 4.3 to 4.6).")
+        yield Chart(f"speedup_{jobs}_{sharing}", figure, f"Delta of {named} (Figs 4.3 to 4.6).")
     gains = [gain for _, gain in mps_gains(sets)]
     if gains:
-        yield Drawing("mps_gain", profile_plots.mps_gain_histogram(gains), "What MPS adds to delta (Fig. 4.14).")
+        yield Chart("mps_gain", profile_plots.mps_gain_histogram(gains), "What MPS adds to delta (Fig. 4.14).")
     points = set_points(sets, findings.profiles)
     for sharing in sorted({point.sharing for point in points}):
         chosen = [point for point in points if point.sharing == sharing]
@@ -203,7 +188,7 @@ def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[D
                 chosen, boundary=findings.boundaries.get(sharing), exact=exact, title=f"Speed-up by C and M ({sharing})"
             )
             key = f"plane_{sharing}{'_exact' if exact else ''}"
-            yield Drawing(key, figure, "Each dot is a measured set at its sums of C and M (Figs 4.11 to 4.13).")
+            yield Chart(key, figure, "Each dot is a measured set at its sums of C and M (Figs 4.11 to 4.13).")
 
 
 def _count(profiles: Sequence[Profile]) -> str:

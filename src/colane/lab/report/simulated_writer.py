@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from colane.lab.report import html, plots, simulated_plots, style, time_plots, timeline
+from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
+from colane.lab.report.html import Chart
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
 from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun
 from colane.lab.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
-from colane.lab.report.simulated_csv import write_jobs, write_refused
 from colane.lab.report.simulated_study import Study
 from colane.lab.report.simulated_tables import compared_table, differences_table, refused_table, runs_table
 from colane.lab.report.tables import Table, times_table
@@ -46,12 +48,7 @@ def write(study: Study, out_dir: Path) -> Written:
         OSError: The directory cannot be written.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
-    drawings = list(_drawings(study))
-    figures = [style.save(figure, out_dir / f"{key}.png") for key, figure, _, _ in drawings]
-    pictures = [
-        html.Picture(key, style.inline_svg(figure, key, caption.rstrip(".")), caption, wide)
-        for key, figure, caption, wide in drawings
-    ]
+    figures, pictures = html.write_charts(_charts(study), out_dir)
     page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
     summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     paths = [
@@ -64,7 +61,7 @@ def write(study: Study, out_dir: Path) -> Written:
         html=_written(out_dir / "report.html", page),
         summary_json=_written(out_dir / "summary.json", summary),
         jobs_csv=tuple(paths),
-        figures=tuple(figures),
+        figures=figures,
     )
 
 
@@ -299,34 +296,29 @@ def _compares(study: Study) -> bool:
     return len(study.policies) > 1 or len(study.seeds) > 1
 
 
-def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
+def _charts(study: Study) -> Iterator[Chart]:
     runs = study.first()
     many = len(study.seeds)
     pooled = f" Jobs of all {many} seeds." if many > 1 else ""
     one = f" Seed {study.seeds[0]} of {many}." if many > 1 else ""
-    jct_s = {policy: _of_seeds(study, policy, "submit_s", "end_s") for policy in runs}
-    yield (
-        "jct_cdf",
-        plots.cdf(jct_s, title="How long jobs took", quantity="submission to end"),
-        f"Submission to end (JCT).{pooled}",
-        False,
-    )
-    queue_s = {policy: _of_seeds(study, policy, "submit_s", "first_start_s") for policy in runs}
-    figure = plots.cdf(queue_s, title="How long jobs waited", quantity="waiting in the queue")
-    yield "queue_cdf", figure, f"Submission to first start.{pooled}", False
+    for key, end, title, quantity, caption in (
+        ("jct_cdf", "end_s", "How long jobs took", "submission to end", "Submission to end (JCT)."),
+        ("queue_cdf", "first_start_s", "How long jobs waited", "waiting in the queue", "Submission to first start."),
+    ):
+        found_s = {policy: _of_seeds(study, policy, "submit_s", end) for policy in runs}
+        yield Chart(key, plots.cdf(found_s, title=title, quantity=quantity), caption + pooled)
     curves = {policy: run.curves for policy, run in runs.items() if run.curves.at_s.size}
     if curves:
-        gpus = max(len(run.gpus) for run in runs.values())
-        figure = simulated_plots.gpus_over_time(curves, gpus)
-        yield "gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}", False
-        yield "queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}", False
+        figure = simulated_plots.gpus_over_time(curves, max(len(run.gpus) for run in runs.values()))
+        yield Chart("gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}")
+        yield Chart("queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}")
     times = _times(study)
     if any(times.values()):
-        yield "time_spent", time_plots.time_bars(times), time_plots.CAPTION + pooled, True
+        yield Chart("time_spent", time_plots.time_bars(times), time_plots.CAPTION + pooled, wide=True)
     if _compares(study):
         intervals = {name: {p: interval(study, p, name) for p in study.policies} for name in COMPARED}
-        figure = simulated_plots.comparison(intervals, len(study.seeds))
-        yield "comparison", figure, "Policies compared.", True
+        figure = simulated_plots.comparison(intervals, many)
+        yield Chart("comparison", figure, "Policies compared.", wide=True)
     yield from _gantt(study, one)
 
 
@@ -336,12 +328,12 @@ def _of_seeds(study: Study, policy: str, from_s: str, to_s: str) -> Floats:
     return np.concatenate([(getattr(c, to_s) - getattr(c, from_s))[c.succeeded] for c in every])
 
 
-def _gantt(study: Study, of_seed: str) -> Iterator[tuple[str, Figure, str, bool]]:
+def _gantt(study: Study, of_seed: str) -> Iterator[Chart]:
     runs = [run for run in study.first().values() if simulated_plots.gantt_is_readable(run.gpus, len(run.stays))]
     if runs:
         panels = [_panel(run, study.jobs[run.seed]) for run in runs]
         caption = "Which job ran when on which GPU; jobs that shared one are stacked within its band." + of_seed
-        yield "gantt", timeline.timeline(panels), caption, True
+        yield Chart("gantt", timeline.timeline(panels), caption, wide=True)
 
 
 def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:
@@ -373,3 +365,68 @@ def terminal_tables(study: Study) -> Iterable[Table]:
 def said(study: Study) -> Sequence[str]:
     """Sentences and notes for a terminal."""
     return (*sentences(study), *notes(study))
+
+
+CSV_COLUMNS = (
+    "id", "name", "model", "batch_size", "user", "pool", "gpus_asked", "state", "submit_s", "first_start_s", "start_s",
+    "end_s", "queue_s", "run_span_s", "jct_s", "alone_s", "gpu_s", "attempts", "gpus",
+)  # fmt: skip
+
+
+def write_jobs(run: SimulatedRun, jobs: Mapping[int, TraceJob], path: Path) -> Path:
+    """Write one row a job, in order of id; `pause_s` only where a job waited for turns.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        if run.pause_s:
+            rows.writerow((*CSV_COLUMNS, "pause_s"))
+            rows.writerows((*row, run.pause_s.get(row[0], 0.0)) for row in _job_rows(run, jobs))
+        else:
+            rows.writerow(CSV_COLUMNS)
+            rows.writerows(_job_rows(run, jobs))
+    return path
+
+
+def _job_rows(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> Iterator[tuple[Any, ...]]:
+    columns = run.columns
+    times = (columns.submit_s, columns.first_start_s, columns.start_s, columns.end_s)
+    spans = (
+        columns.first_start_s - columns.submit_s,
+        columns.end_s - columns.first_start_s,
+        columns.end_s - columns.submit_s,
+        columns.alone_s,
+        columns.gpu_s,
+    )
+    places = columns.id.argsort(kind="stable")
+    numbers = zip(*[_cells(column[places]) for column in (*times, *spans)], strict=True)
+    ids, attempts = columns.id[places].tolist(), columns.attempts[places].tolist()
+    states, gpus = columns.state, columns.gpus
+    for place, job_id, cells, tries in zip(places.tolist(), ids, numbers, attempts, strict=True):
+        spec = jobs[job_id].spec
+        yield (
+            job_id, spec.name, spec.family, spec.batch_size, spec.user, spec.pool, spec.gpus, str(states[place]),
+            *cells, tries, gpus[place],
+        )  # fmt: skip
+
+
+def _cells(column: Floats) -> list[float] | list[float | str]:
+    """A column's cells; what is not finite is empty."""
+    values: list[float] = column.tolist()
+    return values if isfinite(sum(values)) else [value if isfinite(value) else "" for value in values]
+
+
+def write_refused(runs: Iterable[SimulatedRun], path: Path) -> None:
+    """Write the jobs that were refused, or remove the file where there are none.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    lines = dict.fromkeys(chain.from_iterable(run.refused for run in runs))
+    if lines:
+        text = "job\n" + "".join(f'"{line.replace(chr(34), chr(34) * 2)}"\n' for line in lines)
+        path.write_text(text, encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)

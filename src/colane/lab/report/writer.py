@@ -12,7 +12,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from colane.lab.report import html, plots, profile_plots, style, time_plots, timeline, use_plots
+from colane.lab.report import html, plots, profile_plots, time_plots, timeline, use_plots
+from colane.lab.report.html import Chart
 from colane.lab.report.measured import (
     MeasuredSet,
     mps_gains,
@@ -22,12 +23,12 @@ from colane.lab.report.measured import (
     throughput_by_batch,
     verdict,
 )
-from colane.lab.report.metrics import GroupMetrics, StepTimes, measure, run_spans_alone, step_times
+from colane.lab.report.metrics import GroupMetrics, StepTimes, Summary, measure, run_spans_alone, step_times
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.prose import failed_jobs, load_by_others, not_measured, sentences
 from colane.lab.report.records import RunGroup, RunRecord, without
-from colane.lab.report.summary import summary_object
 from colane.lab.report.tables import (
+    Cell,
     Table,
     comparison_table,
     groups_table,
@@ -97,14 +98,6 @@ class ReportChapter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawing:
-    key: str
-    figure: Figure
-    caption: str
-    wide: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Content:
     """Everything that is computed once and shown in several places."""
 
@@ -133,9 +126,8 @@ def write(
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
     tables = ((chapter.table,) if chapter else ()) + _tables(content)
-    drawings = tuple(_drawings(content, profiles, boundary, chapter))
     out_dir.mkdir(parents=True, exist_ok=True)
-    pictures = [_picture(drawing) for drawing in drawings]
+    figures, pictures = html.write_charts(_charts(content, profiles, boundary, chapter), out_dir)
     return Report(
         summary=said[0],
         sentences=said,
@@ -145,7 +137,7 @@ def write(
         html=_written(out_dir / "report.html", html.page(title, said, tables, pictures, notes)),
         summary_json=_written(out_dir / "summary.json", _json(title, said, content, tables, notes)),
         jobs_csv=_write_csv(out_dir / "jobs.csv", tables[-1]),
-        figures=tuple(style.save(drawing.figure, out_dir / f"{drawing.key}.png") for drawing in drawings),
+        figures=figures,
     )
 
 
@@ -176,73 +168,73 @@ def _tables(content: _Content) -> tuple[Table, ...]:
     )
 
 
-def _drawings(
+def _charts(
     content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: ReportChapter | None
-) -> Iterator[_Drawing]:
-    yield _timeline(content) if chapter is None else _Drawing("timeline", chapter.timeline, chapter.caption, wide=True)
-    yield from _run_drawings(content)
+) -> Iterator[Chart]:
+    yield _timeline(content) if chapter is None else Chart("timeline", chapter.timeline, chapter.caption, wide=True)
+    yield from _run_charts(content)
     if sum(found.slowdown is not None for found in content.steps) >= ROWS_MIN:
-        yield _Drawing("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
-    yield from _set_drawings(content.sets)
-    yield from _profile_drawings(content.sets, profiles, boundary)
+        yield Chart("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
+    yield from _set_charts(content.sets)
+    yield from _profile_charts(content.sets, profiles, boundary)
 
 
-def _timeline(content: _Content) -> _Drawing:
+def _timeline(content: _Content) -> Chart:
     panels = [_panel(group) for group in content.groups]
     caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
-    return _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+    return Chart("timeline", timeline.timeline(panels), caption, wide=True)
 
 
-def _run_drawings(content: _Content) -> Iterator[_Drawing]:
+def _run_charts(content: _Content) -> Iterator[Chart]:
     times = {g.name: g.times for g in content.groups if g.times}
     if times:
-        yield _Drawing("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
+        yield Chart("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
     makespans_s = {m.name: m.makespan_s for m in content.metrics}
     if len(makespans_s) > 1:
         caption = "First submission to last end of the batch (makespan)."
-        yield _Drawing("makespan", plots.makespan_bars(makespans_s), caption)
+        yield Chart("makespan", plots.makespan_bars(makespans_s), caption)
     points = _trade_off_points(content.metrics)
     if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
         caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
-        yield _Drawing("trade_off", plots.trade_off(points), caption)
+        yield Chart("trade_off", plots.trade_off(points), caption)
     caption = "How long the queue was, and how many jobs ran at once; parked and suspended ones count in neither."
-    yield _Drawing("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
+    yield Chart("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
     if use_plots.is_known(content.groups):
-        yield _Drawing("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
+        yield Chart("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
         if use_plots.has_several(content.groups):
-            yield _Drawing("use_by_device", use_plots.use_by_device(content.groups), use_plots.CAPTION, wide=True)
+            yield Chart("use_by_device", use_plots.use_by_device(content.groups), use_plots.CAPTION, wide=True)
     yield from _distributions(content)
 
 
-def _distributions(content: _Content) -> Iterator[_Drawing]:
+def _distributions(content: _Content) -> Iterator[Chart]:
     """How times are spread over jobs, where a group has more than one job: of one, the table says it."""
     spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
     if max(map(len, spans_s.values()), default=0) < DISTRIBUTION_JOBS_MIN:
         return
     figure = plots.cdf(spans_s, title="How long jobs ran", quantity="start to end")
     caption = "First start to end of a job (run span; paper A: JCT); number of jobs in brackets."
-    yield _Drawing("run_span_cdf", figure, caption)
+    yield Chart("run_span_cdf", figure, caption)
     queues_s = {g.name: _known(r.queue_s for r in _succeeded(g)) for g in content.groups}
     figure = plots.cdf(queues_s, title="How long jobs waited", quantity="waiting in the queue")
-    yield _Drawing("queue_cdf", figure, "Submission to first start of a job; number of jobs in brackets.")
+    yield Chart("queue_cdf", figure, "Submission to first start of a job; number of jobs in brackets.")
 
 
-def _set_drawings(sets: Sequence[MeasuredSet]) -> Iterator[_Drawing]:
+def _set_charts(sets: Sequence[MeasuredSet]) -> Iterator[Chart]:
     if len(sets) >= ROWS_MIN:
         deltas: dict[str, dict[str, float]] = {}
         for measured in sets:
             deltas.setdefault(measured.sharing, {})[measured.name] = measured.delta
         figure = profile_plots.speedup_bars(deltas, title="Speed-up of sets measured together")
-        yield _Drawing("speedup_sets", figure, "Sum of step times alone / longest step time together.")
+        yield Chart("speedup_sets", figure, "Sum of step times alone / longest step time together.")
     gains = [gain for _, gain in mps_gains(sets)]
     if gains:
         figure = profile_plots.mps_gain_histogram(gains)
-        yield _Drawing("mps_gain", figure, "Change of the speed-up by MPS, over sets measured both ways.")
+        yield Chart("mps_gain", figure, "Change of the speed-up by MPS, over sets measured both ways.")
 
 
-def _profile_drawings(
+def _profile_charts(
     sets: Sequence[MeasuredSet], profiles: Sequence[Profile], boundary: Boundary | None
-) -> Iterator[_Drawing]:
+) -> Iterator[Chart]:
     points = set_points(sets, profiles)
     for sharing in sorted({point.sharing for point in points}):
         chosen = [point for point in points if point.sharing == sharing]
@@ -252,11 +244,11 @@ def _profile_drawings(
             chosen, boundary=boundary, title=f"Which sets sharing pays for ({sharing})"
         )
         slug = re.sub(r"[^\w-]", "_", sharing, flags=re.ASCII)  # it becomes a file name
-        yield _Drawing(f"speedup_plane_{slug}", figure, "Each dot is a measured set.")
+        yield Chart(f"speedup_plane_{slug}", figure, "Each dot is a measured set.")
     throughputs = throughput_by_batch(profiles)
     if any(len(found) > 1 for found in throughputs.values()):
         figure = profile_plots.throughput(throughputs)
-        yield _Drawing("throughput", figure, "Throughput of each family alone, by batch size.")
+        yield Chart("throughput", figure, "Throughput of each family alone, by batch size.")
 
 
 def _lives(groups: Sequence[RunGroup]) -> dict[str, list[plots.Life]]:
@@ -310,12 +302,6 @@ def _known(values: Iterator[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _picture(drawing: _Drawing) -> html.Picture:
-    alt = drawing.caption.rstrip(".")
-    svg = style.inline_svg(drawing.figure, drawing.key, alt)
-    return html.Picture(drawing.key, svg, drawing.caption, drawing.wide)
-
-
 def _json(title: str, said: Sequence[str], content: _Content, tables: Sequence[Table], notes: Sequence[str]) -> str:
     whole = summary_object(title, said, content.metrics, [t for t in tables if t.key not in IN_RUNS], notes)
     return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
@@ -332,3 +318,55 @@ def _write_csv(path: Path, table: Table) -> Path:
         rows.writerow([column.key for column in table.columns])
         rows.writerows(table.rows)
     return path
+
+
+Json = Cell | bool | list["Json"] | dict[str, "Json"]
+
+
+def summary_object(
+    title: str,
+    said: Sequence[str],
+    metrics: Sequence[GroupMetrics],
+    tables: Sequence[Table],
+    notes: Sequence[str],
+) -> dict[str, Json]:
+    """The whole file: sentences, one run per group, the tables, and what was not measured."""
+    return {
+        "title": title,
+        "summary": said[0],
+        "sentences": list(said),
+        "runs": [run_object(measured) for measured in metrics],
+        **{table.key: [dict(record) for record in table.records()] for table in tables},
+        "not_measured": list(notes),
+    }
+
+
+def run_object(measured: GroupMetrics) -> dict[str, Json]:
+    """Metrics of one group; null is not known. Metrics that finished jobs cannot give are absent."""
+    return {
+        "name": measured.name,
+        "policy": measured.policy or measured.name,
+        "jobs": measured.jobs,
+        "finished": measured.finished,
+        "states": {str(state): count for state, count in sorted(measured.states.items())},
+        "never_started": measured.never_started,
+        "devices": measured.devices,
+        "makespan_s": measured.makespan_s,
+        "jct_s": _distribution(measured.jct_s),
+        "queue_s": _distribution(measured.queue_s),
+        "run_span_s": _distribution(measured.run_span_s),
+        "gpu_active_ratio": measured.gpu_active_ratio,
+        "jobs_per_hour": measured.jobs_per_hour,
+        "steps_per_s": measured.steps_per_s,
+        "failures": measured.failures,
+        "restarts": measured.restarts,
+        "slowdown_exec": _distribution(measured.slowdown_exec),
+        "slowdown_total": _distribution(measured.slowdown_total),
+        "slowdown_variance": measured.slowdown_variance,
+    }
+
+
+def _distribution(summary: Summary | None) -> Json:
+    if summary is None:
+        return None
+    return {"mean": summary.mean, "p50": summary.p50, "p95": summary.p95, "p99": summary.p99}

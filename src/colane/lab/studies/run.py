@@ -2,22 +2,214 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from colane.lab.report.windowed import Value, measure_window
-from colane.lab.simulate.request import load
-from colane.lab.studies.cells import CellResult, decisions_of, inputs_kept, read_cell, whole
-from colane.lab.studies.compare import Compared, as_object, compare, lacking, notes, sentences
+from colane.lab.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.lab.report.prose import lacks_lengths, spoken
+from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
+from colane.lab.simulate import request
+from colane.lab.studies.cells import CURVES, CellResult, decisions_of, inputs_kept, read_cell, whole
 from colane.lab.studies.file import CellKey, Extra, StudyError, StudyPlan
 from colane.lab.studies.inputs import changed, inputs_of
-from colane.lab.studies.tables import TABLES, TidyTable, cells_table, comparisons_table, extra_table, write_table
 from colane.lab.studies.work import CellEnd, Worked, tasks_of, work
 from colane.model.words import count
+
+Cells = Mapping[CellKey, Mapping[str, Value]]
+"""Metrics by simulation."""
+
+LEVEL_OF_CHANCE: Final = 20
+"""Of so many comparisons at 95 % where there is no difference, one comes out as one."""
+
+
+class Compared(NamedTuple):
+    """One metric of a policy at a load against the baseline's."""
+
+    policy: str
+    load: float
+    metric: str
+    found: Paired
+
+
+def compare(plan: StudyPlan, cells: Cells) -> list[Compared]:
+    """Compare all policies with the baseline, seed by seed; what no seed has of both is left out."""
+    made = []
+    for load in plan.loads:
+        for policy in plan.policies:
+            for metric in plan.metrics if policy != plan.baseline else ():
+                found = paired(
+                    _by_seed(plan, cells, plan.baseline, load, metric), _by_seed(plan, cells, policy, load, metric)
+                )
+                if found is not None:
+                    made.append(Compared(policy, load, metric, found))
+    return made
+
+
+def _by_seed(plan: StudyPlan, cells: Cells, policy: str, load: float, metric: str) -> dict[int, float | None]:
+    keys = {seed: CellKey(policy, load, seed) for seed in plan.seeds}
+    return {seed: cells[key][metric] for seed, key in keys.items() if key in cells}
+
+
+def lacking(plan: StudyPlan, cells: Cells) -> Iterator[str]:
+    """Policies that go by lengths and knew too few: what they gain is not theirs, and that is said first."""
+    for policy in plan.policies:
+        mine = [found for key, found in cells.items() if key.policy == policy]
+        lengthless, jobs = (sum(int(found[name] or 0) for found in mine) for name in ("lengthless", "workload_jobs"))
+        if lengthless:
+            yield lacks_lengths(policy, lengthless, jobs, 'belief = "profiled"')
+
+
+def sentences(plan: StudyPlan, compared: Sequence[Compared]) -> tuple[str, ...]:
+    """One for each significant difference."""
+    return tuple(_sentence(plan, one) for one in compared if one.found.is_significant)
+
+
+def _sentence(plan: StudyPlan, one: Compared) -> str:
+    found = one.found
+    where = f"at load {one.load:g}, " if len(plan.loads) > 1 else ""
+    less = "lower" if found.difference_mean < 0 else "higher"
+    size, width = (difference_shown(one.metric, value) for value in (abs(found.difference_mean), found.half_width))
+    change = "" if found.change_percent is None else f", {abs(found.change_percent):.3g} %"
+    said = f"{spoken(one.policy)} against {spoken(plan.baseline)}: {where}{METRICS[one.metric]} is {size} {less}"
+    return f"{said} (+- {width}{change}; {count(found.seeds, 'seed')})."
+
+
+def notes(plan: StudyPlan, cells: Cells, compared: Sequence[Compared]) -> Iterator[str]:
+    """What a reader must know of the comparisons."""
+    missing = [key for key in plan.cells if key not in cells]
+    if missing:
+        yield f"Not simulated yet: {len(missing)} of {count(len(plan.cells), 'cell')}, the first is {missing[0]}."
+    if len(plan.policies) > 1 and len(plan.seeds) < SEEDS_MIN:
+        yield f"No interval is given and nothing is claimed: that takes {SEEDS_MIN} seeds, here {_have(plan)}."
+    judged = [one for one in compared if one.found.half_width is not None]
+    if judged:
+        significant = sum(one.found.is_significant for one in judged)
+        chance = len(judged) / LEVEL_OF_CHANCE
+        yield (
+            f"{significant} of {count(len(judged), 'difference')} significant at 95 % each (Student's t, paired by "
+            f"seed); were there none, about {chance:.2g} would come out by chance."
+        )
+    if any(cells[key]["unfinished"] for key in cells):
+        yield "Some jobs never ended in some simulations (unfinished in cells.csv): means are of those that did."
+    counts = {(key.load, key.seed): set[Value]() for key in cells}
+    for key, found in cells.items():
+        counts[key.load, key.seed].add(found["finished"])
+    if any(len(several) > 1 for several in counts.values()):
+        yield "Policies finished different numbers of jobs, so their means are not of the same jobs."
+
+
+def _have(plan: StudyPlan) -> str:
+    return "is 1" if len(plan.seeds) == 1 else f"are {len(plan.seeds)}"
+
+
+def as_object(one: Compared, plan: StudyPlan) -> dict[str, Any]:
+    """For programs and tables."""
+    found = one.found
+    return {
+        "policy": one.policy,
+        "baseline": plan.baseline,
+        "load": one.load,
+        "metric": one.metric,
+        "seeds": found.seeds,
+        "baseline_mean": found.base_mean,
+        "policy_mean": found.other_mean,
+        "difference_mean": found.difference_mean,
+        "difference_ci95": found.half_width,
+        "change_percent": found.change_percent,
+        "significant": None if found.half_width is None else found.is_significant,
+    }
+
+
+KEY: Final = ("policy", "load", "seed")
+
+JOB_COLUMNS: Final = (
+    "job", "place", "name", "gpus", "state", "submit_s", "first_start_s", "start_s", "end_s", "queue_s", "run_span_s",
+    "jct_s", "alone_s", "gpu_s", "attempts", "rho_ratio",
+)  # fmt: skip
+STAY_COLUMNS: Final = ("job", "gpus", "start_s", "end_s")
+
+
+class TidyTable(NamedTuple):
+    """Names of columns, and rows, which are made as they are asked for; what is not known is None or NaN."""
+
+    columns: tuple[str, ...]
+    rows: Iterable[Sequence[Any]]
+
+
+def cells_table(cells: Mapping[CellKey, Mapping[str, Value]]) -> TidyTable:
+    """One row for each simulation."""
+    names = tuple(next(iter(cells.values()), {}))
+    return TidyTable((*KEY, *names), ((*key, *found.values()) for key, found in cells.items()))
+
+
+def comparisons_table(rows: Sequence[Mapping[str, Any]]) -> TidyTable:
+    """One row for each metric of each policy against the baseline."""
+    return TidyTable(tuple(rows[0]) if rows else (), (tuple(row.values()) for row in rows))
+
+
+def extra_table(extra: Extra, results: Iterable[CellResult]) -> TidyTable:
+    """One row for each job, for each time a job was on GPUs, or for each moment from which on something else holds.
+
+    Raises:
+        KeyError: It is no table.
+    """
+    columns, rows_of = TABLES[extra]
+    return TidyTable((*KEY, *columns), ((*found.key, *row) for found in results for row in rows_of(found)))
+
+
+def _jobs(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    m = found.measured
+    rho = finish_time_rho(m)
+    yield from zip(
+        found.ids.tolist(), m.place.tolist(), found.names, m.gpus.tolist(), map(str, found.states),
+        *(column.tolist() for column in (
+            m.submit_s, m.first_start_s, found.start_s, m.end_s, m.first_start_s - m.submit_s,
+            m.end_s - m.first_start_s, m.end_s - m.submit_s, m.alone_s, m.gpu_s, m.attempts, rho,
+        )), strict=True,
+    )  # fmt: skip
+
+
+def _stays(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    yield from found.stays
+
+
+def _timeline(found: CellResult) -> Iterator[tuple[Any, ...]]:
+    columns = [getattr(found.measured.curves, name).tolist() for name in CURVES]
+    yield from zip(*columns, strict=True)
+
+
+TABLES: Final[Mapping[Extra, tuple[tuple[str, ...], Callable[[CellResult], Iterator[tuple[Any, ...]]]]]] = {
+    Extra.JOBS: (JOB_COLUMNS, _jobs),
+    Extra.STAYS: (STAY_COLUMNS, _stays),
+    Extra.TIMELINE: (CURVES, _timeline),
+}
+"""Tables that a study may ask for: columns besides the key, and the rows of a simulation."""
+
+
+def write_table(path: Path, table: TidyTable) -> Path:
+    """Write a table as CSV.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with whole(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows([_cell(value) for value in row] for row in table.rows)
+    return path
+
+
+def _cell(value: object) -> object:
+    """What is not known is empty; a float is written so that it is read back as the same."""
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return ""
+    return repr(value) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +260,7 @@ def look(plan: StudyPlan, out: Path) -> KeptCells:
     Raises:
         ValueError: Something that the study names is not there or not right.
     """
-    jobs = len(load(plan.request_of(plan.loads[0]), plan.seeds[0]).workload.jobs)
+    jobs = len(request.load(plan.request_of(plan.loads[0]), plan.seeds[0]).workload.jobs)
     if plan.window is not None and plan.window[1] > jobs:
         first, behind = plan.window
         raise StudyError(
