@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from colane.lab.traces import sheet
 from colane.lab.traces.check import check_trace
 from colane.lab.traces.read import FORMATS, read, sample
 from colane.lab.traces.readers import colane_csv
 from colane.lab.traces.workload import Workload
+from colane.settings import input_file
 from colane.settings.input_file import InputFileError
 from tests.traces.formats import FILES, HELIOS, OPENB, OWN, PHILLY, TASKS, VARIANTS, attempt, philly_job
 
@@ -400,7 +400,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatc
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(bytes(64 * 2**20)))
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(sheet, "TEXT_BYTES_MAX", 4 * 2**20)
+    monkeypatch.setattr(input_file, "TEXT_BYTES_MAX", 4 * 2**20)
     tracemalloc.start()
     try:
         with pytest.raises(InputFileError, match="is larger than 4 MiB"):
