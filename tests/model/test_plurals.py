@@ -22,13 +22,13 @@ SEVERAL = {
     "agent/launch/gang.py: ranks": "a word that the agent does not know",
     "agent/loop.py: GPUs": "one job on one GPU is what MPS is for",
     "agent/running/host_memory.py: processes": "one could be moved",
-    "cli/demo/elastic.py: devices": "the demo asks for several",
-    "cli/demo/mixed.py: cores": "of several devices",
-    "cli/demo/plan.py: steps": "of a training job worth the name",
+    "lab/demo/elastic.py: devices": "the demo asks for several",
+    "lab/demo/mixed.py: cores": "of several devices",
+    "lab/demo/plan.py: steps": "of a training job worth the name",
     "cli/jobs/objects.py: jobs": "one was asked for",
     "cli/jobs/show.py: GPUs": "sizes of an elastic job",
-    "cli/studies/profile.py: jobs": "at least two are profiled together",
-    "cli/studies/simulate.py: events": "each job is two",
+    "lab/commands/profile.py: jobs": "at least two are profiled together",
+    "lab/commands/simulate.py: events": "each job is two",
     "cli/submit/scripts.py: lines": "`#SBATCH lines`",
     "core/cluster/to_host.py: GPUs": "one could be moved",
     "core/reducers/suspicions.py: jobs": "of several users in a row",
@@ -36,25 +36,25 @@ SEVERAL = {
     "model/sentences.py: jobs": "a set that is measured together has several",
     "model/sentences.py: nodes": "a gang that is brought together was on several",
     "model/sizes.py: GPUs": "one is split evenly",
-    "report/mixed.py: cores": "a device there is made of several",
-    "report/mixed_plots.py: devices": "said of several alone",
-    "report/timeline.py: devices": "the busiest of many",
+    "lab/report/mixed.py: cores": "a device there is made of several",
+    "lab/report/mixed_plots.py: devices": "said of several alone",
+    "lab/report/timeline.py: devices": "the busiest of many",
     "scheduling/mechanisms/topology/connected.py: sockets": "one and two are words",
     "scheduling/mechanisms/topology/connected.py: nodes": "one is named by its sockets",
     "server/submitting/admission.py: GPUs": "one is split evenly",
     "server/submitting/dependencies.py: jobs": "more than a job may wait for",
-    "simulate/gaps.py: jobs": "one is `it`",
-    "traces/contents.py: jobs": "one is said otherwise",
-    "traces/contents.py: steps": "of several jobs",
-    "traces/node_list.py: GPUs": "its type is missing, which one alone may lack",
-    "traces/units.py: GPUs": "numbers that are too large",
-    "traces/units.py: cores": "numbers that are too large",
-    "traces/units.py: jobs": "a trace is judged by many",
-    "traces/units.py: steps": "numbers that are too large",
-    "traces/workload.py: records": "a verb",
+    "lab/simulate/gaps.py: jobs": "one is `it`",
+    "lab/traces/contents.py: jobs": "one is said otherwise",
+    "lab/traces/contents.py: steps": "of several jobs",
+    "lab/traces/node_list.py: GPUs": "its type is missing, which one alone may lack",
+    "lab/traces/units.py: GPUs": "numbers that are too large",
+    "lab/traces/units.py: cores": "numbers that are too large",
+    "lab/traces/units.py: jobs": "a trace is judged by many",
+    "lab/traces/units.py: steps": "numbers that are too large",
+    "lab/traces/workload.py: records": "a verb",
 }
 """Where it is never one, and why."""
-NO_ROOMS = ("papers", "workloads")
+NO_ROOMS = ("lab/papers", "workloads")
 """What is printed there is of fixed numbers."""
 
 
@@ -82,7 +82,8 @@ def _may_be_one(value: ast.FormattedValue) -> bool:
 
 
 def test_numbers_and_their_nouns_agree() -> None:
-    rooms = [room for room in SOURCES.iterdir() if room.name not in NO_ROOMS]
-    found = {place for room in rooms for path in room.rglob("*.py") for place in uncounted(path)}
+    others = [SOURCES / room for room in NO_ROOMS]
+    paths = [path for path in SOURCES.rglob("*.py") if not any(map(path.is_relative_to, others))]
+    found = {place for path in paths for place in uncounted(path)}
     assert found - SEVERAL.keys() == set(), "say count(number, noun)"
     assert SEVERAL.keys() - found == set(), "these are said no more"

@@ -78,6 +78,10 @@ class Kept:
                 )
 
 
+def lacking(collection: str, lost: int, counted: int) -> str:
+    return f"{collection} lacks {lost} record{'s' * (lost != 1)} of {counted}"
+
+
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
     with redis_server() as server:
@@ -107,7 +111,7 @@ async def test_what_is_gone_is_named_and_nothing_vital_is_gone_without(kept: Kep
         gone = part(sorted(documents))
         store.close()
         kept.rob(collection, gone)
-        said = f"{collection}: {len(gone)} of its {len(documents)} records are missing"
+        said = lacking(collection, len(gone), len(documents))
         store = kept.open()
         assert said in look_through(store).flaws
         if collection in WITHOUT:
@@ -121,7 +125,7 @@ async def test_what_is_gone_is_named_and_nothing_vital_is_gone_without(kept: Kep
         store.commit(Transaction([Put(collection, key, body) for key, body in documents.items()]))
         store.close()
         store = kept.open()
-        assert not any(flaw.startswith(f"{collection}: ") for flaw in look_through(store).flaws)
+        assert not any(flaw.startswith(f"{collection} lacks") for flaw in look_through(store).flaws)
     store.close()
 
 
@@ -139,7 +143,7 @@ def test_every_way_to_change_a_collection_is_counted(kept: Kept) -> None:
     store.close()
     kept.rob(PROFILES, ["e"])
     store = kept.open()
-    assert missing(store) == [f"{PROFILES}: 1 of its 1 records are missing"]
+    assert missing(store) == [lacking(PROFILES, 1, 1)]
     store.close()
 
 
@@ -162,7 +166,7 @@ def test_what_a_scheduler_of_before_has_written_is_counted_anew(
     store.commit(Transaction([Put(NODES, "n3", {})]))
     assert missing(store) == []
     kept.rob(NODES, ["n3"])
-    assert missing(store) == [f"{NODES}: 1 of its 2 records are missing"]
+    assert missing(store) == [lacking(NODES, 1, 2)]
     store.close()
 
 
@@ -176,14 +180,14 @@ async def test_no_copy_is_made_of_what_lacks_records_and_check_names_them(
     store.close()
     kept.rob(collection, keys)
     store = kept.open()
-    with pytest.raises(StoreError, match=f"cannot be read as a whole: {collection}: 1 of its 1 records are missing"):
+    with pytest.raises(StoreError, match=f"cannot be read as a whole: {lacking(collection, 1, 1)}"):
         copy(store, SqliteStore(tmp_path / "copy.db"))
     store.close()
     assert run(["store", "check", kept.shown]) == 1
-    assert f"{collection}: 1 of its 1 records are missing" in capsys.readouterr().err
+    assert lacking(collection, 1, 1) in capsys.readouterr().err
     if kept.kind == "sqlite":
         assert run(["check", str(kept.file)]) == 1
-        assert f"{collection}: 1 of its 1 records are missing" in capsys.readouterr().err
+        assert lacking(collection, 1, 1) in capsys.readouterr().err
 
 
 async def test_a_store_is_made_anew_without_what_is_gone(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -196,9 +200,7 @@ async def test_a_store_is_made_anew_without_what_is_gone(tmp_path: Path, request
         kept.rob(name, gone)
     made = set_aside(kept.file)
     assert made is not None
-    assert made.left_out == tuple(
-        f"{name}: {len(gone)} of its {len(gone)} records are missing" for name, gone in keys.items()
-    )
+    assert made.left_out == tuple(lacking(name, len(gone), len(gone)) for name, gone in keys.items())
     assert copies.check(kept.file).flaws == ()
     assert set_aside(kept.file) is None
 
@@ -226,4 +228,4 @@ async def test_a_file_of_before_is_counted_when_it_is_opened(tmp_path: Path, req
     assert copies.check(kept.file).flaws == ()
     kept.open().close()
     kept.rob(META, ["counters"])
-    assert copies.check(kept.file).flaws[0].startswith(f"{META}: 1 of its ")
+    assert copies.check(kept.file).flaws[0].startswith(f"{META} lacks 1 record of ")

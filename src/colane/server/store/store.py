@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+from colane.model.words import count
+
 Document = Mapping[str, Any]
 """A JSON object."""
 
@@ -111,15 +113,12 @@ class Unreadable(NamedTuple):
     @classmethod
     def missing(cls, collection: str, counted: int, found: int) -> Unreadable:
         """Return what is said of a collection that holds fewer records than were counted with its last commit."""
-        return cls(collection, "", f"{counted - found} of its {counted} records are missing")
+        return cls(collection, "", f"lacks {count(counted - found, 'record')} of {counted}")
 
     def __str__(self) -> str:
         """As a person is told."""
-        return (
-            f"{self.collection} {self.key} cannot be read: {self.problem}"
-            if self.key
-            else (f"{self.collection}: {self.problem}")
-        )
+        flaw = f"{self.key} cannot be read: {self.problem}" if self.key else self.problem
+        return f"{self.collection} {flaw}"
 
 
 class UnreadableError(StoreError):
