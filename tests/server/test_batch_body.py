@@ -10,9 +10,9 @@ import pytest
 
 from colane.server.http import batch_body
 from colane.server.http.batch_body import parse_batch
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError
+from colane.server.http.problems import PROBLEMS_MAX, RefusedError, from_pydantic
 from colane.server.submitting.yielding import ITEMS_AT_ONCE
-from tests.server.harness import beside
+from tests.server.harness import beside, world
 
 MANY = 5 * ITEMS_AT_ONCE + 3
 JOB: dict[str, Any] = {"command": ["a", "[", "]", ",", "{", '"'], "env": {"A": "\\ \u00e4 \n", "B": '[{"jobs":['}}
@@ -121,3 +121,42 @@ async def test_too_many_are_refused_unread(monkeypatch: pytest.MonkeyPatch, size
     assert status == 422
     assert "at most 128 entries" in str(problems)
     assert sum(sizes) <= 2 * ITEMS_AT_ONCE
+
+
+OVERFULL: dict[str, Any] = {
+    "fields": [{f"a{number}": 1 for number in range(200_000)}],
+    "fields of the last job": [{"command": ["a"]}, {f"a{number}": 1 for number in range(200_000)}],
+    "variables": [{"command": ["a"], "env": {f"a{number}": 1 for number in range(200_000)}}],
+    "words": [{"command": [1] * 1_000_000}],
+    "jobs": [{}] * 400_000,
+    "fields beside the jobs": {"jobs": [], **{f"a{number}": 1 for number in range(200_000)}},
+}
+
+
+@pytest.mark.parametrize("kind", OVERFULL)
+async def test_much_that_is_wrong_is_refused_before_each_of_it_is_told(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To judge them all would take seconds in which no agent is answered."""
+    told = list[int]()
+
+    def counted(errors: list[Any], known: Any) -> Any:
+        told.append(len(errors))
+        return from_pydantic(errors, known)
+
+    monkeypatch.setattr(batch_body, "from_pydantic", counted)
+    async with world() as w:
+        wrong: Any = OVERFULL[kind]
+        body = json.dumps(wrong).encode()
+        ones = [] if kind in {"jobs", "fields beside the jobs"} else [("/job", json.dumps(wrong[-1]).encode())]
+        for path, one in (("/jobs", body), ("/plan", body), *ones):
+            answer = await w.http.post(path, content=one, headers={"Content-Type": "application/json"})
+            assert answer.status_code == 422
+            assert len(answer.content) < 5_000
+        assert sum(told) <= 3 * PROBLEMS_MAX
+
+
+async def test_a_job_with_all_that_one_may_have_is_taken() -> None:
+    word = 'a, "quoted" word'
+    job = {"command": [word] * 10_000, "env": {f"NAME_{number}": word for number in range(10_000)}}
+    assert len(await parse_batch(json.dumps([job, job]).encode())) == 2

@@ -14,10 +14,11 @@ import pytest
 from uvicorn.server import ServerState
 
 from colane.client.hosts import host_name, is_loopback
+from colane.listening.protocol import FRAME_MAX_BYTES, BoundedProtocol
 from colane.server.config import ServerConfig
 from colane.server.http.access import Callers
 from colane.server.http.door import GateRules
-from colane.server.http.listening import HEADERS_MAX_BYTES, PeerProtocol, uvicorn_config
+from colane.server.http.listening import uvicorn_config
 from colane.server.main import ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 from tests.server.processes import DEADLINE_S, scheduler
@@ -184,10 +185,10 @@ class Way:
         return self.ended
 
 
-async def connection() -> tuple[PeerProtocol, Way]:
+async def connection() -> tuple[BoundedProtocol, Way]:
     config = uvicorn_config(None)
     config.load()
-    protocol, way = PeerProtocol(config, ServerState(), {}), Way()
+    protocol, way = BoundedProtocol(config, ServerState(), {}), Way()
     protocol.connection_made(cast("asyncio.Transport", way))
     return protocol, way
 
@@ -199,11 +200,11 @@ class TestHeaders:
         protocol, way = await connection()
         protocol.data_received(start)
         sent = 0
-        while not way.ended and sent < 4 * HEADERS_MAX_BYTES:
+        while not way.ended and sent < 4 * FRAME_MAX_BYTES:
             protocol.data_received(piece)
             sent += len(piece)
         assert way.ended
-        assert sent <= HEADERS_MAX_BYTES + len(piece)
+        assert sent <= FRAME_MAX_BYTES + len(piece)
         protocol.connection_lost(None)
 
     async def test_those_of_a_usual_request_are_taken_in_any_pieces(self) -> None:

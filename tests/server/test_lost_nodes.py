@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from colane.server.http.door import STANDING, Standing
+from colane.listening.standing import STANDING, Standing
 from colane.server.nodes import leases
 from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
 from colane.server.store.memory import MemoryStore

@@ -141,7 +141,7 @@ def test_a_token_is_made_for_the_owner_and_demanded_of_everybody(tmp_path: Path)
 
 
 def test_headers_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
-    code = "import colane.server.http.listening as listening; listening.HEADERS_MAX_S = 0.2\n"
+    code = "from colane.listening import protocol; protocol.HEADERS_MAX_S = 0.2\n"
     with scheduler(tmp_path / "state", before=code) as started:
         host, port = started.url.removeprefix("http://").split(":")
         for begun in (b"", b"GET /health HTTP/1.1\r\nHost: local"):

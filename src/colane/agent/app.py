@@ -21,6 +21,7 @@ from colane.agent.running.jobdir import StateDir
 from colane.agent.running.logs import READ_MAX_BYTES, read_log
 from colane.api.stacks import RawStacksAnswer
 from colane.client.hosts import LOOPBACK_NAMES, host_name
+from colane.listening.standing import standing_of
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
 OPEN_PATH = "/health"
@@ -51,6 +52,7 @@ class SecretGate:
             return None
         if not secrets.compare_digest(headers.get("authorization", "").encode("latin-1"), self._expected):
             return _error(401, "only this node's scheduler may ask")
+        standing_of(scope).meet(is_trusted=True)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind != "application/json":
             return _error(415, "Content-Type must be application/json")

@@ -27,9 +27,12 @@ from colane.client.hosts import is_loopback
 from colane.client.locate import urls_of
 from colane.client.tls import TlsError
 from colane.devices import Devices, DeviceSpecError, discover, known
+from colane.listening.serving import bounded
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS_MAX = 128
+"""A scheduler and its standbys ask; their descriptors are the jobs' otherwise."""
 ANSWERS_MAX_S = 2
 """At the end, answers under way have this long; what is cut off is asked of the next agent."""
 
@@ -189,16 +192,7 @@ async def _api(agent: Agent, config: AgentConfig, door: Door, listener: socket.s
     app = make_app(
         agent.state, agent.woken.set, name=config.name, secret=door.secret, on_loopback=is_loopback(config.host)
     )
-    settings = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=ANSWERS_MAX_S,
-        ssl_certfile=None if config.tls is None else str(config.tls.cert),
-        ssl_keyfile=None if config.tls is None else str(config.tls.key),
-    )
+    settings = bounded(app, CONNECTIONS_MAX, config.tls, timeout_graceful_shutdown=ANSWERS_MAX_S)
     server = _AgentServer(settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -98,7 +98,6 @@ class ServerConfig(ServiceConfig):
         port: 0 takes a free one.
         token: Needed by every client; None takes the one in the state directory, made when it is not there.
         tls: Certificate and key of what listens at TCP; None for plain HTTP.
-        body_bytes_max: Largest request.
     """
 
     state_dir: Path
@@ -109,7 +108,6 @@ class ServerConfig(ServiceConfig):
     port: int = table.DEFAULT_PORT
     token: str | None = field(default=None, repr=False)
     tls: TlsFiles | None = None
-    body_bytes_max: int = 8 * 2**20
 
     @classmethod
     def of(cls, values: Values, state_dir: Path, token: str | None, agents: Values | None = None) -> Self:

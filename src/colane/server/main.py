@@ -198,7 +198,7 @@ def _rules(config: ServerConfig, service: Service, standby: Standby | None) -> G
         leader=lambda: None if standby is None else standby.leader,
         has_lease=bool(config.leader_lease_s),
     )
-    return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max, leading=leading)
+    return GateRules(callers=callers, hosts=hosts, leading=leading)
 
 
 def _write_pid(handle: int, state_dir: Path) -> None:

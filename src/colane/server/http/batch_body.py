@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest
+from colane.model.job_fields import ENV_VARIABLES_MAX
 from colane.server.http.problems import PROBLEMS_MAX, RefusedError, from_pydantic
 from colane.server.submitting.yielding import ITEMS_AT_ONCE
 
@@ -30,8 +31,15 @@ def at_most(number: int) -> TypeAdapter[list[None]]:
 _NUMBER: Final = at_most(BATCH_JOBS_MAX)
 _BEGIN: Final = re.compile(r'[ \t\n\r]*(?P<object>\{[ \t\n\r]*"jobs"[ \t\n\r]*:[ \t\n\r]*)?\[[ \t\n\r]*')
 _BETWEEN: Final = re.compile(r"[ \t\n\r]*(?P<sign>[,\]])[ \t\n\r]*")
+_MEMBERS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|,', re.DOTALL)
 _END: Final = {True: re.compile(r"\}[ \t\n\r]*"), False: re.compile("")}
 Errors = list[dict[str, Any]]
+
+
+ERRORS_MAX: Final = 200
+"""Of some jobs together: where there are more, they are looked at one by one."""
+MEMBERS_MAX: Final = 6 * ENV_VARIABLES_MAX
+"""Of a job: texts and commas. With as many words and variables as one may have it has less than 6 for each."""
 
 
 class _OtherFormError(ValueError):
@@ -46,14 +54,16 @@ async def parse_batch(body: bytes) -> list[JobRequest]:
     """
     if len(body) <= WHOLE_BYTES_MAX:
         return _whole(body)
-    found, errors, number = list[JobRequest](), Errors(), 0
+    found, errors, parts = list[JobRequest](), Errors(), list[list[str]]()
     try:
         texts = _items(body.decode())
         while part := list(islice(texts, ITEMS_AT_ONCE)):
-            errors += _added(found, f"[{','.join(part)}]", number)
+            parts.append(part)
+            await asyncio.sleep(0)
+        for at, part in enumerate(parts):
+            errors += _added(found, part, at * ITEMS_AT_ONCE)
             if len(errors) >= PROBLEMS_MAX:
                 break
-            number += len(part)
             await asyncio.sleep(0)
     except (ValueError, RecursionError):  # of JSON that is none, or in a form of which pydantic is to say what is wrong
         return _whole(body)
@@ -80,7 +90,9 @@ def _items(text: str) -> Iterator[str]:
         number += 1
         if number > BATCH_JOBS_MAX:
             _demand_few(number)
-        yield text[at:end]
+        one = text[at:end]
+        _demand_modest(one)
+        yield one
         at, is_last = between.end(), between["sign"] == "]"
     if _END[begin["object"] is not None].fullmatch(text, at) is None:
         raise _OtherFormError
@@ -94,20 +106,41 @@ def _demand_few(number: int) -> None:
         raise _refused(list(error.errors(include_url=False))) from error
 
 
-def _added(found: list[JobRequest], text: str, first: int) -> Errors:
+def _added(found: list[JobRequest], texts: list[str], first: int) -> Errors:
     """Add the jobs of a part of a batch, which begins at a place of the whole; return what is wrong with them.
 
     Raises:
         ValueError: It is no JSON, which the whole is to tell.
     """
+    text = f"[{','.join(texts)}]"
     try:
         found += _SLICE.validate_json(text)
     except ValidationError as error:
+        if error.error_count() > ERRORS_MAX and len(texts) > 1:
+            return _one_by_one(found, texts, first)
         errors: list[Any] = list(error.errors(include_url=False))
         if any(each["type"] == "json_invalid" for each in errors):
             raise
         return [{**each, "loc": (first + each["loc"][0], *each["loc"][1:])} for each in errors]
     return []
+
+
+def _one_by_one(found: list[JobRequest], texts: list[str], first: int) -> Errors:
+    errors = Errors()
+    for number, text in enumerate(texts, start=first):
+        errors += _added(found, [text], number)
+        if len(errors) >= PROBLEMS_MAX:
+            break
+    return errors
+
+
+def parse_one(body: bytes) -> JobRequest:
+    """Return the request of one job, as `parse_batch` those of many."""
+    _demand_modest(body.decode(errors="replace"))
+    try:
+        return JobRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _refused(list(error.errors(include_url=False))) from error
 
 
 def _whole(body: bytes) -> list[JobRequest]:
@@ -116,7 +149,17 @@ def _whole(body: bytes) -> list[JobRequest]:
             return _LIST.validate_json(body)
         return Batch.model_validate_json(body).jobs
     except ValidationError as error:
+        if len(body) > WHOLE_BYTES_MAX and error.error_count() > ENV_VARIABLES_MAX:
+            text = "the body must be a list of jobs, or an object with that alone, as jobs"
+            raise RefusedError.because(422, text) from error
         raise _refused(list(error.errors(include_url=False))) from error
+
+
+def _demand_modest(text: str) -> None:
+    """Refuse a job with more members than one can have, before each of them is found wrong, which takes seconds."""
+    if len(text) > WHOLE_BYTES_MAX and next(islice(_MEMBERS.finditer(text), MEMBERS_MAX, None), None) is not None:
+        message = f"a job has more than {ENV_VARIABLES_MAX} words of a command, variables or fields"
+        raise RefusedError.because(422, message)
 
 
 def _refused(errors: list[Any]) -> RefusedError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -15,11 +16,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
+from colane.listening.standing import PEER_UID, standing_of
 from colane.server.http.access import Caller, Callers, Role
 from colane.server.http.job_tokens import is_of_job
 from colane.server.http.leading import LAPSED, Leading
 from colane.server.http.problems import RefusedError
 from colane.server.http.sessions import CSRF_HEADER, READS, Sessions
+from colane.server.http.shares import Shares
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
@@ -27,37 +30,17 @@ OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
 OPEN_FILES: Final = "/page/"
 """Begin of the paths of the page's files: there is nothing of a cluster in them."""
 
+LARGE_PATHS: Final = re.compile(r"/(jobs?|plan|node.*|job/\d+/finished|finished)")
+"""Those at which more is sent than a form: jobs, and what agents report."""
+FORM_BYTES_MAX: Final = 64 * 1024
+"""At all other paths: to judge what has thousands of wrong fields takes seconds."""
+
 LEASE_HEADER: Final = "Colane-Lease"
 """Of a refusal to an agent: its jobs go on for so many seconds from when it asked."""
-PEER_UID: Final = "peer_uid"
-"""In a request's state where it came over a unix socket: the user of the process at its other end."""
-STANDING: Final = "standing"
-"""In a request's state: the `Standing` of its connection."""
 CALLER: Final = "caller"
 """In a request's state behind the door: the caller."""
 IS_KNOWN: Final = "is_known"
 """In a request's state behind the door: tells whether it would still pass, for answers that go on for hours."""
-
-
-@dataclass(slots=True)
-class Standing:
-    """What is known of a connection.
-
-    Attributes:
-        is_trusted: An agent or an operator has asked on it: it is not closed to make room for others.
-        is_gone: It is closed: no client waits for an answer on it.
-        waits: A request on it that is given up where no client waits for it, as it is asked again.
-    """
-
-    is_trusted: bool = False
-    is_gone: bool = False
-    waits: asyncio.Task[Any] | None = None
-
-    def leave(self) -> None:
-        """It has been closed."""
-        self.is_gone = True
-        if self.waits is not None:
-            self.waits.cancel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +53,7 @@ class GateRules:
             127.0.0.1 (DNS rebinding) still sends its own name.
         body_bytes_max: Largest body.
         body_max_s: How long a body may take to come.
-        bodies_bytes_max: All bodies that are coming, together.
+        bodies_bytes_max: All bodies of requests that are not answered yet, together.
         sessions: Knows the caller by a browser's cookie, where it brings no token.
         leading: What may be said where another scheduler leads, or may.
     """
@@ -90,30 +73,37 @@ class Gate:
     def __init__(self, app: ASGIApp, rules: GateRules) -> None:
         self._app = app
         self._rules = rules
-        self._coming_bytes = 0
+        self._shares = Shares(rules.bodies_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Judge a request, then pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        answering = self._rules.leading.guarded(scope, receive, send, _lapsed)
         try:
             headers = Headers(scope=scope)
-            self._judge(scope, headers)
+            caller = self._judge(scope, headers)
             if (elsewhere := self._rules.leading.elsewhere(scope)) is not None:
                 await elsewhere(scope, receive, send)
-                return
-            passed = await self._timely(headers, receive) if scope["method"] in WITH_BODY else receive
+            elif caller is None:  # nothing that is open takes a body, so that none is read
+                await self._answer(scope, receive, answering)
+            else:
+                with self._shares.request(caller, scope["path"]) as add:
+                    passed = await self._timely(scope, receive, add) if scope["method"] in WITH_BODY else receive
+                    await self._answer(scope, passed, answering)
         except RefusedError as refused:
             await refusal_response(refused)(scope, receive, send)
-            return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(
             ClientDisconnect
         ):  # a client that has left before its request was complete is not answered, which is no fault of ours
-            await self._app(scope, passed, self._rules.leading.guarded(scope, receive, send, _lapsed))
+            await self._app(scope, receive, send)
 
-    def _judge(self, scope: Scope, headers: Headers) -> None:
-        rules = self._rules
+    def _judge(self, scope: Scope, headers: Headers) -> Caller | None:
+        """Return the caller, None where the path is open to all."""
+        rules, caller = self._rules, None
         if rules.hosts is not None and host_name(headers.get("host", "")) not in rules.hosts:
             raise RefusedError.because(421, "this scheduler answers to its loopback names only")
         if scope["path"] not in OPEN_PATHS and not scope["path"].startswith(OPEN_FILES):
@@ -126,44 +116,40 @@ class Gate:
             state[CALLER] = caller = signed_in or _caller(*by)
             is_known = partial(_is_known, caller, *by)
             state[IS_KNOWN] = is_known if signed_in is None else lambda: rules.sessions.caller(cookies) == caller
-            if STANDING in state and caller.role is not Role.USER:
-                state[STANDING].is_trusted = True
+            standing_of(scope).meet(is_trusted=caller.role is not Role.USER)
         if scope["method"] in WITH_BODY:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise RefusedError.because(415, "Content-Type must be application/json")
+        return caller
 
-    async def _timely(self, headers: Headers, receive: Receive) -> Receive:
+    async def _timely(self, scope: Scope, receive: Receive, add: Callable[[int], int]) -> Receive:
         try:
             async with asyncio.timeout(self._rules.body_max_s):
-                return await self._body(headers, receive)
+                return await self._body(scope, receive, add)
         except TimeoutError as error:
             text = f"the body did not come within {self._rules.body_max_s:g} s"
             raise RefusedError.because(408, text) from error
 
-    async def _body(self, headers: Headers, receive: Receive) -> Receive:
+    async def _body(self, scope: Scope, receive: Receive, add: Callable[[int], int]) -> Receive:
         """Read the whole body, within the limit, and give it to the app in one piece."""
         limit = self._rules.body_bytes_max
-        declared = headers.get("content-length", "")
+        if not LARGE_PATHS.fullmatch(scope["path"]):
+            limit = min(limit, FORM_BYTES_MAX)
+        declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
         chunks: list[bytes] = []
-        more, size = True, 0
-        try:
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return replay([message], receive)
-                chunk = message.get("body", b"")
-                chunks.append(chunk)
-                size, self._coming_bytes = size + len(chunk), self._coming_bytes + len(chunk)
-                more = message.get("more_body", False)
-                if size > limit:
-                    raise _too_large(limit)
-                if self._coming_bytes > self._rules.bodies_bytes_max:
-                    raise RefusedError.because(503, "too much is being sent to the scheduler at once; try again")
-        finally:
-            self._coming_bytes -= size
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return replay([message], receive)
+            chunk = message.get("body", b"")
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+            if add(len(chunk)) > limit:
+                raise _too_large(limit)
         return replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
 
 

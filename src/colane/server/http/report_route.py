@@ -12,8 +12,9 @@ from starlette.types import Scope
 
 from colane.api.nodes import NodeObject
 from colane.api.wire_nodes import ReportBody
+from colane.listening.standing import standing_of
 from colane.server.http.access import Caller
-from colane.server.http.door import CALLER, STANDING, Standing
+from colane.server.http.door import CALLER
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 
@@ -44,7 +45,7 @@ async def _taken(scope: Scope, name: str, report: ReportBody) -> NodeObject:
     service: Service = scope["app"].state.service
     caller: Caller = scope["state"][CALLER]
     caller.demand_node(name)
-    standing: Standing = scope["state"].get(STANDING) or Standing()
+    standing = standing_of(scope)
     standing.waits = asyncio.current_task()
     try:
         return await service.report(name, report)

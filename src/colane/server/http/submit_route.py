@@ -6,13 +6,13 @@ from collections.abc import Awaitable
 from typing import Any
 
 from fastapi import Request
-from pydantic import ValidationError
 from starlette.types import Scope
 
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer
-from colane.server.http.batch_body import parse_batch
+from colane.server.http.batch_body import WHOLE_BYTES_MAX, parse_batch, parse_one
 from colane.server.http.door import replay
+from colane.server.http.problems import RefusedError
 from colane.server.http.requests import KEY_HEADER, KEY_LENGTH_MAX, asked, change_once
 from colane.server.http.short_route import ShortRoute
 from colane.server.writer.turn import Turn
@@ -25,8 +25,10 @@ class SubmitRoute(ShortRoute):
         if not _is_plain(scope):
             return None
         try:
-            job = JobRequest.model_validate_json(body)
-        except ValidationError:
+            job = parse_one(body)
+        except RefusedError:
+            if len(body) > WHOLE_BYTES_MAX:
+                raise
             return None
         return submit_one(_request(scope, body), job, _key(scope))
 

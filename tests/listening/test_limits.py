@@ -1,0 +1,245 @@
+"""What callers may take: {connections, header bytes, trailers, body bytes, time, threads, streams, log lines written} x
+{stranger, user, agent}, over each listener."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from colane.listening import protocol
+from colane.server.http import shares
+from tests.agent.waiting import until
+from tests.listening.listeners import JSON, Listeners, cluster, status_on
+from tests.server.harness import SLEEP, node
+from tests.server.test_gate import open_ones
+
+pytestmark = pytest.mark.live
+MB = 2**20
+THREADS_MAX = 32
+"""Of a process for all that waits for files."""
+BUFFERED_BYTES = 8 * MB
+"""What the kernel takes on both sides of a connection before anything is read, generously."""
+CHUNKED = f"{JSON}Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS: dict[str, tuple[str, Callable[[int], bytes]]] = {
+    "a first line": ("GET /", lambda _: b"a" * 60_000),
+    "headers": ("GET /health HTTP/1.1\r\n", lambda number: b"X%d: a\r\n" % number * 5000),
+    "a header": ("GET /health HTTP/1.1\r\nX: ", lambda _: b"a" * 60_000),
+    "trailers": (f"GET /health HTTP/1.1\r\n{CHUNKED}0\r\n", lambda number: b"X%d: a\r\n" % number * 5000),
+    "a trailer": (f"GET /health HTTP/1.1\r\n{CHUNKED}2\r\n{{}}\r\n0\r\nX: ", lambda _: b"a" * 60_000),
+    "what stands between pieces": (f"POST /health HTTP/1.1\r\n{CHUNKED}2;", lambda _: b"a" * 60_000),
+    "a body at an open path": (f"POST /health HTTP/1.1\r\n{CHUNKED}", lambda _: b"EA60\r\n" + b"a" * 60_000 + b"\r\n"),
+    "a body without a token": (f"POST /run HTTP/1.1\r\n{CHUNKED}", lambda _: b"EA60\r\n" + b"a" * 60_000 + b"\r\n"),
+    "a body of tiny pieces": (f"POST /health HTTP/1.1\r\n{CHUNKED}", lambda _: b"1\r\na\r\n" * 10_000),
+}
+NOISE = (
+    b"\x16\x03\x01 no HTTP\r\n\r\n",
+    b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+)
+BEGUN = {
+    "nothing": "",
+    "headers": "GET /health HTTP/1.1\r\nHost: local",
+    "a trailer": f"GET /health HTTP/1.1\r\n{CHUNKED}0\r\nX",
+    "a body": f"POST /run HTTP/1.1\r\n{CHUNKED}2\r\n",
+}
+LISTENERS = ("tcp", "unix", "agent")
+listeners = pytest.mark.parametrize("name", LISTENERS)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    with cluster(tmp_path_factory.mktemp("l")) as made:
+        yield made
+
+
+@pytest.fixture
+def held() -> Iterator[list[socket.socket]]:
+    """Connections that are closed in the end."""
+    made: list[socket.socket] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+def poured(one: socket.socket, piece: Callable[[int], bytes], most: int) -> int:
+    """Send pieces until the other side hangs up, or so many bytes are sent; return how many were."""
+    sent = 0
+    try:
+        for number in itertools.count():
+            one.sendall(data := piece(number))
+            sent += len(data)
+            if sent > most:
+                break
+    except OSError:
+        pass
+    return sent
+
+
+class TestStranger:
+    @pytest.mark.parametrize("kind", ENDLESS)
+    @listeners
+    def test_nothing_endless_is_taken(self, here: Listeners, held: list[socket.socket], name: str, kind: str) -> None:
+        listener, (head, piece) = here.of(name), ENDLESS[kind]
+        before_bytes = listener.memory_bytes()
+        for _ in range(4):
+            held.append(listener.connect())
+            held[-1].sendall(head.encode())
+            most = protocol.BODY_MAX_BYTES + BUFFERED_BYTES if "body" in kind else BUFFERED_BYTES
+            assert poured(held[-1], piece, 2 * most) <= most
+        assert listener.memory_bytes() <= before_bytes + 8 * MB
+        assert listener.ask("GET", "/health") == 200
+
+    @listeners
+    def test_what_many_hold_is_bounded_together(self, here: Listeners, held: list[socket.socket], name: str) -> None:
+        """As much as is read at once, of each thing that is kept before its caller is known."""
+        listener = here.of(name)
+        before_bytes, threads = listener.memory_bytes(), listener.threads()
+        for head, piece in ENDLESS.values():
+            for _ in range(60):
+                held.append(listener.connect())
+                held[-1].setblocking(False)
+                with suppress(OSError):  # it may have been hung up on
+                    held[-1].send(head.encode())
+                    held[-1].send(piece(0)[:30_000])
+        assert listener.ask("GET", "/health") == 200
+        assert listener.memory_bytes() <= before_bytes + 60 * MB
+        assert listener.threads() == threads
+
+    @listeners
+    def test_requests_ahead_of_answers_are_few(self, here: Listeners, name: str) -> None:
+        listener = here.of(name)
+        before_bytes = listener.memory_bytes()
+        with listener.connect() as one:
+            poured(one, lambda _: b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5000, BUFFERED_BYTES)
+        assert listener.ask("GET", "/health") == 200
+        assert listener.memory_bytes() <= before_bytes + 16 * MB
+
+    @listeners
+    def test_connections_make_room_for_those_of_others(
+        self, here: Listeners, held: list[socket.socket], name: str
+    ) -> None:
+        listener = here.of(name)
+        with httpx.Client(base_url=here.running.url, headers=here.running.http.headers, timeout=60) as known:
+            assert known.get("/nodes").status_code == 200
+            kept = next(iter(known._transport._pool.connections))  # type: ignore[attr-defined]
+            held += [listener.connect() for _ in range(protocol.STRANGERS_MAX + 100)]
+            for one in held[::2]:
+                one.settimeout(1)
+                with suppress(OSError):
+                    one.sendall(b"GET /health HTTP/1.1\r\nHost: local")
+            assert listener.ask("GET", "/health") == 200
+            assert open_ones(held) <= protocol.STRANGERS_MAX
+            assert known.get("/nodes").status_code == 200
+            assert next(iter(known._transport._pool.connections)) is kept  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("name", ["tcp", "unix"])
+    def test_bodies_that_are_announced_take_nothing_from_others(
+        self, here: Listeners, held: list[socket.socket], name: str
+    ) -> None:
+        listener = here.of(name)
+        before_bytes = listener.memory_bytes()
+        for _ in range(20):
+            held.append(listener.connect())
+            held[-1].sendall(f"POST /health HTTP/1.1\r\n{JSON}Content-Length: 8388608\r\n\r\n".encode())
+            poured(held[-1], lambda _: b"a" * 8_388_600, 1)
+        assert here.running.http.post("/job", json={**SLEEP, "hold": True}).status_code == 200
+        assert listener.memory_bytes() <= before_bytes + 16 * MB
+
+    @listeners
+    def test_noise_is_one_line_in_the_log(self, here: Listeners, name: str) -> None:
+        listener = here.of(name)
+        before = len(listener.log.read_text().splitlines())
+        for noise in (
+            b"\x16\x03\x01 no HTTP\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        ):
+            for _ in range(40):
+                with listener.connect() as one:
+                    one.sendall(noise)
+                    status_on(one)
+        assert len(listener.log.read_text().splitlines()) <= before + 1
+
+    @listeners
+    def test_an_answer_to_what_is_still_being_sent_can_be_read(self, here: Listeners, name: str) -> None:
+        with here.of(name).connect() as one:
+            one.sendall(f"POST /health HTTP/1.1\r\n{JSON}Content-Length: 4000000\r\n\r\n".encode())
+            for _ in range(40):
+                one.sendall(b"a" * 100_000)
+            assert status_on(one) == 405
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+@listeners
+def test_what_does_not_come_is_not_waited_for(slow: Listeners, name: str, begun: str) -> None:
+    with slow.of(name).connect() as one:
+        one.sendall(BEGUN[begun].encode())
+        while one.recv(65536):
+            pass
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    code = (
+        "from colane.listening import protocol, serving\n"
+        "protocol.HEADERS_MAX_S = protocol.REQUEST_MAX_S = serving.LINGER_S = protocol.STRANGERS_KEEP_ALIVE_S = 0.3\n"
+    )
+    with cluster(tmp_path_factory.mktemp("l"), before=code) as made:
+        yield made
+
+
+def caller(here: Listeners, **wanted: str) -> dict[str, str]:
+    """The headers of a caller that gets a token of its own."""
+    token = "-".join(wanted.values())
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    assert here.running.http.post("/tokens", json={"digest": digest, **wanted}).status_code == 200
+    return {"Authorization": f"Bearer {token}"}
+
+
+class TestKnownCallers:
+    def test_bodies_of_one_user_leave_room_for_others(self, here: Listeners, held: list[socket.socket]) -> None:
+        ann, ben, agent = (caller(here, **one) for one in ({"user": "ann"}, {"user": "ben"}, {"node": "n9"}))
+        before_bytes = here.tcp.memory_bytes()
+        head = f"POST /jobs HTTP/1.1\r\n{JSON}Authorization: {ann['Authorization']}\r\nContent-Length: 8388608\r\n\r\n"
+        for _ in range(12):
+            held.append(here.tcp.connect())
+            held[-1].sendall(head.encode())
+            poured(held[-1], lambda _: b" " * 8_000_000, 1)
+
+        def of_ann() -> int:
+            headers = {**ann, "Content-Type": "application/json"}
+            return httpx.post(f"{here.running.url}/job", content=b"1" + b" " * MB, headers=headers).status_code
+
+        until(lambda: of_ann() == 503)
+        assert httpx.post(f"{here.running.url}/page_link", json={}, headers=ben).status_code == 200
+        assert here.running.http.post("/job", json={**SLEEP, "hold": True}).status_code == 200
+        joining = httpx.post(f"{here.running.url}/node", json=node("n9"), headers=agent)
+        assert joining.status_code == 200, joining.text
+        assert here.tcp.memory_bytes() <= before_bytes + 48 * MB
+        for open_one in held:
+            open_one.close()
+        until(lambda: of_ann() == 422)
+
+    def test_streams_of_one_user_are_bounded(self, here: Listeners, held: list[socket.socket]) -> None:
+        eve, ben = caller(here, user="eve"), caller(here, user="ben")
+        threads = here.tcp.threads()
+        head = f"GET /events HTTP/1.1\r\n{JSON}Authorization: {eve['Authorization']}\r\n\r\n".encode()
+        for _ in range(shares.REQUESTS_MAX):
+            held.append(here.tcp.connect())
+            held[-1].sendall(head)
+            assert status_on(held[-1]) == 200
+        with here.tcp.connect() as more:
+            more.sendall(head)
+            assert status_on(more) == 503
+        assert httpx.get(f"{here.running.url}/jobs", headers=ben).status_code == 200
+        assert here.running.http.get("/jobs").status_code == 200
+        assert here.tcp.threads() <= threads + THREADS_MAX
+        for open_one in held:
+            open_one.close()
+        until(lambda: httpx.get(f"{here.running.url}/jobs", headers=eve).status_code == 200)
