@@ -1,4 +1,4 @@
-"""How HTTP is served by whatever listens, and what its log says of callers that nobody knows."""
+"""How HTTP is served by whatever listens, and what its log says of unknown callers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bounded(app: Any, connections_max: int, tls: TlsFiles | None = None, **setti
     """
     logging.getLogger("uvicorn.error").addFilter(_SELDOM)
     return uvicorn.Config(
-        app and _Parting(app),
+        app and _ClosingAnswers(app),
         http=partial(BoundedProtocol, connections_max=connections_max),  # type: ignore[arg-type]
         proxy_headers=False,
         ws="none",
@@ -52,7 +52,7 @@ def bounded(app: Any, connections_max: int, tls: TlsFiles | None = None, **setti
 _SELDOM: Final = Seldom({"Invalid HTTP request received."})
 
 
-class _Parting:
+class _ClosingAnswers:
     """Answers to a request that has not come to its end close its connection, once its caller could read them."""
 
     def __init__(self, app: ASGIApp) -> None:
