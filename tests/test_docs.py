@@ -161,8 +161,18 @@ def test_the_glossary_explains_each_word_once() -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.rglob("*.md")), ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", page.read_text())
+    targets = [(page.parent / link if link else page, anchor) for link, anchor in links]
+    assert [str(target) for target, _ in targets if not target.exists()] == []
+    named = [(target, anchor) for target, anchor in targets if anchor and target.suffix == ".md"]
+    assert [f"{target}#{anchor}" for target, anchor in named if anchor not in anchors(target)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as a site and a repository's pages have them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain}
 
 
 def test_the_words_of_the_commands_stand_in_the_glossary() -> None:
