@@ -80,6 +80,33 @@ def test_every_job_has_a_row_whose_times_add_up(sample: Path) -> None:
             assert len(row["gpus"].split()) == int(row["gpus_asked"])
 
 
+NAMED = (
+    "las:queues_gpu_s=3600/36000",
+    "fifo:as_published=no",
+    (
+        "colane:awaits=no,consolidates=no,displaces_min=1.3,jobs_per_gpu_max=3,look_at_all_max=32,makes_way=no,"
+        "makespan_weight=0.05,max_wait_s=86400,move_s=30,moves=no,objective=fair,parts=no,quantum_s=60"
+    ),
+)
+"""Policies whose names a file's name cannot hold as they are."""
+
+
+def test_every_output_can_be_written_of_every_policy_that_can_be_named(tmp_path: Path) -> None:
+    policies = [word for name in NAMED for word in ("-p", name)]
+    assert app.run([*SAMPLE, *policies, "--seeds", "2", "--out", str(tmp_path / "run")]) == 0
+    names = {run["policy"] for run in summary(tmp_path / "run")["runs"]}
+    assert len(names) == len(NAMED)
+    assert len(list((tmp_path / "run").glob("jobs-*.csv"))) == 2 * len(NAMED)
+    (tmp_path / "study.toml").write_text(
+        f'cluster = "dgx1"\ntrace = "heavy-load:jobs=6,load=1"\npolicies = {json.dumps(NAMED)}\nworld = "neutral"\n'
+        'loads = [0.5, 1.0]\nfiles = ["jobs", "stays", "timeline", "decisions"]\n'
+    )
+    assert app.run(["study", str(tmp_path / "study.toml"), "--out", str(tmp_path / "s"), "--processes", "1"]) == 0
+    assert {path.name.count("_load") for path in (tmp_path / "s" / "cells").iterdir()} == {1}
+    assert len(list((tmp_path / "s" / "cells").glob("*.npz"))) == 2 * len(NAMED)
+    assert {path.parent for path in tmp_path.rglob("*.csv")} == {tmp_path / "run", tmp_path / "s"}
+
+
 def test_every_decision_is_a_line_with_its_reason(sample: Path) -> None:
     lines = [json.loads(line) for line in (sample / "decisions.jsonl").read_text().splitlines()]
     assert len(lines) == sum(run["decisions"] for run in summary(sample)["runs"])

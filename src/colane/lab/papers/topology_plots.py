@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from colane.lab.papers.topology import Scenario
 from colane.lab.papers.topology_world import TickedJob
 from colane.lab.report import style
+from colane.lab.report.simulated import file_word
 from colane.lab.report.timeline import Bar, Panel, panel_of, timeline
 from colane.model.words import count
 
@@ -99,7 +100,7 @@ def draw(scenario: Scenario, out: Path) -> None:
     folder = out / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
     for policy, rows in scenario.rows.items():
-        _write_rows(rows, folder / f"jobs-{policy}.csv")
+        _write_rows(rows, folder / f"jobs-{file_word(policy)}.csv")
     style.save(slowdowns(_slowdowns(scenario.rows)), folder / "slowdowns.png")
     if all(len(rows) <= TIMELINE_JOBS_MAX for rows in scenario.rows.values()):
         panels = [_panel(policy, rows) for policy, rows in scenario.rows.items()]

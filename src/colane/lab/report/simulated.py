@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import isfinite
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,16 @@ from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobState
 
 Floats = NDArray[np.float64]
+
+
+WORD_MAX: Final = 160
+"""Characters of a policy's name in the name of a file, which file systems bound to 255."""
+
+
+def file_word(policy: str) -> str:
+    """Return a policy's name as every file of its runs has it: percent-encoded, but for `=` and `,`."""
+    word = quote(policy, safe="=,")
+    return word if len(word) <= WORD_MAX else f"{word[: WORD_MAX - 17]}-{sha256(policy.encode()).hexdigest()[:16]}"
 
 
 class ReportedSpan(NamedTuple):

@@ -17,7 +17,7 @@ from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
 from colane.lab.report.html import Chart
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
-from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun
+from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun, file_word
 from colane.lab.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
 from colane.lab.report.simulated_study import Study
 from colane.lab.report.simulated_tables import compared_table, differences_table, refused_table, runs_table
@@ -52,7 +52,7 @@ def write(study: Study, out_dir: Path) -> Written:
     page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
     summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     paths = [
-        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{policy}{_of_seed(study, run)}.csv")
+        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{file_word(policy)}{_of_seed(study, run)}.csv")
         for policy in study.policies
         for run, _ in study.of(policy)
     ]

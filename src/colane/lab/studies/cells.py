@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colane.lab.report.simulated import ClusterCurves, SimulatedRun, slo_violations
+from colane.lab.report.simulated import ClusterCurves, SimulatedRun, file_word, slo_violations
 from colane.lab.report.windowed import Measured
 from colane.lab.studies.file import CellKey
 from colane.lab.studies.inputs import digest_of
@@ -68,7 +67,7 @@ class CellResult:
 
 def path_of(folder: Path, key: CellKey) -> Path:
     """Where a simulation is kept."""
-    return folder / CELLS / f"{quote(key.policy, safe='=,')}_load{key.load:.12g}_seed{key.seed}.npz"
+    return folder / CELLS / f"{file_word(key.policy)}_load{key.load:.12g}_seed{key.seed}.npz"
 
 
 def decisions_of(folder: Path, key: CellKey) -> Path:
