@@ -29,13 +29,13 @@ from pydantic_core import to_json
 from colane.core.core import Core
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Caller, Role
+from colane.server.ground.access import Caller, Role
 from colane.server.http.batch_body import parse_batch
 from colane.server.main import LOCK_HELD_S, NEVER, OBJECTS_PER_COLLECTION
-from colane.server.store.ledger import compose
 from colane.server.store.opening import open_store
 from colane.server.store.sqlite import SqliteStore
 from colane.server.writer import driver
+from colane.server.writer.ledger import compose
 
 Answer = TypeVar("Answer")
 
@@ -74,8 +74,8 @@ async def measured(jobs: int, rounds: int, folder: Path) -> Parts:
             read_s = time.thread_time()
             requests = await parse_batch(body)
             parts.took_s["read"].append(time.thread_time() - read_s)
-            families = await service.families(requests, caller)
-            prepare = parts.timed("judged", service.submit(requests, caller, families))
+            families = await service.submissions.families(requests, caller)
+            prepare = parts.timed("judged", service.submissions.submit(requests, caller, families))
             ids = await service.driver.change(prepare)
             parts.timed("answered", to_json)({"ids": ids})
             parts.took_s["all"].append(time.process_time() - began_s)

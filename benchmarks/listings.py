@@ -29,7 +29,7 @@ import httpx
 
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Callers
+from colane.server.ground.access import Callers
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.store.sqlite import SqliteStore

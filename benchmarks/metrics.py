@@ -17,8 +17,7 @@ from typing import Any
 from tests.server.harness import World, gpu, launched, node, report, world
 
 from colane.model.device_use import DeviceUsage, JobUsage
-from colane.server.http.access import Caller, Role
-from colane.server.metrics.page import metrics
+from colane.server.ground.access import Caller, Role
 from colane.server.service import Service
 
 GPUS = 8
@@ -72,12 +71,12 @@ async def main() -> None:
         await populate(w, asked.nodes, asked.jobs, asked.waiting)
         service, sight = w.service, w.service.sight(Caller("op", Role.OPERATOR))
         sample(service)
-        text = metrics(service, sight, is_open=False)
+        text = service.metrics.text(sight, is_open=False)
         print(f"{asked.nodes} nodes x {GPUS}, {asked.jobs} jobs, {asked.waiting} waiting; {len(text) / 1e6:.1f} MB,")
         print(f"{text.count(chr(10))} lines; why all wait: {service.overviews.reasons_cost_s * 1e3:.0f} ms")
         for name, work in (
-            ("/overview", lambda: service.overviews.make(service, sight)),
-            ("/metrics", lambda: metrics(service, sight, is_open=False)),
+            ("/overview", lambda: service.overviews.make(sight)),
+            ("/metrics", lambda: service.metrics.text(sight, is_open=False)),
         ):
             first, median = cpu_s(work)
             print(f"{name}: {first * 1e3:.0f} ms the first time, {median * 1e3:.0f} ms then (median of {TIMES - 1})")

@@ -37,7 +37,7 @@ from benchmarks.submit_rest import JOB, TOKEN
 from colane.api.job_request import JobRequest
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Caller, Role
+from colane.server.ground.access import Caller, Role
 from colane.server.store.memory import MemoryStore
 from colane.server.store.opening import open_store
 from colane.server.store.store import StoreWriter, Transaction
@@ -258,7 +258,7 @@ async def transaction_of(jobs: int) -> Transaction:
     service = make_service(store, ServiceConfig(policy="fifo", workdir="/"))
     running = asyncio.create_task(service.driver.run())
     requests = [JobRequest.model_validate(JOB)] * jobs
-    await service.driver.change(service.submit(requests, Caller("me", Role.OPERATOR)))
+    await service.driver.change(service.submissions.submit(requests, Caller("me", Role.OPERATOR)))
     service.driver.stop()
     await running
     return store.largest

@@ -21,7 +21,7 @@ from colane.scheduling.engine.contracts import Admission, Candidate, Choice, Ord
 from colane.scheduling.registry import ALIASES, NAMES, UnknownPolicyError, create
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Callers
+from colane.server.ground.access import Callers
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.store.memory import MemoryStore

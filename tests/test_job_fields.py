@@ -37,7 +37,7 @@ from colane.model.field_values import (
 from colane.model.job import Job, JobId
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
 from colane.model.job_spec import CheckpointContract, JobSpec, NeedClass
-from colane.server.submitting.submission import asked
+from colane.server.board.submission import asked
 from colane.server.views.jobs_and_nodes import job_view
 from colane.settings.input_file import InputFileError
 from colane.workloads import catalogue

@@ -24,7 +24,7 @@ from colane.lab.commands.profile_subjects import Asked, parse_batch_sizes, read_
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.server.http.access import user_name
+from colane.server.ground.access import user_name
 from colane.server.submitting.family import derive_family
 
 STEPPER = textwrap.dedent("""

@@ -9,7 +9,7 @@ from benchmarks.calls import calls_of
 
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobSpec
-from colane.server.writer.board import NodeRecord, ReadModel
+from colane.server.board.read_model import NodeRecord, ReadModel
 
 
 def read_model_of(count: int) -> ReadModel:

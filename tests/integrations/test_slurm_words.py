@@ -23,7 +23,7 @@ from colane.model.arrays import joined, parse_indexes
 from colane.model.job import Job
 from colane.model.job_spec import JobSpec
 from colane.model.phases import Array, JobId
-from colane.server.views.arrays import array_view
+from colane.server.board.arrays import array_view
 
 HEAD = "#!/bin/bash\n"
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Callers
+from colane.server.ground.access import Callers
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.service import Service
@@ -148,7 +148,7 @@ def rules_of(service: Service | None = None, **settings: Any) -> GateRules:
     tokens: Callable[[], Any] = dict if service is None else (lambda: service.read_model.tokens)
     callers = Callers(token=TOKEN, tokens=tokens)
     if service is not None:
-        callers = replace(callers, job_caller=service.job_tokens.caller)
+        callers = replace(callers, job_caller=service.nodes.tokens.caller)
     return GateRules(callers=callers, **settings)
 
 

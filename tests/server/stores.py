@@ -5,7 +5,7 @@ from __future__ import annotations
 from colane.core.usage import UsedGpus
 from colane.model.lengths import FamilyLengths
 from colane.model.profile import ProfileKey, SetMeasurement
-from colane.server.http.access import digest_of
+from colane.server.ground.access import digest_of
 from colane.server.store import documents
 from colane.server.store.store import LENGTHS, MEASUREMENTS, RUN_TIMES, USED, Put, Store, Transaction, job_key
 from tests.server.harness import SLEEP, finished, launched, node, report, world

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from colane.api.job_request import JobRequest
 from colane.model.hardware import Gpu, Node
 from colane.model.problem import Problem
-from colane.server.http.problems import RefusedError, from_pydantic
-from colane.server.submitting.admission import Admitted, admit, admit_all
-from colane.server.submitting.hardware import Hardware
+from colane.server.board.admitted import Admitted
+from colane.server.board.hardware import Hardware
+from colane.server.ground.problems import RefusedError, from_pydantic
+from colane.server.submitting.admission import admit, admit_all
 
 GB = 10**9
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from colane.server.http.access import digest_of
+from colane.server.ground.access import digest_of
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.http_fuzz import Attacker, RequestMaker

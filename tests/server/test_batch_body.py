@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError, from_pydantic
+from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.http import batch_body
 from colane.server.http.batch_body import parse_batch
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError, from_pydantic
-from colane.server.submitting.yielding import ITEMS_AT_ONCE
 from tests.server.harness import beside, world
 
 MANY = 5 * ITEMS_AT_ONCE + 3

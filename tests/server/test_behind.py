@@ -10,7 +10,7 @@ import pytest
 from colane.cli.app import run
 from colane.server.nodes import behind
 from colane.server.store.memory import MemoryStore
-from colane.server.store.moving import copy
+from colane.server.upkeep.moving import copy
 from colane.server.writer.driver import LiveDriver
 from tests.server.harness import SLEEP, SteadyClock, World, launched, node, report, world
 from tests.server.test_epochs import AGENTS, copied, heard, two_nodes
@@ -109,15 +109,15 @@ async def test_it_begins_by_hearing_those_it_knows() -> None:
         await two_nodes(w)
         known = await heard(w)
     async with world(store, leader_lease_s=LEASE_S) as w:
-        w.service.behind.clock = clock
-        w.service.hear_first()
+        w.service.leading.behind.clock = clock
+        w.service.leading.hear_first()
         waiting = w.service.driver.change(lambda turn: turn.next_job_id)
         status, said, _ = await reported(w, known)
         assert (status, said["detail"]) == (503, behind.WAITS)
         status, told, _ = await reported(w, known, name="n2")
         assert (status, told["epoch"]["number"]) == (200, 2), "all are heard"
         assert await waiting == 1
-        w.service.hear_first()
+        w.service.leading.hear_first()
         clock.go_on(behind.HEAR_MAX_S + 1)
         assert await w.submit() == 1, "it does not wait for ever for what may be gone"
 

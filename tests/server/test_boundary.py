@@ -19,11 +19,11 @@ from colane.model.job import JobId
 from colane.model.plan import Plan
 from colane.scheduling import registry
 from colane.server.assembly import make_service
+from colane.server.board.turn import Turn
 from colane.server.config import ServiceConfig
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 from colane.server.store.memory import MemoryStore
 from colane.server.writer import changes
-from colane.server.writer.turn import Turn
 from tests.examples import examples
 from tests.server.harness import DEADLINE_S, OPERATOR, SLEEP, World, node, world
 

@@ -26,11 +26,11 @@ from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import preset
+from colane.server.board.clock import CLOCK_MARK, ClockMark
+from colane.server.board.read_model import COUNTERS, Counters, NodeRecord, decode_record, encode_record
 from colane.server.store import documents
 from colane.server.store.codec import MAPPING, field_names, maybe, record, row
 from colane.server.store.topology_documents import decode_topology, encode_topology
-from colane.server.writer.board import COUNTERS, Counters, NodeRecord, decode_record, encode_record
-from colane.server.writer.clock import CLOCK_MARK, ClockMark
 from tests.core.worlds import World
 from tests.examples import examples
 

@@ -9,10 +9,10 @@ import pytest
 from colane.api.wire_nodes import NodeBody, ReportBody
 from colane.core.events import NodeLost
 from colane.model.hardware import Drain
+from colane.server.board.turn import Turn
 from colane.server.nodes import draining
 from colane.server.store.memory import MemoryStore
 from colane.server.writer import changes
-from colane.server.writer.turn import Turn
 from tests.server.harness import launched, node, report, world
 
 

@@ -19,11 +19,10 @@ from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.scheduling import registry
 from colane.server.assembly import make_service
+from colane.server.board.clock import Clocks
 from colane.server.config import ServiceConfig
+from colane.server.ground.job_tokens import new_key
 from colane.server.http.app import create_app
-from colane.server.http.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
-from colane.server.http.idempotency import KEPT_S, expired
-from colane.server.http.job_tokens import new_key
 from colane.server.http.streams import json_list
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
@@ -37,7 +36,8 @@ from colane.server.store.store import (
     StoreWriter,
     Transaction,
 )
-from colane.server.writer.clock import Clocks
+from colane.server.writer.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
+from colane.server.writer.idempotency import KEPT_S, expired
 from tests.server.harness import (
     DEADLINE_S,
     OPERATOR,

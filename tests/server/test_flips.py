@@ -15,9 +15,8 @@ import pytest
 
 from colane.core.config import CoreConfig
 from colane.server.assembly import make_service
+from colane.server.board.read_model import COUNTERS, COUNTERS_KEY, read_board
 from colane.server.config import ServiceConfig
-from colane.server.store import copies
-from colane.server.store.salvage import set_aside
 from colane.server.store.sqlite import MIGRATIONS, SqliteStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
@@ -37,7 +36,8 @@ from colane.server.store.store import (
     UnreadableError,
 )
 from colane.server.store.unreadable import WITHOUT
-from colane.server.writer.board import COUNTERS, COUNTERS_KEY, read_board
+from colane.server.upkeep import copies
+from colane.server.upkeep.salvage import set_aside
 from colane.server.writer.driver import restore_state
 from tests.disks import fill, small_disk
 from tests.server.harness import SLEEP, finished, launched, node, report, world
@@ -90,7 +90,7 @@ def believed(path: Path) -> dict[str, Any]:
         found[AUDIT] = store.audit(0, 10_000)
         service = make_service(store, ServiceConfig(policy="fifo", workdir="/srv"))
         restore_state(store, read_board(store), CoreConfig())
-        health = service.health()
+        health = service.health.answer()
         assert (health["status"] == "degraded") == bool(store.unreadable()) == bool(health["unreadable"])
         return {**found, "unreadable": {(one.collection, one.key) for one in store.unreadable()}}
     finally:

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from colane.client.hosts import host_name, is_loopback
 from colane.listening.protocol import FRAME_MAX_BYTES, BoundedProtocol
 from colane.server.config import ServerConfig
-from colane.server.http.access import Callers
+from colane.server.ground.access import Callers
 from colane.server.http.door import GateRules
 from colane.server.http.listening import uvicorn_config
 from colane.server.main import ServerError, serve

@@ -21,14 +21,14 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Hold, HoldKind, StateChange, kinds
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
-from colane.server.metrics.meters import Meters
 from colane.server.notify.channels import Happening
-from colane.server.notify.teller import happening_of
 from colane.server.store.documents import decode_job, encode_job
 from colane.server.store.happened import changes
-from colane.server.store.ledger import explain
 from colane.server.store.store import AuditLine
+from colane.server.tending.teller import happening_of
 from colane.server.views.jobs_and_nodes import job_view
+from colane.server.writer.ledger import explain
+from colane.server.writer.meters import Meters
 from tests.core.test_idling import IdleSite
 from tests.core.test_laws import ANY_FACT, SEEDS, EventfulWorld
 from tests.examples import examples

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from colane.server.http.access import digest_of, user_name
-from colane.server.http.job_tokens import JobTokens, new_key
+from colane.server.ground.access import digest_of, user_name
+from colane.server.ground.job_tokens import JobTokens, new_key
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import COLLECTIONS
 from tests.server.harness import TOKEN, World, finished, launched, node, report, world

@@ -15,18 +15,10 @@ from colane.api.job_request import JobRequest
 from colane.core.core import Core
 from colane.core.events import Event, Outcome, Submitted
 from colane.model.limits import Limits, Quotas
-from colane.server.http.access import Caller, Role
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError
-from colane.server.http.sight import Sight
-from colane.server.store.memory import MemoryStore
-from colane.server.store.store import LAUNCH_SPECS, META, StoreWriter, Transaction
-from colane.server.submitting import admission
-from colane.server.submitting.admission import admit_all
-from colane.server.submitting.dependencies import Dependencies
-from colane.server.submitting.hardware import Hardware
-from colane.server.submitting.judging import JudgedBatch, judge_in_slices
-from colane.server.submitting.lookup import Families
-from colane.server.submitting.slices import (
+from colane.server.board.admitted import Admitted
+from colane.server.board.hardware import Hardware
+from colane.server.board.read_model import ReadModel
+from colane.server.board.slices import (
     ADMITTED,
     KEY,
     SLICE_JOBS_MAX,
@@ -36,9 +28,17 @@ from colane.server.submitting.slices import (
     read_slice,
     sliced,
 )
-from colane.server.submitting.yielding import ITEMS_AT_ONCE
-from colane.server.writer.board import ReadModel
-from colane.server.writer.turn import Turn
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller, Role
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
+from colane.server.ground.sight import Sight
+from colane.server.ground.yielding import ITEMS_AT_ONCE
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import LAUNCH_SPECS, META, StoreWriter, Transaction
+from colane.server.submitting.admission import admit_all
+from colane.server.submitting.dependencies import Dependencies
+from colane.server.submitting.judging import JudgedBatch, judge_in_slices
+from colane.server.submitting.lookup import Families
 from tests.server.harness import SLEEP, Agents, World, beside, node, world
 
 SLICE = ITEMS_AT_ONCE
@@ -268,12 +268,12 @@ class TestSlices:
             assert running == [ids[-1]]
 
 
-def cut(first: int, jobs: list[admission.Admitted]) -> list[BatchSlice]:
+def cut(first: int, jobs: list[Admitted]) -> list[BatchSlice]:
     parts = [jobs[begin : begin + SLICE_JOBS_MAX] for begin in range(0, len(jobs), SLICE_JOBS_MAX)]
     return list(sliced(first, jobs, [*map(jobs_text, parts)]))
 
 
-def batch_of(bodies: list[Any]) -> list[admission.Admitted]:
+def batch_of(bodies: list[Any]) -> list[Admitted]:
     return admit_all([JobRequest.model_validate(body) for body in bodies], Hardware(), "/srv")
 
 

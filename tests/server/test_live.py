@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from colane.api.seeing import LiveChangeObject
-from colane.server.http.access import Caller, Role
+from colane.server.ground.access import Caller, Role
 from colane.server.views import live as lives
 from colane.server.views.live import ScreenWanted, changed, live, screen
 from colane.server.views.rows import RowsWanted
@@ -31,7 +31,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(w: World, wanted: ScreenWanted = ALL, known: list[bool] | None = None) -> AsyncIterator[bytes]:
     sight = w.service.sight(Caller("op", Role.OPERATOR))
     is_known = (lambda: True) if known is None else (lambda: known[0])
-    return live(w.service, sight, wanted, screen(w.service, sight, wanted), is_known)
+    return live(w.service.overviews, sight, wanted, screen(w.service.overviews, sight, wanted), is_known)
 
 
 def read(event: bytes) -> tuple[str, Any]:

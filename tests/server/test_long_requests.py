@@ -12,7 +12,7 @@ import pytest
 
 from colane.core.core import Core
 from colane.core.events import CancelRequested, Event, Outcome
-from colane.server.submitting.yielding import ITEMS_AT_ONCE
+from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.views import listing
 from colane.server.writer.changes import CANCELS_PER_TURN_MAX
 from tests.server.harness import SLEEP, Agents, node, world

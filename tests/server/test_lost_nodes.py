@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from colane.listening.standing import STANDING, Standing
+from colane.server.board.clock import Clocks
+from colane.server.board.read_model import ReadModel
 from colane.server.nodes import leases
 from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import META, StoreWriter, Transaction
 from colane.server.writer import driver
-from colane.server.writer.board import ReadModel
-from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
     OPERATOR,
@@ -311,7 +311,7 @@ class TestGrants:
             told = await w.good("POST", "/node/n1/report", report())
             assert told["lease_s"] < NODE_TIMEOUT_S
             nudges, w.agents.changed = len(w.agents.nudged), asyncio.Event()
-            ending = asyncio.create_task(w.service.farewell())
+            ending = asyncio.create_task(w.service.grants.farewell())
             await w.agents.changed.wait()
             assert granted_s(store) == leases.FAREWELL_S, "before any agent is told"
             assert w.agents.nudged[nudges:] == ["n1"], "the other one has no job"
@@ -327,7 +327,7 @@ class TestGrants:
         store = MemoryStore()
         async with silent_world(SteadyClock(), store=store) as w:
             await w.good("POST", "/node", node())
-            await w.service.farewell()
+            await w.service.grants.farewell()
             assert granted_s(store) == NODE_TIMEOUT_S
 
     async def test_one_with_a_shorter_lease_waits_for_the_longer_one_of_before(self) -> None:

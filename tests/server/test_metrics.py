@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 from colane.model.job import JobId
 from colane.model.metric_names import MetricNames
 from colane.model.see import See
-from colane.server.metrics.text import LABEL_MAX, RATIOS_MAX, Histogram, MetricKind, MetricText, RatioTexts, label_value
+from colane.server.metrics.text import LABEL_MAX, RATIOS_MAX, MetricKind, MetricText, RatioTexts, label_value
+from colane.server.writer.meters import Histogram
 from tests.server.harness import World, finished, gpu, launched, node, report, world
 from tests.server.test_users import guest
 

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli.app import run
-from colane.server.store import copies
 from colane.server.store.identity import begin_epoch
-from colane.server.store.moving import copy, look_through, open_known
-from colane.server.store.salvage import set_aside
 from colane.server.store.sqlite import COUNTED_FROM, SqliteStore
 from colane.server.store.store import (
     ASSIGNED_JOBS,
@@ -35,6 +32,9 @@ from colane.server.store.store import (
     Transaction,
 )
 from colane.server.store.unreadable import WITHOUT
+from colane.server.upkeep import copies
+from colane.server.upkeep.moving import copy, look_through, open_known
+from colane.server.upkeep.salvage import set_aside
 from colane.settings.store_address import store_address
 from tests.server.harness import world
 from tests.server.postgres_server import PostgresServer, postgres_server

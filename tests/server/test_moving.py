@@ -10,7 +10,6 @@ import pytest
 
 from colane.cli.app import run
 from colane.server.store.memory import MemoryStore
-from colane.server.store.moving import backup, copy, look_through, open_known
 from colane.server.store.opening import connect, open_store
 from colane.server.store.sqlite import SqliteStore
 from colane.server.store.store import (
@@ -31,6 +30,7 @@ from colane.server.store.store import (
     Unreadable,
     job_key,
 )
+from colane.server.upkeep.moving import backup, copy, look_through, open_known
 from colane.settings.store_address import store_address
 from tests.server.harness import world
 from tests.server.postgres_server import PostgresServer, postgres_server

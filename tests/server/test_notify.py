@@ -12,13 +12,13 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from colane.server.notify import teller as telling
 from colane.server.notify import ways
 from colane.server.notify.channels import Happening, NotifyChannel, NotifyConfig, NotifyError, read_channels
 from colane.server.notify.outbox import PENDING_MAX, NotifyOutbox
-from colane.server.notify.teller import NotifyTeller, happening_of
 from colane.server.notify.ways import NotSentError, is_near, reachable, send
 from colane.server.store.store import AuditLine
+from colane.server.tending import teller as telling
+from colane.server.tending.teller import NotifyTeller, happening_of
 from tests.server.harness import finished, launched, node, report, world
 
 HOOK = NotifyChannel("ann", frozenset(Happening), user="ann", webhook="http://hooks.test/secret")
@@ -80,7 +80,7 @@ def client(hook: Hook) -> httpx.AsyncClient:
 
 
 async def told(w: Any, config: NotifyConfig, hook: Hook, path: Path | None = None) -> asyncio.Task[None]:
-    made = NotifyTeller(w.service, config, NotifyOutbox(path), client(hook))
+    made = NotifyTeller(w.service.overviews, w.service.forecasts, config, NotifyOutbox(path), client(hook))
     task = asyncio.create_task(made.run())
     await asyncio.sleep(0)
     return task
@@ -160,7 +160,7 @@ async def test_a_channel_that_hangs_delays_no_other(monkeypatch: pytest.MonkeyPa
 async def test_idle_is_told_once_for_each_time() -> None:
     async with world(idle_after_s=0.0) as w:
         hook = Hook()
-        made = NotifyTeller(w.service, CONFIG, NotifyOutbox(None), client(hook))
+        made = NotifyTeller(w.service.overviews, w.service.forecasts, CONFIG, NotifyOutbox(None), client(hook))
         await w.good("POST", "/node", node())
         await w.submit(user="ann")
         use = {"busy_ratio": 0.0, "device_bytes": 1, "cpu_cores": 0.0, "host_bytes": 1, "steps_per_s": 0.0, "share_ratio": None}  # fmt: skip  # noqa: E501
@@ -182,7 +182,7 @@ def test_that_an_idle_job_is_parked_is_told_as_word_of_idle_jobs() -> None:
 
 async def test_that_a_job_starts_soon_is_told_once() -> None:
     async with world(notify=None) as w:
-        made = NotifyTeller(w.service, CONFIG, NotifyOutbox(None), client(Hook()))
+        made = NotifyTeller(w.service.overviews, w.service.forecasts, CONFIG, NotifyOutbox(None), client(Hook()))
         await w.good("POST", "/node", node())
         await w.submit(user="bob", time_limit="5m")
         await w.submit(user="bob", time_limit="20m")

@@ -12,10 +12,10 @@ import pytest
 
 from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
 from colane.model.resources import Guarantee
+from colane.server.board.clock import Clocks
 from colane.server.config import quotas
 from colane.server.store.memory import MemoryStore
-from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas
-from colane.server.writer.clock import Clocks
+from colane.server.writer.limits import LimitsError, SystemGroups, read_quotas
 from colane.settings.sources import gather
 from colane.settings.table import SERVER
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world

@@ -72,7 +72,7 @@ async def test_the_service_forgets_them_and_says_so() -> None:
             job = await one.submit()
             await one.good("POST", "/node/n1/report", report(launched(job)))
             await one.good("POST", "/finished_job", finished(job))
-        await one.service.forget_old_jobs()
+        await one.service.cleaning.forget_old_jobs()
         line = await one.line(lambda line: line.kind == "old-jobs-removed")
         assert line.body == {"jobs": 1, "keep": "1"}
         assert [record["id"] for record in await one.good("GET", "/finished_jobs")] == [2]

@@ -9,14 +9,14 @@ import pytest
 from colane.model.idle import IdleRule
 from colane.model.job import JobId
 from colane.model.see import See
-from colane.server.http.access import Caller, Role
+from colane.server.board.clock import Clocks
+from colane.server.ground.access import Caller, Role
 from colane.server.samples.counts import broken, counted
 from colane.server.samples.idle import GAP_MAX_S, IdleWatch, JobSeen
 from colane.server.samples.keeper import ClusterCounts
 from colane.server.samples.marks import BROKEN, KEPT, DeviceMarks
 from colane.server.views import look, sampled
 from colane.server.views.used import stem, used_of_asked
-from colane.server.writer.clock import Clocks
 from tests.server.harness import SteadyClock, World, finished, gpu, launched, node, report, world
 from tests.server.test_users import guest
 
@@ -224,8 +224,8 @@ async def test_waiting_is_added_up_by_user_and_reason() -> None:
             await w.submit(user=user)
         held = await w.submit(user="bob", hold=True)
         now_s = w.service.driver.now()
-        w.service._count_waiting(now_s - 60, now_s)
-        w.service._count_waiting(now_s - 10_000, now_s)  # of so long a time nothing is known
+        w.service.counting.count_waiting(now_s - 60, now_s)
+        w.service.counting.count_waiting(now_s - 10_000, now_s)  # of so long a time nothing is known
         found = await w.good("GET", "/usage/waiting?days=1")
         by = {(one["user"], one["why"]): one["waited_s"] for one in found}
         why = (await w.good("GET", "/job/2/why"))["why"]
@@ -337,7 +337,7 @@ async def test_idle_jobs_are_stopped_where_that_is_the_rule_and_no_other() -> No
                 launched(2, start_s=1.0, progress=step, use=works),
             ]
             await w.good("POST", "/node/n1/report", report(*told))
-        await w.service.stop_idle()
+        await w.service.idle_ruling.stop_idle()
         first, second = [await w.good("GET", f"/job/{job}") for job in (1, 2)]
         assert first["state"] == "stopping"
         assert first["reason"].startswith("cancelled by the rule for idle jobs, after ")
@@ -357,7 +357,7 @@ async def test_an_idle_job_is_parked_where_that_is_the_rule_and_comes_back_once_
 
         for _ in range(2):
             await says()
-        await w.service.park_idle()
+        await w.service.idle_ruling.park_idle()
         job = await w.good("GET", "/job/1")
         assert job["state"] == "running"
         kept = "it would not be seen that job 1 wants to step again"
@@ -367,7 +367,7 @@ async def test_an_idle_job_is_parked_where_that_is_the_rule_and_comes_back_once_
         assert said in (await w.good("GET", "/job/1/why"))["now"]
 
         await says(rest="possible")
-        await w.service.park_idle()
+        await w.service.idle_ruling.park_idle()
         job = await w.good("GET", "/job/1")
         assert (job["state"], job["suspended"]) == ("paused", True)
         assert "no step and no kernel: parked by the rule for idle jobs" in job["reason"]
@@ -554,6 +554,6 @@ async def test_the_timeline_tells_from_when_to_when_devices_were_broken_or_kept(
         await w.good("POST", "/node", {**node(), "gpus": gpus})
         now_s = w.service.driver.now()
         w.service.marks.take(BROKEN, now_s - 5, broken(w.service.read_model))
-        w.service.mark_kept(now_s)
+        w.service.counting.mark_kept(now_s)
         (mark,) = (await w.good("GET", "/timeline"))["marks"]
         assert (mark["gpu"], mark["kind"], mark["until_s"]) == ("n1/1", "broken", None)

@@ -10,8 +10,8 @@ import pytest
 from colane.api.jobs import ReasonObject
 from colane.model.reason import Reason, Why
 from colane.server.http.refusals import DeclaredRoute
-from colane.server.store import ledger
-from colane.server.store.ledger import explain
+from colane.server.writer import ledger
+from colane.server.writer.ledger import explain
 from tests.server.harness import SLEEP, World, finished, node, report, world
 
 JSON = {"Content-Type": "application/json"}

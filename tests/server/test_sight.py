@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from colane.server.http.access import digest_of
+from colane.server.ground.access import digest_of
 from tests.server.harness import SLEEP, finished, launched, node, report
 from tests.server.processes import DEADLINE_S, Scheduler, scheduler
 

@@ -9,7 +9,7 @@ import pytest
 
 from colane.api.stacks import RawStacksObject
 from colane.model.job import JobId
-from colane.server.http.access import digest_of
+from colane.server.ground.access import digest_of
 from colane.server.views.stacks import Frame, PlaceInCode, grouped, main_stack, place_in_code, told
 from tests.server.harness import World, launched, node, report, world
 

@@ -21,7 +21,9 @@ from colane.cli.app import run
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from colane.server.assembly import make_service, make_standby
+from colane.server.board.clock import Clocks
 from colane.server.config import ServerConfig, ServiceConfig
+from colane.server.handlers.standby import HANDED_MAX_S, Standby
 from colane.server.main import ServerError, serve
 from colane.server.service import Service
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader, begin_epoch
@@ -36,9 +38,7 @@ from colane.server.store.store import (
     SupersededError,
     Transaction,
 )
-from colane.server.writer.clock import Clocks
 from colane.server.writer.lead import HANGS_S, Lead
-from colane.server.writer.standby import HANDED_MAX_S, Standby
 from colane.settings.store_address import store_address
 from tests.faults.cluster import AGENT, TOKEN
 from tests.server.harness import DEADLINE_S, SLEEP, world
@@ -288,7 +288,7 @@ async def test_who_is_handed_over_to_waits_for_no_agent() -> None:
     await standby._look()
     assert standby._is_due()
     assert await standby._begin()
-    assert (service.leads, service.behind.awaited, service.driver.waits_for()) == (True, set(), "")
+    assert (service.leads, service.leading.behind.awaited, service.driver.waits_for()) == (True, set(), "")
     await service.close()
 
 
@@ -307,7 +307,7 @@ async def test_who_cannot_know_that_nothing_is_missing_hears_the_agents(how: str
         other.driver.lead.release()
     await standby._look()
     assert await standby._begin()
-    assert service.behind.awaited == set(AGENTS)
+    assert service.leading.behind.awaited == set(AGENTS)
     await service.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from colane.server.http.access import Caller, Callers, Role, digest_of
+from colane.server.ground.access import Caller, Callers, Role, digest_of
 from colane.server.store.memory import MemoryStore
 from tests.server.harness import TOKEN, World, finished, node, report, world
 

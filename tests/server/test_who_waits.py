@@ -11,8 +11,8 @@ import pytest
 from colane.api.wire_nodes import ReportBody
 from colane.core.events import Tick
 from colane.model.job import JobState
+from colane.server.board.turn import Turn
 from colane.server.writer import changes, driver
-from colane.server.writer.turn import Turn
 from tests.server.harness import World, finished, gpu, launched, node, report, world
 
 STEPPED: dict[str, Any] = {"steps": 5, "at_s": 1.0, "first_step_s": 0.5, "last_step_s": 1.0}

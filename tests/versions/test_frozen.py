@@ -17,7 +17,7 @@ from colane.agent.link.messages import read_desired
 from colane.agent.reconcile import Key
 from colane.client.knowledge import decode_profile
 from colane.model.versions import own_version
-from colane.server.writer.clock import Clocks
+from colane.server.board.clock import Clocks
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.server.harness import World, world

@@ -11,20 +11,20 @@ import httpx
 from colane.client.keep_alive import KeepAliveTransport
 from colane.client.tls import trusted
 from colane.policyfiles.guard import guarded
+from colane.server.board.clock import CLOCK_MARK, Clocks, ServiceClock
+from colane.server.board.read_model import CLOCK_KEY
 from colane.server.config import ServiceConfig
-from colane.server.http.feed import Feed
+from colane.server.handlers.standby import Standby
 from colane.server.nodes.liveness import Liveness
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.service import Service
 from colane.server.store.identity import Epoch, History, Leader, begin_epoch, read_history
 from colane.server.store.store import META, ConflictError, Store
 from colane.server.store.unreadable import read_one
-from colane.server.submitting.quotas import QuotaKeeper
-from colane.server.writer.board import CLOCK_KEY
-from colane.server.writer.clock import CLOCK_MARK, Clocks, ServiceClock
 from colane.server.writer.driver import LiveDriver, Timing
+from colane.server.writer.feed import Feed
 from colane.server.writer.notifier import Notifier
-from colane.server.writer.standby import Standby
+from colane.server.writer.quotas import QuotaKeeper
 
 
 def make_service(
@@ -60,9 +60,11 @@ def make_service(
     if version != read + (own is not None):  # a scheduler of before has written meanwhile; from now on none can
         driver.load()
     made.history, made.started_s = history, clock.now()
-    made.liveness.begin(made.held_longer_s + (0.0 if own is None else own.lease_s))  # a leader may answer for so long
+    made.liveness.begin(
+        made.grants.held_longer_s + (0.0 if own is None else own.lease_s)
+    )  # a leader may answer for so long
     if own is not None:
-        made.hear_first()
+        made.leading.hear_first()
     return made
 
 
@@ -98,7 +100,7 @@ def make_standby(
     assert own is not None  # noqa: S101 - a standby has a lease
     made.leads = False
     made.history = read_history(store) or NO_HISTORY
-    return made, Standby(made, own)
+    return made, Standby(made.leading, own)
 
 
 NO_HISTORY: Final = History("", {}, Epoch(0, "", 0, 0.0))
@@ -131,6 +133,5 @@ def _assembled(store: Store, config: ServiceConfig, clocks: Clocks, agents: http
     )
     samples = SampleKeeper.at(config.samples)
     made = Service(store, config, client, driver, feed, liveness, clock.now(), NO_HISTORY, samples)
-    made.overviews.idle_after_s, made.overviews.idle_rule = config.idle_after_s, config.idle_rule
-    made.behind.clock = clocks.steady
+    made.leading.behind.clock = clocks.steady
     return made

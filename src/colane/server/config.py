@@ -15,10 +15,10 @@ from colane.model.limits import QUEUED_DEFAULT, Limits, Quotas
 from colane.model.metric_names import MetricNames
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
-from colane.server.http.job_tokens import new_key
+from colane.server.ground.job_tokens import new_key
 from colane.server.notify.channels import NotifyConfig, NotifyError, read_channels
 from colane.server.store.identity import GRANTED_BEFORE_S
-from colane.server.submitting.limits import LimitsError, read_quotas
+from colane.server.writer.limits import LimitsError, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
 from colane.settings.setting import Raw, SettingError, Values

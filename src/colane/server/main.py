@@ -26,7 +26,8 @@ from colane.client.tls import TlsError
 from colane.model.words import about_lease
 from colane.server.assembly import make_service, make_standby
 from colane.server.config import ServerConfig
-from colane.server.http.access import Callers, user_name
+from colane.server.ground.access import Callers, user_name
+from colane.server.handlers.standby import Standby
 from colane.server.http.app import create_app
 from colane.server.http.door import GateRules
 from colane.server.http.leading import Leading
@@ -43,7 +44,6 @@ from colane.server.http.listening import (
 from colane.server.service import Service
 from colane.server.store.opening import open_store
 from colane.server.store.store import SupersededError
-from colane.server.writer.standby import Standby
 
 SAMPLES_FILE: Final = "samples.db"
 OUTBOX_FILE: Final = "notify.json"
@@ -188,7 +188,7 @@ def _listening(listen: Callable[[], Listener]) -> Listener:
 def _rules(config: ServerConfig, service: Service, standby: Standby | None) -> GateRules:
     assert config.token is not None  # noqa: S101 - made before this at the latest
     callers = Callers(
-        token=config.token, tokens=lambda: service.read_model.tokens, job_caller=service.job_tokens.caller
+        token=config.token, tokens=lambda: service.read_model.tokens, job_caller=service.nodes.tokens.caller
     )
     hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
     lead = service.driver.lead

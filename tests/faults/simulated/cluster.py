@@ -23,19 +23,19 @@ from colane.model.job import JobId, SuspendVia
 from colane.model.sentences import sentence_of
 from colane.scheduling.registry import NAMES
 from colane.server.assembly import make_service
+from colane.server.board.clock import Clocks
+from colane.server.board.read_model import read_board
+from colane.server.board.turn import Turn
 from colane.server.config import ServiceConfig
-from colane.server.http.access import Caller, Role
-from colane.server.http.problems import RefusedError
+from colane.server.ground.access import Caller, Role
+from colane.server.ground.problems import RefusedError
 from colane.server.service import Service
 from colane.server.store.identity import CLUSTER_KEY
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWriter, Transaction, job_key
 from colane.server.writer import changes
-from colane.server.writer.board import read_board
 from colane.server.writer.boundary import FaultLog
-from colane.server.writer.clock import Clocks
 from colane.server.writer.driver import restore_state
-from colane.server.writer.turn import Turn
 from tests.core.audit import audit
 from tests.faults.simulated.drains import DrainFaults
 from tests.faults.simulated.machine import STEP_S, Machine, forget
@@ -261,7 +261,7 @@ class FaultyCluster:
 
         async def end() -> None:
             with suppress(ProcessDiedError):
-                await self.service.farewell()
+                await self.service.grants.farewell()
                 self.speaks = speaks
                 self.kill_server(again_after_s)
 
@@ -290,15 +290,15 @@ class FaultyCluster:
         service: Service = self.service
         if name == "register":
             node = NodeBody.model_validate(body)
-            await service.driver.change(service.register(node))
-            return service.node(node.name)
+            await service.driver.change(service.nodes.register(node))
+            return service.nodes.node(node.name)
         if name == "report":
-            return await service.report(body[0], ReportBody.model_validate(body[1]))
+            return await service.nodes.report(body[0], ReportBody.model_validate(body[1]))
         if name == "launch_info":
-            return await service.launch(JobId(body), OPERATOR)
+            return await service.nodes.launch(JobId(body), OPERATOR)
         ended = FinishedBody.model_validate(body)
-        believed = await service.driver.change(service.finish(ended))
-        return {"believed": believed, **service.standing_of(ended.node)}
+        believed = await service.driver.change(service.nodes.finish(ended))
+        return {"believed": believed, **service.leading.standing_of(ended.node)}
 
     # -- clients
 
@@ -331,7 +331,7 @@ class FaultyCluster:
         requests = [draw(self.random, self._jobs + number, gpus) for number in range(1, count + 1)]
         self._jobs += count
         user = self.random.choice(USERS)
-        self.ask(lambda service: service.submit(requests, user), partial(self._acknowledge, user))
+        self.ask(lambda service: service.submissions.submit(requests, user), partial(self._acknowledge, user))
 
     def _acknowledge(self, user: Caller, ids: list[JobId]) -> None:
         self.note(f"submitted {[int(job) for job in ids]}")
@@ -350,11 +350,11 @@ class FaultyCluster:
             self.laws.touched(job, user)
 
         if act == "suspend":
-            self.ask(lambda service: service.suspend(job, user, user.name, via), told)
+            self.ask(lambda service: service.job_changes.suspend(job, user, user.name, via), told)
         elif act == "resume":
-            self.ask(lambda service: service.resume(job, user, user.name), told)
+            self.ask(lambda service: service.job_changes.resume(job, user, user.name), told)
         elif self.random.random() < 0.3:
-            self.ask(lambda service: service.cancel(job, user, user.name), told)
+            self.ask(lambda service: service.job_changes.cancel(job, user, user.name), told)
 
     def note(self, text: str) -> None:
         """Remember what happened, for whoever looks into a failure."""
@@ -435,7 +435,7 @@ class FaultyCluster:
         live = [job.id for job in self._left()]
         if live:
             job = self.random.choice(live)
-            self.ask(lambda service: service.cancel(job, OPERATOR, OPERATOR.name))
+            self.ask(lambda service: service.job_changes.cancel(job, OPERATOR, OPERATOR.name))
 
     def _weather(self, machine: Machine, lasts_s: float, weather: Weather) -> None:
         self.network.weather[machine.name] = weather
@@ -478,7 +478,7 @@ def _declared(_service: Service, body: ProfileBody) -> Callable[[Turn], None]:
 
 
 def _resumed(service: Service, job: JobId) -> Callable[[Turn], JobIdAnswer]:
-    return service.resume(job, OPERATOR, "operator")
+    return service.job_changes.resume(job, OPERATOR, "operator")
 
 
 def survive(policy: str, seed: int, root: Path) -> tuple[list[str], list[str]]:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colane.model.hardware import Drain
+from colane.server.board.turn import Turn
 from colane.server.nodes import draining
-from colane.server.writer.turn import Turn
 
 if TYPE_CHECKING:
     from tests.faults.simulated.cluster import FaultyCluster

@@ -13,7 +13,7 @@ import httpx
 
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.errors import SchedulerUnreachable, refused
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 from tests.faults.simulated.processes import VirtualClock, VirtualProcess
 
 Object = dict[str, Any]

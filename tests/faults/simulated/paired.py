@@ -19,9 +19,10 @@ from colane.client.agent_link import ELSEWHERE
 from colane.client.errors import SchedulerUnreachable
 from colane.core.config import CoreConfig
 from colane.server.assembly import make_standby
+from colane.server.board.clock import Clocks
 from colane.server.config import ServiceConfig
+from colane.server.ground.problems import RefusedError
 from colane.server.http.leading import LAPSED
-from colane.server.http.problems import RefusedError
 from colane.server.service import Service
 from colane.server.store.memory import MemoryStore
 from colane.server.store.store import (
@@ -36,7 +37,7 @@ from colane.server.store.store import (
     Transaction,
     Unreadable,
 )
-from colane.server.writer.clock import Clocks
+from colane.server.store.unreadable import refusal_of
 from colane.server.writer.lead import Lead
 from tests.faults.simulated.cluster import (
     NODE_TIMEOUT_S,
@@ -322,7 +323,7 @@ class PairedCluster(FaultyCluster):
             try:
                 result = await FaultyCluster._carry_out(_Of(service), name, body)  # type: ignore[arg-type]
             except StoreError as error:
-                raise RefusedError.of(error) from error
+                raise refusal_of(error) from error
             finally:
                 if not service.driver.lead.is_held:
                     raise RefusedError.because(503, LAPSED)
@@ -442,8 +443,8 @@ class PairedCluster(FaultyCluster):
     def _adopt(self) -> None:
         """An operator adopts what is there, as often as it takes until nothing is held back."""
         service, process = self.service, self.server
-        if process.is_alive and service.leads and service.behind.lost:
-            lost = service.behind.lost
+        if process.is_alive and service.leads and service.leading.behind.lost:
+            lost = service.leading.behind.lost
             self.note(f"adopted without {lost}")
             process.spawn(_adopted(service, lost))
         if self.clock.now_s < 1000.0 + 600.0:
@@ -458,7 +459,7 @@ class PairedCluster(FaultyCluster):
 
 async def _adopted(service: Service, lost: int) -> None:
     with suppress(RefusedError):
-        await service.adopt(lost, OPERATOR)
+        await service.leading.adopt(lost, OPERATOR)
 
 
 class _Of:

@@ -26,8 +26,8 @@ def backup(
     It holds jobs, nodes, profiles, history, and the commands and environments of jobs that have not ended. Run it on
     the scheduler's machine as the scheduler's user. `colane restore` puts it back.
     """
-    from colane.server.store import copies  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import copies  # noqa: PLC0415 - the scheduler's imports take long
 
     try:
         size_bytes = copies.backup(store_file(state), file)

@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
 
 def _set_aside(path: Path) -> None:
     from colane.server.main import ServerError, locked  # noqa: PLC0415 - as below
-    from colane.server.store import salvage  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import salvage  # noqa: PLC0415
 
     try:
         with locked(path.parent):
@@ -48,8 +48,8 @@ def check(
     Where there is no copy to put back, --set-aside makes the store anew from all records that can be read. The one of
     before stays beside it. A running job whose record is gone is ended by its agent.
     """
-    from colane.server.store import copies  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import copies  # noqa: PLC0415 - the scheduler's imports take long
 
     path = file or store_file(state)
     if set_aside:

@@ -28,8 +28,8 @@ def restore(
     not known any more: agents end it, and its ids are given to other jobs.
     """
     from colane.server.main import ServerError, locked  # noqa: PLC0415 - the scheduler's imports take long
-    from colane.server.store import copies  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import copies  # noqa: PLC0415
 
     place = store_file(state)
     if place.exists() and not force:

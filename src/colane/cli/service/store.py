@@ -12,8 +12,8 @@ from colane.cli.errors import FailureError, MisuseError
 from colane.model.words import count
 
 if TYPE_CHECKING:
-    from colane.server.store.moving import Found, Place
     from colane.server.store.store import Store
+    from colane.server.upkeep.moving import Found, Place
 
 PLACE = "FILE|URL"
 FromPassword = Annotated[
@@ -56,8 +56,8 @@ def copy(
 
     Start the scheduler on the copy then (--store B): its agents take it for the one they know, and jobs go on.
     """
-    from colane.server.store import moving  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import moving  # noqa: PLC0415 - the scheduler's imports take long
 
     places = _place("A", a), _place("B", b)
     try:
@@ -79,8 +79,8 @@ def check(
     a: Annotated[str, typer.Argument(metavar="A", help=f"The store: {PLACE}.")], password_file: Password = None
 ) -> None:
     """Look through a store, also while a scheduler runs on it: whether all records can be read, and go together."""
-    from colane.server.store import moving  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import moving  # noqa: PLC0415 - the scheduler's imports take long
 
     place = _place("A", a)
     try:
@@ -105,9 +105,9 @@ def backup(
 
     colane store copy FILE A brings it back into an empty store, while no scheduler runs.
     """
-    from colane.server.store import copies, moving  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.store.opening import connect, password_of  # noqa: PLC0415
     from colane.server.store.store import StoreError  # noqa: PLC0415
+    from colane.server.upkeep import copies, moving  # noqa: PLC0415 - the scheduler's imports take long
 
     place = _place("A", a)
     try:
@@ -173,8 +173,8 @@ def _place(name: str, text: str) -> Place:
 
 
 def _opened(place: Place, password_file: Path | None, *, may_make: bool = False) -> Store:
-    from colane.server.store.moving import open_known  # noqa: PLC0415 - imported late
     from colane.server.store.opening import password_of  # noqa: PLC0415
+    from colane.server.upkeep.moving import open_known  # noqa: PLC0415 - imported late
 
     return open_known(place, password_of(password_file), may_make=may_make)
 

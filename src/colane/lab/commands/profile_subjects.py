@@ -175,7 +175,7 @@ def _complete(request: JobRequestObject) -> JobRequestObject:
         return request | _built_in(request)
     if not request.get("command"):
         raise MisuseError("profile: the job has neither a command nor a model_name")
-    from colane.server.http.access import user_name  # noqa: PLC0415 - imported late
+    from colane.server.ground.access import user_name  # noqa: PLC0415 - imported late
     from colane.server.submitting.family import derive_family  # noqa: PLC0415
 
     user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows its caller

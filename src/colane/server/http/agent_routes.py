@@ -12,9 +12,9 @@ from colane.api.nodes import FinishedAnswer, FinishedJobsAnswer, LaunchObject, N
 from colane.api.wire_nodes import FinishedBodies, FinishedBody, NodeBody
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId
-from colane.server.http.access import Caller
+from colane.server.ground.access import Caller
+from colane.server.ground.problems import RefusedError
 from colane.server.http.door import CALLER
-from colane.server.http.problems import RefusedError
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 
@@ -70,7 +70,7 @@ class LaunchRoute(ShortRoute):
         if not 1 <= int(number) <= EXACT_MAX:
             return None
         service, caller = _asked(scope)
-        return service.launch(JobId(int(number)), caller)
+        return service.nodes.launch(JobId(int(number)), caller)
 
 
 async def finished(service: Service, caller: Caller, body: FinishedBody) -> FinishedAnswer:
@@ -80,8 +80,8 @@ async def finished(service: Service, caller: Caller, body: FinishedBody) -> Fini
         RefusedError: 403, of a node that is not the caller's; what the service refuses.
     """
     caller.demand_node(body.node)
-    (believed,) = await service.finished([body])
-    return {"believed": believed, **service.standing_of(body.node)}
+    (believed,) = await service.nodes.finished([body])
+    return {"believed": believed, **service.leading.standing_of(body.node)}
 
 
 async def finished_together(service: Service, caller: Caller, bodies: Sequence[FinishedBody]) -> FinishedJobsAnswer:
@@ -96,7 +96,7 @@ async def finished_together(service: Service, caller: Caller, bodies: Sequence[F
         if body.node != node:
             told = f"must be {node!r}, as that of the first: ends of one node are told together"
             raise RefusedError.because(422, told, f"{number}.node")
-    return {"believed": await service.finished(bodies), **service.standing_of(node)}
+    return {"believed": await service.nodes.finished(bodies), **service.leading.standing_of(node)}
 
 
 async def registered(service: Service, caller: Caller, body: NodeBody) -> NodeObject:
@@ -106,8 +106,8 @@ async def registered(service: Service, caller: Caller, body: NodeBody) -> NodeOb
         RefusedError: 403, it is not the caller's; what the service refuses.
     """
     caller.demand_node(body.name)
-    await service.driver.change(service.register(body))
-    return service.node(body.name)
+    await service.driver.change(service.nodes.register(body))
+    return service.nodes.node(body.name)
 
 
 def _asked(scope: Scope) -> tuple[Service, Caller]:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from colane.api.job_request import JobRequest
 from colane.model.versions import own_version
+from colane.server.ground.problems import RefusedError, from_pydantic
 from colane.server.http import (
     routes_jobs,
     routes_nodes,
@@ -24,11 +25,11 @@ from colane.server.http import (
 )
 from colane.server.http.api_page import api_page
 from colane.server.http.door import Gate, GateRules, refusal_response
-from colane.server.http.problems import RefusedError, from_pydantic
 from colane.server.http.refusals import DeclaredRoute
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
 from colane.server.store.store import StoreError
+from colane.server.store.unreadable import refusal_of
 
 
 def create_app(service: Service, rules: GateRules) -> FastAPI:
@@ -74,7 +75,7 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
 
 async def _store_failed(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StoreError)  # noqa: S101 - as above
-    return refusal_response(RefusedError.of(error))
+    return refusal_response(refusal_of(error))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -13,8 +13,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.api.job_request import BATCH_JOBS_MAX, Batch, JobRequest
 from colane.model.job_fields import ENV_VARIABLES_MAX
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError, from_pydantic
-from colane.server.submitting.yielding import ITEMS_AT_ONCE
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError, from_pydantic
+from colane.server.ground.yielding import ITEMS_AT_ONCE
 
 WHOLE_BYTES_MAX: Final = 2**16
 """A body no larger than this is read in one go, in some milliseconds."""

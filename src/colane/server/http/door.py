@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import PEER_UID, standing_of
-from colane.server.http.access import Caller, Callers, Role
-from colane.server.http.job_tokens import is_of_job
+from colane.server.ground.access import Caller, Callers, Role
+from colane.server.ground.job_tokens import is_of_job
+from colane.server.ground.problems import RefusedError
 from colane.server.http.leading import LAPSED, Leading
-from colane.server.http.problems import RefusedError
 from colane.server.http.sessions import CSRF_HEADER, READS, Sessions
 from colane.server.http.shares import Shares
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 from colane.server.store.identity import Leader
 
 READ_BY_STANDBY: Final = re.compile(r"/(health|jobs|live_jobs|finished_jobs|nodes|events|job/\d+(/log)?|node/[^/]+)")

@@ -123,7 +123,7 @@ class ApiServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what streams, then wait for what is under way."""
-        await self._service.farewell()
+        await self._service.grants.farewell()
         self._service.end_streams()
         logging.getLogger("uvicorn.error").addFilter(_is_no_broken_off_request)
         await super().shutdown(sockets)

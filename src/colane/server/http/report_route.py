@@ -13,7 +13,7 @@ from starlette.types import Scope
 from colane.api.nodes import NodeObject
 from colane.api.wire_nodes import ReportBody
 from colane.listening.standing import standing_of
-from colane.server.http.access import Caller
+from colane.server.ground.access import Caller
 from colane.server.http.door import CALLER
 from colane.server.http.short_route import ShortRoute
 from colane.server.service import Service
@@ -48,7 +48,7 @@ async def _taken(scope: Scope, name: str, report: ReportBody) -> NodeObject:
     standing = standing_of(scope)
     standing.waits = asyncio.current_task()
     try:
-        return await service.report(name, report)
+        return await service.nodes.report(name, report)
     except asyncio.CancelledError as error:
         if standing.is_gone:
             raise ClientDisconnect from error

@@ -9,13 +9,13 @@ from typing import Annotated, Final, cast
 from fastapi import Depends, Header, Path, Request
 
 from colane.model.field_values import EXACT_MAX
-from colane.server.http.access import Caller
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller
 from colane.server.http.door import CALLER, IS_KNOWN
-from colane.server.http.idempotency import Answer, fingerprint, once
 from colane.server.service import Service
 from colane.server.store.store import IDEMPOTENCY
 from colane.server.writer.driver import Demand
-from colane.server.writer.turn import Turn
+from colane.server.writer.idempotency import Answer, fingerprint, once
 
 
 async def the_service(request: Request) -> Service:

@@ -16,10 +16,11 @@ from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
 from colane.api.stacks import StacksAnswer
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
-from colane.server.http.access import Caller
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller
+from colane.server.ground.problems import RefusedError
 from colane.server.http.agent_routes import NOT_KEPT, LaunchRoute
 from colane.server.http.batch_body import parse_batch
-from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import (
     IdempotencyKey,
@@ -36,7 +37,6 @@ from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submi
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
-from colane.server.writer.turn import Turn
 
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
@@ -124,7 +124,7 @@ router.add_api_route(
 async def plan(request: Request, service: TheService, caller: TheCaller) -> JSONResponse:
     """Say what would become of jobs if they were submitted now; takes what `/jobs` takes, and changes nothing."""
     jobs = await parse_batch(await request.body())
-    return JSONResponse(await service.plan(jobs, caller))
+    return JSONResponse(await service.forecasts.plan(jobs, caller))
 
 
 @router.get("/jobs", responses=answered(list[JobObject]))
@@ -132,7 +132,7 @@ async def queued_jobs(
     service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None
 ) -> StreamingResponse:
     """Return queued jobs in order, all or a page."""
-    return StreamingResponse(json_list(service.live_jobs(caller, JobState.QUEUED, after, limit)), media_type=JSON)
+    return StreamingResponse(json_list(service.jobs.live_jobs(caller, JobState.QUEUED, after, limit)), media_type=JSON)
 
 
 @router.delete("/jobs", responses=answered(JobIdsAnswer))
@@ -142,7 +142,7 @@ async def cancel_queued(
     """Cancel all queued jobs of the caller; for an operator, of all users."""
     said, queued = _said(request, caller, by), changes.queued_of(service.read_model, caller)
     is_again = await is_answered(service, caller, idempotency_key)
-    left = queued if is_again else await service.cancel_many(queued, said)
+    left = queued if is_again else await service.job_changes.cancel_many(queued, said)
 
     def prepare(turn: Turn) -> JobIdsAnswer:
         changes.cancel_queued(turn, left, said)
@@ -169,7 +169,7 @@ router.add_api_route(
 @router.get("/job/{number}", responses=answered(JobObject))
 async def show(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return a job, live or ended."""
-    return JSONResponse(await service.job(JobId(number), caller))
+    return JSONResponse(await service.jobs.job(JobId(number), caller))
 
 
 @router.delete("/job/{number}", responses=answered(JobIdAnswer))
@@ -183,7 +183,7 @@ async def cancel(
     elements: Elements = None,
 ) -> JSONResponse:
     """Cancel a job: a queued one ends now, a running one when its process is gone; of an array, all or some."""
-    prepare = service.cancel(JobId(number), caller, _said(request, caller, by), elements)
+    prepare = service.job_changes.cancel(JobId(number), caller, _said(request, caller, by), elements)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -197,7 +197,7 @@ async def requeue(
     by: By = None,
 ) -> JSONResponse:
     """Take a running job off its GPUs, once it has saved its state if it has said how; it is queued again."""
-    prepare = service.requeue(JobId(number), caller, _said(request, caller, by))
+    prepare = service.job_changes.requeue(JobId(number), caller, _said(request, caller, by))
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -212,7 +212,7 @@ async def change(
     by: By = None,
 ) -> JSONResponse:
     """Give a live job another time limit, or an array another number of elements that run at once; null for none."""
-    prepare = service.change_limits(JobId(number), caller, _said(request, caller, by), body)
+    prepare = service.job_changes.change_limits(JobId(number), caller, _said(request, caller, by), body)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -231,7 +231,7 @@ async def suspend(
     With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
     """
     via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
-    prepare = service.suspend(JobId(number), caller, _said(request, caller, by), via)
+    prepare = service.job_changes.suspend(JobId(number), caller, _said(request, caller, by), via)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -246,14 +246,16 @@ async def resume(
     body: ResumeBody | None = None,
 ) -> JSONResponse:
     """Let a suspended job go on, one that waits not before `at`; any other stays as it is."""
-    prepare = service.resume(JobId(number), caller, _said(request, caller, by), None if body is None else body.at)
+    prepare = service.job_changes.resume(
+        JobId(number), caller, _said(request, caller, by), None if body is None else body.at
+    )
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
 @router.get("/job/{number}/why", responses=answered(WhyAnswer))
 async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return why a job waits, runs or has ended, in one sentence with its numbers."""
-    return JSONResponse(await service.why(JobId(number), caller))
+    return JSONResponse(await service.jobs.why(JobId(number), caller))
 
 
 @router.get("/job/{number}/stacks", responses=answered(StacksAnswer))
@@ -264,7 +266,7 @@ async def stacks(
     text: Annotated[bool, Query(description="Whether the stacks come along, and not only where processes are")] = True,
 ) -> JSONResponse:
     """Return where the processes of a running job are in their code: to its owner, asked of them now."""
-    attempt, nodes = await service.locate_processes(JobId(number), caller)
+    attempt, nodes = await service.attempts.locate_processes(JobId(number), caller)
     answer = await ask_all(service.http, JobId(number), attempt, nodes)
     if not text:
         answer["processes"] = [{**one, "text": ""} for one in answer["processes"]]
@@ -274,13 +276,13 @@ async def stacks(
 @router.get("/job/{number}/start", responses=answered(StartAnswer))
 async def start(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return in about how many seconds a job that waits would start, by what is known of those that run."""
-    return JSONResponse(await service.start_of(JobId(number), caller))
+    return JSONResponse(await service.forecasts.start_of(JobId(number), caller))
 
 
 async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds an environment or a secret."""
     service, caller = asked(request)
-    return JSONResponse(await service.launch(JobId(number), caller), headers=NOT_KEPT)
+    return JSONResponse(await service.nodes.launch(JobId(number), caller), headers=NOT_KEPT)
 
 
 router.add_api_route(
@@ -295,7 +297,7 @@ router.add_api_route(
 @router.get("/job/{number}/request", responses=answered(JobRequestObject))
 async def request_of(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return the request by which a job like this one is submitted, without an environment: to its owner alone."""
-    body = await service.request_of(JobId(number), caller)
+    body = await service.jobs.request_of(JobId(number), caller)
     return JSONResponse(body, headers=NOT_KEPT)
 
 
@@ -319,14 +321,14 @@ async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
     """
     plain = "text/plain; charset=utf-8"
     if not (follow or joined):
-        place = await service.locate_log(JobId(number), caller, attempt)
+        place = await service.attempts.locate_log(JobId(number), caller, attempt)
         chunk = await read_range(service.http, place, offset, limit)
         return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
 
     async def locate(wanted: int | None) -> LogPlace:
         if not is_known():
             raise RefusedError.because(401, "the token that this log was asked for with was revoked")
-        return await service.locate_log(JobId(number), caller, wanted)
+        return await service.attempts.locate_log(JobId(number), caller, wanted)
 
     first = attempt if attempt is not None or not joined else 0
     reading = Reading(first, offset, is_joined=joined or attempt is None, follows=follow)
@@ -352,4 +354,4 @@ async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 @router.get("/live_jobs", responses=answered(list[JobObject]))
 async def live_jobs(service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None) -> StreamingResponse:
     """Return jobs that have not ended, with progress, all or a page."""
-    return StreamingResponse(json_list(service.live_jobs(caller, None, after, limit)), media_type=JSON)
+    return StreamingResponse(json_list(service.jobs.live_jobs(caller, None, after, limit)), media_type=JSON)

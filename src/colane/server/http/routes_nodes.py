@@ -18,6 +18,8 @@ from colane.api.nodes import (
 )
 from colane.api.wire_nodes import DrainBody, FinishedBodies, FinishedBody, NodeBody, ReportBody
 from colane.model.hardware import Drain
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 from colane.server.http.agent_routes import (
     FinishedJobsRoute,
     FinishedRoute,
@@ -26,13 +28,11 @@ from colane.server.http.agent_routes import (
     finished_together,
     registered,
 )
-from colane.server.http.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
-from colane.server.writer.turn import Turn
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 NamePath = Annotated[str, Path(min_length=1, max_length=NODE_NAME_MAX, description="Name of a node")]
@@ -45,7 +45,7 @@ async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResp
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
     service, caller = asked(request)
     caller.demand_node(name)
-    return JSONResponse(await service.report(name, body))
+    return JSONResponse(await service.nodes.report(name, body))
 
 
 router.add_api_route(
@@ -102,7 +102,7 @@ async def agent_settings(service: TheService, caller: TheCaller) -> JSONResponse
 @router.get("/nodes", responses=answered(list[NodeObject]))
 async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
-    return JSONResponse([service.node(name, caller) for name in list(service.read_model.nodes)])
+    return JSONResponse([service.nodes.node(name, caller) for name in list(service.read_model.nodes)])
 
 
 @router.delete("/nodes", responses=answered(RemovedNodesAnswer))
@@ -121,7 +121,7 @@ async def remove_nodes(
 @router.get("/node/{name}", responses=answered(NodeObject))
 async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONResponse:
     """Return a node with the whole desired state of its jobs."""
-    return JSONResponse(service.node(name, caller))
+    return JSONResponse(service.nodes.node(name, caller))
 
 
 @router.delete("/node/{name}", responses=answered(RemovedNodesAnswer))
@@ -187,6 +187,6 @@ async def update(service: TheService, caller: TheCaller, name: NamePath, body: N
     caller.demand_node(name)
     if body.name != name:
         raise RefusedError.because(422, f"must be {name!r} as in the path, got {body.name!r}", "name")
-    service.node(name)
-    await service.driver.change(service.register(body))
-    return JSONResponse(service.node(name))
+    service.nodes.node(name)
+    await service.driver.change(service.nodes.register(body))
+    return JSONResponse(service.nodes.node(name))

@@ -112,13 +112,13 @@ async def rows(
     """Return the rows of live jobs that a screen shows; none where nothing has happened since `seen`."""
     if seen == service.feed.last_number:
         return JSONResponse({"event": seen})
-    return JSONResponse(screen(service, service.sight(caller), wanted))
+    return JSONResponse(screen(service.overviews, service.sight(caller), wanted))
 
 
 @router.get("/live", response_class=EventSourceResponse)
 async def of_screen(service: TheService, caller: TheCaller, wanted: Wanted, is_known: IsKnown) -> EventSourceResponse:
     """Stream what a screen shows: what `/page_rows` answers, then at most each second what of it has changed."""
     sight = service.sight(caller)
-    whole = screen(service, sight, wanted)
-    told = live(service, sight, wanted, whole, is_known)
+    whole = screen(service.overviews, sight, wanted)
+    told = live(service.overviews, sight, wanted, whole, is_known)
     return EventSourceResponse(told, ping=PING_S, shutdown_grace_period=GRACE_S)

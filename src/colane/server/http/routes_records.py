@@ -26,17 +26,17 @@ from colane.api.records import (
 )
 from colane.api.wire import AdoptBody, ProfileBody
 from colane.model.field_values import EXACT_MAX
-from colane.server.http.problems import RefusedError
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
-from colane.server.http.sight import lines_for
 from colane.server.http.streams import GRACE_S, PING_S, json_items, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.views import listing as shown
 from colane.server.views.listing import Wanted
 from colane.server.views.usage import busy_ratios, usage
 from colane.server.writer import changes
-from colane.server.writer.turn import Turn
+from colane.server.writer.feed import lines_for
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
@@ -210,7 +210,7 @@ async def health(request: Request, service: TheService) -> JSONResponse:
     While a user's policy fails, all but deciding goes on, and records that cannot be read are done without where that
     is safe: `degraded`, and `detail` says why.
     """
-    body: HealthAnswer = {**service.health(), "version": request.app.version}
+    body: HealthAnswer = {**service.health.answer(), "version": request.app.version}
     return JSONResponse(body, 503 if body["status"] == "store-unavailable" else 200)
 
 
@@ -230,11 +230,11 @@ async def hand_over(service: TheService, caller: TheCaller) -> JSONResponse:
 async def store_behind(service: TheService, caller: TheCaller) -> JSONResponse:
     """Say how many events the store lacks that agents have heard of, on which nodes, and which jobs run there."""
     caller.demand_operator("be told what the store lacks")
-    return JSONResponse(service.lacked())
+    return JSONResponse(service.leading.lacked())
 
 
 @router.post("/store/adopt", responses=answered(AdoptedAnswer))
 async def store_adopt(service: TheService, caller: TheCaller, body: AdoptBody) -> JSONResponse:
     """Go on from a store that lacks so many changes; jobs of nodes that have heard of more events are ended there."""
     caller.demand_operator("adopt the store")
-    return JSONResponse(await service.adopt(body.lost, caller))
+    return JSONResponse(await service.leading.adopt(body.lost, caller))

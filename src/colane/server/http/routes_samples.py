@@ -37,7 +37,7 @@ async def of_node(
     service: TheService, caller: TheCaller, name: NamePath, last_s: Last = HOUR_S, until_s: Until = None
 ) -> JSONResponse:
     """Return how the devices of a node were used, at the finest resolution that is kept for so long."""
-    service.node(name, caller)
+    service.nodes.node(name, caller)
     return JSONResponse(await sampled.node(service.samples, name, service.driver.now(), last_s, until_s))
 
 
@@ -46,5 +46,5 @@ async def of_job(
     service: TheService, caller: TheCaller, number: JobIdPath, last_s: LastOfJob = None, until_s: Until = None
 ) -> JSONResponse:
     """Return how a job used what it had, live or ended: to those who are told of the job."""
-    times = await service.times_of(JobId(number), caller)
+    times = await service.attempts.times_of(JobId(number), caller)
     return JSONResponse(await sampled.job(service.samples, number, service.driver.now(), times, last_s, until_s))

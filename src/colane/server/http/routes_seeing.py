@@ -24,7 +24,6 @@ from colane.model.job import JobId
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_samples import LAST_MAX_S, Until
-from colane.server.metrics.page import metrics
 from colane.server.metrics.text import OPEN, PLAIN
 from colane.server.views.moves import moves_around
 from colane.server.views.timeline import DAY_S, marks_view, timeline, usage_days
@@ -39,7 +38,7 @@ Days = Annotated[int, Query(ge=1, le=400, description="Today and so many days be
 @router.get("/overview", responses=answered(OverviewAnswer))
 async def overview(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return the cluster in numbers, why jobs wait, what is kept for which, and what needs a look."""
-    return JSONResponse(service.overviews.make(service, service.sight(caller)))
+    return JSONResponse(service.overviews.make(service.sight(caller)))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -48,7 +47,7 @@ async def metrics_text(
 ) -> Response:
     """Return what Prometheus reads, as OpenMetrics where that is asked for."""
     is_open = "application/openmetrics-text" in accept
-    text = metrics(service, service.sight(caller), is_open=is_open)
+    text = service.metrics.text(service.sight(caller), is_open=is_open)
     return Response(text, media_type=OPEN if is_open else PLAIN)
 
 
@@ -85,7 +84,7 @@ async def around(
 @router.get("/job/{number}/efficiency", responses=answered(EfficiencyAnswer))
 async def of_job(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return how much of what it asked for a job has used, and what it could ask for instead."""
-    return JSONResponse(await service.efficiency(JobId(number), caller))
+    return JSONResponse(await service.attempts.efficiency(JobId(number), caller))
 
 
 @router.get("/job/{number}/co_runners", responses=answered(CoRunnersAnswer))
@@ -96,13 +95,13 @@ async def beside_job(
     limit: Annotated[int, Query(ge=1, le=TOLD_MAX, description="Jobs")] = 100,
 ) -> JSONResponse:
     """Return which jobs were on a job's devices while it was there, and from when to when."""
-    return JSONResponse(await service.co_runners(JobId(number), caller, limit))
+    return JSONResponse(await service.attempts.co_runners(JobId(number), caller, limit))
 
 
 @router.get("/job/{number}/cost", responses=answered(ActCostObject))
 async def of_act(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return what stopping a live job costs now, and which jobs wait for it by name."""
-    return JSONResponse(service.cost(JobId(number), caller))
+    return JSONResponse(service.jobs.cost(JobId(number), caller))
 
 
 @router.get("/usage/days", responses=answered(list[UsageDayObject]))

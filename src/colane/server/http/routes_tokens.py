@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse
 
 from colane.api.records import RevokedAnswer, TokenAnswer, TokenObject
 from colane.api.wire import TokenBody
-from colane.server.http import credentials
-from colane.server.http.access import ID_DIGITS
+from colane.server.board.turn import Turn
+from colane.server.ground.access import ID_DIGITS
+from colane.server.handlers import tokens as credentials
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
-from colane.server.writer.turn import Turn
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description="Id of a token, as it is listed")]

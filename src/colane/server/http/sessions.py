@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from colane.server.http.access import Caller, Role, digest_of
-from colane.server.http.problems import RefusedError
+from colane.server.ground.access import Caller, Role, digest_of
+from colane.server.ground.problems import RefusedError
 
 COOKIE: Final = "colane-session"
 LINK_S: Final = 300.0

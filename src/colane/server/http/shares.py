@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from colane.server.http.access import Caller, Role
-from colane.server.http.problems import RefusedError
+from colane.server.ground.access import Caller, Role
+from colane.server.ground.problems import RefusedError
 
 REQUESTS_MAX: Final = 256
 """Of one user, or agent: those that wait for an answer, and streams."""

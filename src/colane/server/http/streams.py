@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from itertools import islice
 from typing import Final
 
-from colane.server.http.feed import Feed
+from colane.server.ground.yielding import in_slices
 from colane.server.store.store import AuditLine
-from colane.server.submitting.yielding import in_slices
+from colane.server.writer.feed import Feed
 
 PIECE_ITEMS: Final = 500
 """Items rendered at once."""

@@ -10,12 +10,12 @@ from starlette.types import Scope
 
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobIdAnswer, JobIdsAnswer
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 from colane.server.http.batch_body import WHOLE_BYTES_MAX, parse_batch, parse_one
 from colane.server.http.door import replay
-from colane.server.http.problems import RefusedError
 from colane.server.http.requests import KEY_HEADER, KEY_LENGTH_MAX, asked, change_once
 from colane.server.http.short_route import ShortRoute
-from colane.server.writer.turn import Turn
 
 
 class SubmitRoute(ShortRoute):
@@ -49,9 +49,9 @@ async def submit_one(
         RefusedError: Why it is not taken.
     """
     service, caller = asked(request)
-    families = await service.families([job], caller)
-    prepare = service.submit_one(job, caller, families)
-    demand = None if if_plan is None else service.only_if(if_plan, [job], caller, families)
+    families = await service.submissions.families([job], caller)
+    prepare = service.submissions.submit_one(job, caller, families)
+    demand = None if if_plan is None else service.forecasts.only_if(if_plan, [job], caller, families)
     return await change_once(request, service, key, prepare, demand)
 
 
@@ -63,9 +63,9 @@ async def submit_all(request: Request, body: bytes, key: str | None = None, if_p
     """
     service, caller = asked(request)
     jobs = await parse_batch(body)
-    families, judged = await service.judged(jobs, caller)
+    families, judged = await service.submissions.judged(jobs, caller)
     if judged is not None and if_plan is None:
-        prepare_slices = service.submit_in_slices(jobs, caller, families, judged)
+        prepare_slices = service.submissions.submit_in_slices(jobs, caller, families, judged)
 
         async def prepare_large(turn: Turn) -> JobIdsAnswer:
             return {"ids": [*await prepare_slices(turn)]}
@@ -73,8 +73,8 @@ async def submit_all(request: Request, body: bytes, key: str | None = None, if_p
         answer = await change_once(request, service, key, prepare_large)
         await service.driver.entered(answer["ids"])
         return answer
-    prepare = service.submit(jobs, caller, families, judged)
-    demand = None if if_plan is None else service.only_if(if_plan, jobs, caller, families)
+    prepare = service.submissions.submit(jobs, caller, families, judged)
+    demand = None if if_plan is None else service.forecasts.only_if(if_plan, jobs, caller, families)
 
     def prepare_batch(turn: Turn) -> JobIdsAnswer:
         return {"ids": [*prepare(turn)]}

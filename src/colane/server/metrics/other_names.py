@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from colane.api.seeing import OverviewAnswer
 from colane.model.arrays import number_of
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
 from colane.model.job import Job, JobState
-from colane.server.http.sight import Sight
+from colane.server.board.read_model import NodeRecord
+from colane.server.ground.sight import Sight
 from colane.server.metrics.own import USERS_MAX
 from colane.server.metrics.text import MetricKind, MetricText, labels_text
-from colane.server.writer.board import NodeRecord
-
-if TYPE_CHECKING:
-    from colane.server.service import Service
+from colane.server.parts import Parts
 
 GAUGE, COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 MIB: Final = 2**20
@@ -28,9 +26,9 @@ CLOCK_REASONS: Final[Mapping[str, int]] = {
 """NVML's bits of the words that agents report."""
 
 
-def write_dcgm(text: MetricText, service: Service) -> None:
+def write_dcgm(text: MetricText, parts: Parts) -> None:
     """Write what NVML tells, by DCGM's names, of GPUs alone: a cpu device is none."""
-    gpus = [(_dcgm_labels(name, gpu), use, gpu) for name, gpu, use in _gpus(service)]
+    gpus = [(_dcgm_labels(name, gpu), use, gpu) for name, gpu, use in _gpus(parts)]
     families: tuple[tuple[str, str, Iterable[tuple[str, float | None]]], ...] = (
         ("GPU_UTIL", "GPU utilization (in %).", ((at, _scaled(row.busy_ratio, 100)) for at, row, _ in gpus)),
         ("FB_USED", "Frame buffer memory used (in MiB).", ((at, _mib(row.used_bytes)) for at, row, _ in gpus)),
@@ -63,11 +61,11 @@ def _reasons(words: tuple[str, ...] | None) -> float | None:
     return None if words is None else float(sum(CLOCK_REASONS[word] for word in words))
 
 
-def _gpus(service: Service) -> Iterator[tuple[str, Gpu, DeviceUsage]]:
+def _gpus(parts: Parts) -> Iterator[tuple[str, Gpu, DeviceUsage]]:
     """Yield the GPUs that were sampled of late."""
-    now_s = service.driver.now()
-    for name, record in service.read_model.nodes.items():
-        seen = {} if record.lost else {use.index: use for use in service.samples.devices_now(name, now_s)}
+    now_s = parts.driver.now()
+    for name, record in parts.read_model.nodes.items():
+        seen = {} if record.lost else {use.index: use for use in parts.samples.devices_now(name, now_s)}
         for gpu in record.node.gpus:
             if gpu.index in seen and not gpu.is_cpu_device:
                 yield name, gpu, seen[gpu.index]
@@ -83,16 +81,16 @@ def _dcgm_labels(node: str, gpu: Gpu) -> str:
 # -- slurmctld's
 
 
-def write_slurm(text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer) -> None:
+def write_slurm(text: MetricText, parts: Parts, sight: Sight, overview: OverviewAnswer) -> None:
     """Write slurmctld's names, as its /metrics/jobs, jobs-users-accts, nodes, partitions and scheduler have them."""
-    jobs = [job for job in service.read_model.jobs.values() if sight.has(job.spec.user)]
-    _nodes(text, service)
-    _of_jobs(text, "slurm_jobs", "", jobs, service)
+    jobs = [job for job in parts.read_model.jobs.values() if sight.has(job.spec.user)]
+    _nodes(text, parts)
+    _of_jobs(text, "slurm_jobs", "", jobs, parts)
     _of_users(text, jobs)
-    pools = sorted({record.node.pool for record in service.read_model.nodes.values()} | {job.spec.pool for job in jobs})
+    pools = sorted({record.node.pool for record in parts.read_model.nodes.values()} | {job.spec.pool for job in jobs})
     text.family("slurm_partitions", GAUGE, "Total number of partitions", [("", len(pools))])
-    _partitions(text, service, jobs, pools)
-    meters = service.driver.meters
+    _partitions(text, parts, jobs, pools)
+    meters = parts.driver.meters
     text.family("slurm_schedule_cycle_cnt", GAUGE, "Scheduling cycle count", [("", meters.decisions.count)])
     text.family("slurm_schedule_queue_len", GAUGE, "Jobs pending queue length", [("", overview["waiting"])])
     for name, count in (
@@ -121,8 +119,8 @@ _STATES: Final = {
 }  # fmt: skip
 
 
-def _of_jobs(text: MetricText, prefix: str, labels: str, jobs: Sequence[Job], service: Service) -> None:
-    counts = _counts(jobs, service.driver.meters.ended)
+def _of_jobs(text: MetricText, prefix: str, labels: str, jobs: Sequence[Job], parts: Parts) -> None:
+    counts = _counts(jobs, parts.driver.meters.ended)
     text.family(prefix, GAUGE, "Total number of jobs", [(labels, len(jobs))])
     for state, count in counts.items():
         text.family(f"{prefix}_{state}", GAUGE, f"Number of jobs {state}", [(labels, count)])
@@ -171,10 +169,10 @@ def _of_users(text: MetricText, jobs: Sequence[Job]) -> None:
 NODE_STATES: Final = ("alloc", "mixed", "idle", "down", "drain", "drained", "draining")
 
 
-def _node_states(service: Service, record: NodeRecord) -> list[str]:
+def _node_states(parts: Parts, record: NodeRecord) -> list[str]:
     if record.lost:
         return ["down"]
-    jobs = service.read_model.assigned(record.node.name)
+    jobs = parts.read_model.assigned(record.node.name)
     held = {gpu for job in jobs for gpu in job.gpus_held if gpu.node == record.node.name}
     base = "idle" if not jobs else "alloc" if len(held) >= len(record.node.gpus) else "mixed"
     if record.node.takes_jobs:
@@ -182,10 +180,10 @@ def _node_states(service: Service, record: NodeRecord) -> list[str]:
     return [base, "drain", "draining" if jobs else "drained"]
 
 
-def _booked(service: Service, record: NodeRecord) -> tuple[int, int, int]:
+def _booked(parts: Parts, record: NodeRecord) -> tuple[int, int, int]:
     """Cores, host memory and GPUs that jobs book of a node; a GPU that several share counts once."""
     name, cores, memory = record.node.name, 0, 0
-    jobs = service.read_model.assigned(name)
+    jobs = parts.read_model.assigned(name)
     for job in jobs:
         if job.placement is not None:
             cores += len(job.placement.cores_on(name))
@@ -193,13 +191,13 @@ def _booked(service: Service, record: NodeRecord) -> tuple[int, int, int]:
     return cores, memory, len({gpu for job in jobs for gpu in job.gpus_held if gpu.node == name})
 
 
-def _nodes(text: MetricText, service: Service) -> None:
-    records = list(service.read_model.nodes.values())
-    states = Counter(state for record in records for state in _node_states(service, record))
+def _nodes(text: MetricText, parts: Parts) -> None:
+    records = list(parts.read_model.nodes.values())
+    states = Counter(state for record in records for state in _node_states(parts, record))
     text.family("slurm_nodes", GAUGE, "Total number of nodes", [("", len(records))])
     for state in NODE_STATES:
         text.family(f"slurm_nodes_{state}", GAUGE, f"Number of nodes {state}", [("", states[state])])
-    rows = [(labels_text({"node": record.node.name}), record, *_booked(service, record)) for record in records]
+    rows = [(labels_text({"node": record.node.name}), record, *_booked(parts, record)) for record in records]
     for name, about, values in (
         ("cpus", "Total number of cpus in the node", [len(one.node.cores) for _, one, *_ in rows]),
         ("cpus_alloc", "Allocated cpus in the node", [cores for _, _, cores, *_ in rows]),
@@ -213,10 +211,10 @@ def _nodes(text: MetricText, service: Service) -> None:
         text.family(f"slurm_node_{name}", GAUGE, about, samples)
 
 
-def _partitions(text: MetricText, service: Service, jobs: Sequence[Job], pools: Sequence[str]) -> None:
+def _partitions(text: MetricText, parts: Parts, jobs: Sequence[Job], pools: Sequence[str]) -> None:
     nodes: dict[str, Counter[str]] = {pool: Counter() for pool in pools}
-    for record in service.read_model.nodes.values():
-        nodes[record.node.pool].update(["", *_node_states(service, record)])
+    for record in parts.read_model.nodes.values():
+        nodes[record.node.pool].update(["", *_node_states(parts, record)])
         nodes[record.node.pool].update(cpus=len(record.node.cores), gpus=len(record.node.gpus))
     labels = {pool: labels_text({"partition": pool}) for pool in pools}
     of_pool = {pool: [job for job in jobs if job.spec.pool == pool] for pool in pools}

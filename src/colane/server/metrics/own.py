@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from colane.api.seeing import OverviewAnswer
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.model.versions import own_version
-from colane.server.http.sight import Sight
+from colane.server.ground.sight import Sight
 from colane.server.metrics.text import MetricKind, MetricText, RatioTexts, label_value, labels_text
+from colane.server.parts import Parts
 from colane.server.views.holders import Holders
-
-if TYPE_CHECKING:
-    from colane.server.service import Service
+from colane.server.views.overview import OverviewMaker
 
 JOBS_MAX: Final = 1_000
 """Running jobs with series of their own, the youngest; all others are counted."""
@@ -106,27 +105,35 @@ def _texts(node: Node) -> NodeTexts:
     return NodeTexts(node, tuple([gpu.index for gpu in gpus]), labels, formats, jobs, idle, fixed)
 
 
-def write(text: MetricText, service: Service, sight: Sight, overview: OverviewAnswer, holders: Holders) -> None:
+def write(
+    text: MetricText,
+    overviews: OverviewMaker,
+    known: DeviceLabels,
+    sight: Sight,
+    overview: OverviewAnswer,
+    holders: Holders,
+) -> None:
     """Write the family as a caller may see it; `holders` are all jobs with places."""
-    _cluster(text, service, overview)
-    _devices(text, service, holders)
+    parts = overviews.parts
+    _cluster(text, parts, overview)
+    _devices(text, parts, known, holders)
     held = list(zip(holders.placed, holders.devices, strict=True))
     waiting = [job for job in holders.waiting if job.array is None]
     if not sight.is_whole:
         held = [(job, devices) for job, devices in held if sight.has(job.spec.user)]
         waiting = [job for job in waiting if sight.has(job.spec.user)]
     _users(text, held, waiting)
-    _jobs(text, service, [job for job, _ in held], overview)
-    _scheduler(text, service)
+    _jobs(text, overviews, known, [job for job, _ in held], overview)
+    _scheduler(text, parts)
 
 
-def _cluster(text: MetricText, service: Service, overview: OverviewAnswer) -> None:
+def _cluster(text: MetricText, parts: Parts, overview: OverviewAnswer) -> None:
     counts = ((state, count) for state, count in overview["devices"].items() if state != "total")
     text.family(
         "colane_devices", GAUGE, "Devices by what they do.",
         ((f'{{state="{state}"}}', float(str(count))) for state, count in counts),
     )  # fmt: skip
-    nodes = Counter(_node_state(service, name) for name in service.read_model.nodes)
+    nodes = Counter(_node_state(parts, name) for name in parts.read_model.nodes)
     states = ("up", "draining", "taken-out", "lost")
     text.family(
         "colane_nodes", GAUGE, "Nodes by state.", ((f'{{state="{state}"}}', nodes.get(state, 0)) for state in states)
@@ -150,8 +157,8 @@ def _cluster(text: MetricText, service: Service, overview: OverviewAnswer) -> No
     )  # fmt: skip
 
 
-def _node_state(service: Service, name: str) -> str:
-    record = service.read_model.nodes[name]
+def _node_state(parts: Parts, name: str) -> str:
+    record = parts.read_model.nodes[name]
     if record.lost:
         return "lost"
     return "draining" if record.node.drains else "up" if record.node.closed is None else "taken-out"
@@ -170,17 +177,17 @@ DEVICE_VALUES: Final[Mapping[str, str]] = {
 }
 
 
-def _devices(text: MetricText, service: Service, holders: Holders) -> None:
+def _devices(text: MetricText, parts: Parts, labels: DeviceLabels, holders: Holders) -> None:
     """Write all devices of nodes that are not lost: the bulk of all lines, so a node's at once where all is known."""
-    now_s, texts_of, nodes = service.driver.now(), service.device_labels.of, service.read_model.nodes
-    service.device_labels.keep(nodes, service.read_model.jobs)
+    now_s, texts_of, nodes = parts.driver.now(), labels.of, parts.read_model.nodes
+    labels.keep(nodes, parts.read_model.jobs)
     columns: dict[str, list[str]] = {name: [] for name in DEVICE_VALUES}
     sampled = [columns[name] for name in SAMPLED]
     for name, record in nodes.items():
         if record.lost or not record.node.gpus:
             continue
         known = texts_of(record.node)
-        if uses := service.samples.devices_now(name, now_s):
+        if uses := parts.samples.devices_now(name, now_s):
             _sampled(sampled, known, uses)
         columns["memory_bytes"].append(known.fixed[0])
         columns["healthy"].append(known.fixed[1])
@@ -267,30 +274,32 @@ JOB_VALUES: Final[Mapping[str, str]] = {
 }
 
 
-def _jobs(text: MetricText, service: Service, jobs: Sequence[Job], overview: OverviewAnswer) -> None:
+def _jobs(
+    text: MetricText, overviews: OverviewMaker, known: DeviceLabels, jobs: Sequence[Job], overview: OverviewAnswer
+) -> None:
     placed = sorted(jobs, key=attrgetter("id"), reverse=True)
     idle = {one["job"]: one["idle_s"] for one in overview["idle"]}
-    now_s = service.driver.now()
-    labels_of = service.device_labels.of_job
-    told = [(labels_of(job), _job_values(service, job, idle.get(job.id), now_s)) for job in placed[:JOBS_MAX]]
+    parts, now_s, labels_of = overviews.parts, overviews.parts.driver.now(), known.of_job
+    told = [(labels_of(job), _job_values(overviews, job, idle.get(job.id), now_s)) for job in placed[:JOBS_MAX]]
     for place, (name, about) in enumerate(JOB_VALUES.items()):
         text.family(f"colane_job_{name}", GAUGE, about, [(labels, values[place]) for labels, values in told])
     shown = zip(told, placed, strict=False)
-    steps = [(labels, _steps(service, job)) for (labels, _), job in shown]
+    steps = [(labels, _steps(parts, job)) for (labels, _), job in shown]
     text.family("colane_job_steps_total", COUNTER, "Steps that its present attempt has made.", steps)
     left_out = max(0, len(placed) - JOBS_MAX)
     text.family("colane_job_series_left_out", GAUGE, "Running jobs that have no series of their own.", [("", left_out)])
 
 
-def _steps(service: Service, job: Job) -> float | None:
-    progress = service.driver.progress.get(job.id)
+def _steps(parts: Parts, job: Job) -> float | None:
+    progress = parts.driver.progress.get(job.id)
     return None if progress is None else float(progress.steps)
 
 
-def _job_values(service: Service, job: Job, idle_s: float | None, now_s: float) -> tuple[float | None, ...]:
+def _job_values(overviews: OverviewMaker, job: Job, idle_s: float | None, now_s: float) -> tuple[float | None, ...]:
     """In the order of `JOB_VALUES`."""
-    use, progress = service.samples.job_now(job.id, now_s), service.driver.progress.get(job.id)
-    pacing = service.overviews.pacing(service.driver, job.id)
+    parts = overviews.parts
+    use, progress = parts.samples.job_now(job.id, now_s), parts.driver.progress.get(job.id)
+    pacing = overviews.pacing(job.id)
     runners = None if pacing is None else pacing.co_runners
     cores = 0 if job.placement is None else len(job.placement.cores)
     return (
@@ -319,12 +328,12 @@ def _job_values(service: Service, job: Job, idle_s: float | None, now_s: float) 
 # -- the scheduler itself
 
 
-def _scheduler(text: MetricText, service: Service) -> None:
-    meters, driver = service.driver.meters, service.driver
-    labels = labels_text({"version": own_version(), "policy": service.policy})
+def _scheduler(text: MetricText, parts: Parts) -> None:
+    meters, driver = parts.driver.meters, parts.driver
+    labels = labels_text({"version": own_version(), "policy": parts.policy})
     text.family("colane_scheduler_info", GAUGE, "Version and policy.", [(labels, 1)])
     text.family("colane_store_writable", GAUGE, "Whether the store can be written.", [("", driver.problem is None)])
-    text.family("colane_start_time_seconds", GAUGE, "Start of the scheduler, unix time.", [("", service.started_s)])
+    text.family("colane_start_time_seconds", GAUGE, "Start of the scheduler, unix time.", [("", parts.started_s)])
     text.histogram("colane_decision_seconds", "What deciding took, of each turn.", meters.decisions)
     text.histogram("colane_store_commit_seconds", "What a commit took.", meters.commits)
     ended = [(f'{{state="{state}"}}', float(count)) for state, count in sorted(meters.ended.items())]
@@ -333,7 +342,7 @@ def _scheduler(text: MetricText, service: Service) -> None:
     text.family(
         "colane_attempts_total", COUNTER, "Attempts that were given a place since then.", [("", meters.started)]
     )
-    text.family("colane_events_total", COUNTER, "Changes recorded in the store.", [("", service.feed.last_number)])
+    text.family("colane_events_total", COUNTER, "Changes recorded in the store.", [("", parts.feed.last_number)])
     text.family(
         "colane_faults_total", COUNTER, "Requests that met a fault of the scheduler.", [("", driver.faults.met)]
     )

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from colane.model.metric_names import MetricNames
-from colane.server.http.sight import Sight
+from colane.server.ground.sight import Sight
 from colane.server.metrics import other_names, own
 from colane.server.metrics.text import MetricText
 from colane.server.views.holders import holders_of
-
-if TYPE_CHECKING:
-    from colane.server.service import Service
+from colane.server.views.overview import OverviewMaker
 
 
-def metrics(service: Service, sight: Sight, *, is_open: bool) -> str:
-    """Return the text, OpenMetrics or Prometheus's own.
+@dataclass(slots=True)
+class MetricsPage:
+    """Writes the page, and keeps what of it changes seldom.
 
-    Raises:
-        RefusedError: 503 while the store cannot be read.
+    Attributes:
+        overviews: The whole cluster in numbers.
+        labels: Labels of devices and jobs.
     """
-    text = MetricText(is_open=is_open)
-    holders = holders_of(service.read_model)
-    overview = service.overviews.make(service, sight, holders)
-    own.write(text, service, sight, overview, holders)
-    if MetricNames.DCGM in service.config.metrics_names:
-        other_names.write_dcgm(text, service)
-    if MetricNames.SLURM in service.config.metrics_names:
-        other_names.write_slurm(text, service, sight, overview)
-    return text.finish()
+
+    overviews: OverviewMaker
+    labels: own.DeviceLabels = field(default_factory=own.DeviceLabels)
+
+    def text(self, sight: Sight, *, is_open: bool) -> str:
+        """Return it, as OpenMetrics or in Prometheus's own form.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        text, parts = MetricText(is_open=is_open), self.overviews.parts
+        holders = holders_of(parts.read_model)
+        overview = self.overviews.make(sight, holders)
+        own.write(text, self.overviews, self.labels, sight, overview, holders)
+        if MetricNames.DCGM in parts.config.metrics_names:
+            other_names.write_dcgm(text, parts)
+        if MetricNames.SLURM in parts.config.metrics_names:
+            other_names.write_slurm(text, parts, sight, overview)
+        return text.finish()

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
+from colane.server.writer.meters import Histogram
+
 LABEL_MAX: Final = 64
 """Characters of a label's value: what is longer is cut in its middle."""
 
@@ -94,24 +96,3 @@ class MetricText:
         """Return all of it."""
         end = ["# EOF"] if self.is_open else []
         return "\n".join([*self._parts, *end, ""])
-
-
-class Histogram:
-    """How often what took how long.
-
-    Args:
-        bounds: Upper bounds of the buckets, ascending, in seconds.
-    """
-
-    def __init__(self, bounds: Iterable[float] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)) -> None:
-        self.bounds: Final = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.count = 0
-        self.total = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one that took so long."""
-        place = next((place for place, bound in enumerate(self.bounds) if seconds <= bound), len(self.bounds))
-        self.counts[place] += 1
-        self.count += 1
-        self.total += seconds

@@ -7,9 +7,9 @@ from typing import Final
 from colane.api.wire_nodes import NoticeBody
 from colane.core.events import NodeDrained
 from colane.model.hardware import Drain, Node
-from colane.server.http.problems import RefusedError
-from colane.server.writer.board import NodeRecord
-from colane.server.writer.turn import Turn
+from colane.server.board.read_model import NodeRecord
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 
 NOTICE_MOVES_S: Final = 2.0
 """What an agent says of the time it has left differs so much between reports, by how long these are under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colane.server.writer.board import NodeRecord, ReadModel
+from colane.server.board.read_model import NodeRecord, ReadModel
 
 DRIFT_RATIO: Final = 0.01
 """Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from colane.server.http.problems import near_matches
+from colane.server.ground.problems import near_matches
 
 LABEL: Final = "notify"
 """A job's label that names channels, or is `none`."""

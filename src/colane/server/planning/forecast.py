@@ -18,7 +18,7 @@ from colane.core.events import Ended, Event, Launched, Outcome, Tick
 from colane.facts.job import GOING, end_in_s, left_of
 from colane.facts.ran import limit_left_s
 from colane.model.job import Exit, Job, JobId, JobState
-from colane.server.submitting.lengths import kind_of
+from colane.server.ground.lengths import kind_of
 
 BUDGET_S: Final = 0.03
 """A plan is waited for: a forecast that takes longer, in CPU time as machines may be busy, is none."""

@@ -13,8 +13,8 @@ from colane.model.phases import HoldKind
 from colane.model.plan import ACTION_NAMES
 from colane.perf.composing import SOURCES
 from colane.server.planning.forecast import start_in_s
-from colane.server.store.ledger import explain
 from colane.server.views.jobs_and_nodes import place_view
+from colane.server.writer.ledger import explain
 
 STARTS_MAX: Final = 20
 """Of an array, so many starts are told one by one."""

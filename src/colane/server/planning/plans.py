@@ -23,13 +23,13 @@ from colane.api.plans import (
 from colane.core.core import Core
 from colane.model.job import Job, JobId
 from colane.model.words import count, percent
-from colane.server.http.problems import RefusedError
-from colane.server.http.sight import Sight
+from colane.server.board.reads import NotReadError
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
+from colane.server.ground.sight import Sight
 from colane.server.planning.copies import ask
 from colane.server.planning.outcomes import HELD, STARTS, WAITS, Fate, Fates, Started, fates
 from colane.server.planning.smaller import SmallerNeed, smaller_needs
-from colane.server.writer.reads import NotReadError
-from colane.server.writer.turn import Turn
 
 SOONER_S: Final = 0.1
 """While a plan has taken no longer, it is also looked for needs with which a job would start sooner, not at once."""

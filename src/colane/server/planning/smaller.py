@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.api.job_request import JobRequest, in_base_units
-from colane.server.writer.board import NodeRecord
+from colane.server.board.read_model import NodeRecord
 
 GB: Final = 10**9
 VALUES_MAX: Final = 4096

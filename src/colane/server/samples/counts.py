@@ -8,8 +8,8 @@ from typing import Final
 from colane.model.arrays import number_of
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
+from colane.server.board.read_model import ReadModel
 from colane.server.samples.keeper import ClusterCounts, SampleKeeper
-from colane.server.writer.board import ReadModel
 
 COUNTED_EACH_S: Final = 10.0
 WAITING_COUNTED_EACH_S: Final = 60.0

@@ -51,7 +51,7 @@ TOKENS: Final = "tokens"
 IDEMPOTENCY: Final = "idempotency"
 """First answers by idempotency key."""
 META: Final = "meta"
-"""Counters of the service itself, and batches of jobs that enter the queue (`submitting.slices`)."""
+"""Counters of the service itself, and batches of jobs that enter the queue (`board.slices`)."""
 EPOCHS: Final = "epochs"
 """Starts of schedulers on the store, by `job_key` of their numbers."""
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from colane.server.ground.problems import RefusedError
 from colane.server.store.codec import UNREADABLE
 from colane.server.store.store import (
     AUDIT,
@@ -139,3 +140,8 @@ def public_names(records: Iterable[Unreadable]) -> list[str]:
         number = str(int(record.key)) if by_number else record.key if record.collection == AUDIT else ""
         names[f"{record.collection} {number}".strip()] = None
     return list(names)
+
+
+def refusal_of(error: StoreError) -> RefusedError:
+    """Return what a request is told where the store cannot be used: at present, or of one record for good."""
+    return RefusedError.because(500 if isinstance(error, UnreadableError) else 503, str(error))

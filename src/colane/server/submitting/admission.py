@@ -15,19 +15,20 @@ from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import parse_contract
 from colane.model.job import JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
-from colane.model.job_spec import CheckpointContract, PromisedGpus
+from colane.model.job_spec import CheckpointContract
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.model.sizes import groups_problem
 from colane.perf.shared_family import owned_problem
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError
+from colane.server.board.admitted import Admitted
+from colane.server.board.hardware import Hardware
+from colane.server.board.submission import ASKED, asked
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
 from colane.server.submitting.family import name_of
-from colane.server.submitting.hardware import Hardware
 from colane.server.submitting.lookup import Families
 from colane.server.submitting.qos import with_preset
-from colane.server.submitting.submission import ASKED, asked
 from colane.workloads import catalogue
 
 TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
@@ -35,38 +36,6 @@ TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of
 
 _SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
 _SPEC_FIELD: Final = {field.name: field for field in _SPEC_FIELDS}
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A job that may enter the queue.
-
-    Attributes:
-        spec: What policies see.
-        launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
-        model_name: Built-in model, None for a command.
-        holds: What keeps it from starting yet.
-        is_singleton: Earlier jobs of its user and name must have ended.
-        array: Its elements, where it is an array.
-        elements: Those of them, counted from 0, that wait for something of their own, each with that.
-        after: The jobs that the spec's `after` means, by id; empty where it waits for none.
-        promised: GPUs by which its deadline is kept; None where it has none.
-    """
-
-    spec: JobSpec
-    launch: Body
-    model_name: str | None
-    holds: tuple[Hold, ...] = ()
-    is_singleton: bool = False
-    array: Array | None = None
-    elements: tuple[tuple[int, tuple[Hold, ...]], ...] = ()
-    after: str = ""
-    promised: PromisedGpus | None = None
-
-    @property
-    def ids(self) -> int:
-        """How many ids it takes: of an array, one more than it has elements."""
-        return 1 if self.array is None else 1 + self.array.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from colane.core.reducers.changing import is_held_whole
 from colane.model.job import Job, JobId
 from colane.model.job_spec import NewLimit
 from colane.model.problem import Problem
-from colane.server.http.problems import RefusedError
+from colane.server.board.submission import ASKED, launch_key
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 from colane.server.store.store import LAUNCH_SPECS
 from colane.server.submitting.qos import longest_s
-from colane.server.submitting.submission import ASKED, launch_key
-from colane.server.writer.turn import Turn
 
 
 def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody) -> None:

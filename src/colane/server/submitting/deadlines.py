@@ -12,10 +12,10 @@ from colane.core.events import Submitted
 from colane.model.job import JobId
 from colane.model.problem import Problem
 from colane.scheduling.mechanisms.deadlines.seats import NEWCOMER, Allowed, ComingPromise, NoPromise, promise
-from colane.server.http.problems import RefusedError
-from colane.server.submitting.admission import Admitted
-from colane.server.submitting.yielding import in_slices
-from colane.server.writer.turn import Turn
+from colane.server.board.admitted import Admitted
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
+from colane.server.ground.yielding import in_slices
 
 STOP_S: Final = 30.0
 """From the decision to stop a job, beside its lead, until its GPUs are known to be free: agents' grace, and reports."""

@@ -12,17 +12,17 @@ from colane.model.arrays import each_of, element_id, element_of, has, known
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
 from colane.model.problem import Problem
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError
-from colane.server.http.sight import Sight
+from colane.server.board.admitted import Admitted
+from colane.server.board.arrays import ended_array_with, unmade
+from colane.server.board.reads import NotReadError
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
+from colane.server.ground.sight import Sight
+from colane.server.ground.yielding import in_slices
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, job_key
-from colane.server.submitting.admission import Admitted
 from colane.server.submitting.asked_conditions import CONDITIONS_MAX, AskedCondition, parse_asked
-from colane.server.submitting.yielding import in_slices
-from colane.server.views.arrays import ended_array_with, unmade
 from colane.server.views.listing import last_of
-from colane.server.writer.reads import NotReadError
-from colane.server.writer.turn import Turn
 
 
 class Dependencies:

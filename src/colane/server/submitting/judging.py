@@ -8,12 +8,13 @@ from functools import partial
 
 from colane.api.job_request import JobRequest
 from colane.model.problem import Problem
-from colane.server.http.problems import PROBLEMS_MAX, RefusedError
-from colane.server.submitting.admission import Admitted, admit, judged
-from colane.server.submitting.hardware import Hardware
+from colane.server.board.admitted import Admitted
+from colane.server.board.hardware import Hardware
+from colane.server.board.slices import SLICE_JOBS_MAX, jobs_text
+from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
+from colane.server.ground.yielding import in_slices
+from colane.server.submitting.admission import admit, judged
 from colane.server.submitting.lookup import Families
-from colane.server.submitting.slices import SLICE_JOBS_MAX, jobs_text
-from colane.server.submitting.yielding import in_slices
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final
 
 from colane.api.job_request import JobRequest
+from colane.server.ground.yielding import in_slices
 from colane.server.submitting.family import AsWritten, Disk, NotSeenError, SeenDisk, derive_family
-from colane.server.submitting.yielding import in_slices
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from colane.core import ClusterState
 from colane.model.job import JobSpec
 from colane.model.problem import Problem
 from colane.perf.answers import answers_alone
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 
 
 def demand_possible(state: ClusterState, specs: Iterable[JobSpec]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from colane.api.job_request import JobRequest
 from colane.model.problem import Problem
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 
 
 class Preset(NamedTuple):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from colane.api.seeing import CellsObject, DeviceNowObject
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
-
-if TYPE_CHECKING:
-    from colane.server.http.sight import Sight
-    from colane.server.service import Service
+from colane.server.board.read_model import ReadModel
+from colane.server.ground.sight import Sight
+from colane.server.parts import Parts
 
 NODES_DRAWN_MAX: Final = 12
 """Of so many nodes a screen draws which job is on which device, and asks for them whole."""
@@ -18,15 +17,15 @@ NODES_DRAWN_MAX: Final = 12
 FREE, HELD, SUSPENDED, CLOSED, BROKEN, LOST = "fhscbl"
 
 
-def cells(service: Service, sight: Sight) -> CellsObject | None:
+def cells(board: ReadModel, sight: Sight) -> CellsObject | None:
     """Return a letter for each device, and which of them carry jobs of the caller's; None of a small cluster."""
-    nodes = service.read_model.nodes
+    nodes = board.nodes
     if len(nodes) <= NODES_DRAWN_MAX:
         return None
     on: dict[GpuId, str] = {}
     own: list[str] = []
     user, is_paused = sight.caller.name, JobState.PAUSED
-    for job in service.read_model.jobs.values():
+    for job in board.jobs.values():
         if job.placement is None:
             continue
         for gpu in job.gpus_held:
@@ -49,14 +48,14 @@ def cells(service: Service, sight: Sight) -> CellsObject | None:
     return {"nodes": names, "devices": letters, "own": sorted(set(own))}
 
 
-def uses(service: Service) -> dict[str, list[DeviceNowObject]]:
+def uses(parts: Parts) -> dict[str, list[DeviceNowObject]]:
     """Return how the devices of each node were used last; of those of which that is known."""
-    now_s = service.driver.now()
+    now_s = parts.driver.now()
     return {
         name: [
             {"index": one.index, "busy_ratio": one.busy_ratio, "used_bytes": one.used_bytes}
-            for one in service.samples.devices_now(name, now_s)
+            for one in parts.samples.devices_now(name, now_s)
         ]
-        for name, record in service.read_model.nodes.items()
+        for name, record in parts.read_model.nodes.items()
         if not record.lost
     }

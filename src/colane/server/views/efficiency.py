@@ -12,11 +12,11 @@ from colane.api.seeing import EfficiencyAnswer, EfficiencyNoteObject, UsedOfAske
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobKind, JobState
 from colane.model.words import count, percent
+from colane.server.board.read_model import NodeRecord
 from colane.server.samples.codec import Column
 from colane.server.samples.keeper import Columns
 from colane.server.store.attempts import AttemptRecord
 from colane.server.views.timeline import spans_of
-from colane.server.writer.board import NodeRecord
 
 SHORT_S: Final = 60.0
 """Of a job that ran less, starting it was most of what was seen."""

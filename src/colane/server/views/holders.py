@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from colane.model.job import Job
-from colane.server.writer.board import ReadModel
+from colane.server.board.read_model import ReadModel
 
 
 class Holders(NamedTuple):

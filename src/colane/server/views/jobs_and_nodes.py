@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from colane.api.jobs import (
@@ -48,17 +48,17 @@ from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.job_spec import UNCONSTRAINED, CheckpointContract, Constraints, JobSpec
 from colane.model.phases import Hold, HoldKind, Throttle
 from colane.model.placement import Placement, Turns
-from colane.model.profile import Memory
 from colane.model.progress import BandwidthSample, Progress
 from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
 from colane.model.versions import own_version
 from colane.perf.composing import SOURCES
 from colane.perf.rate import Factor, Rate
+from colane.server.board.arrays import array_view
+from colane.server.board.read_model import NodeRecord
 from colane.server.store import documents
-from colane.server.store.ledger import explain
-from colane.server.views.arrays import array_view
-from colane.server.writer.board import NodeRecord
+from colane.server.writer.driver import MemoryView
+from colane.server.writer.ledger import explain
 
 _SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
 _NEEDS = (
@@ -72,18 +72,6 @@ _spec_scalars_of, _needs_of = attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)
 
 
 NO_TOTALS: Mapping[JobId, int | None] = MappingProxyType({})
-
-
-class MemoryView(NamedTuple):
-    """What an agent is told of the memory of its GPUs.
-
-    Attributes:
-        tight: Indexes of GPUs whose jobs give cached memory back when they yield.
-        booked: P and E that a job books of each of its GPUs there, of those of which they are known.
-    """
-
-    tight: frozenset[int] = frozenset()
-    booked: Mapping[JobId, Memory] = MappingProxyType({})
 
 
 NO_MEMORY = MemoryView()

@@ -16,16 +16,16 @@ from colane.core.cluster.co_runners import Pacing
 from colane.facts.job import job_facts
 from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
-from colane.server.http.access import Caller
-from colane.server.http.sight import Sight
+from colane.server.ground.access import Caller
+from colane.server.ground.lengths import kind_of
+from colane.server.ground.sight import Sight
+from colane.server.ground.yielding import in_slices
 from colane.server.store.codec import UNREADABLE
-from colane.server.store.ledger import explain
 from colane.server.store.store import FINISHED_JOBS, Document, Readable, Store, job_key
 from colane.server.store.unreadable import readable
-from colane.server.submitting.lengths import kind_of
-from colane.server.submitting.yielding import in_slices
 from colane.server.views.jobs_and_nodes import finished_view, job_view
 from colane.server.writer.driver import LiveDriver
+from colane.server.writer.ledger import explain
 
 WHY_MAX: Final = 20
 """Each present reason is a question to the policy, so only the first in line are asked for."""

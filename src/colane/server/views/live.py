@@ -13,17 +13,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from colane.api.seeing import LiveChangeObject, OverviewAnswer, RowsAnswer
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
+from colane.server.ground.sight import Sight
+from colane.server.parts import Parts
 from colane.server.views.cells import cells as cells_of
 from colane.server.views.cells import uses as uses_of
+from colane.server.views.overview import OverviewMaker
 from colane.server.views.rows import RowsWanted, page_rows
-
-if TYPE_CHECKING:
-    from colane.server.http.sight import Sight
-    from colane.server.service import Service
 
 PERIOD_S: Final = 1.0
 BEAT_S: Final = 5.0
@@ -50,20 +49,20 @@ class ScreenWanted:
     cells: bool = False
 
 
-def screen(service: Service, sight: Sight, wanted: ScreenWanted) -> RowsAnswer:
+def screen(overviews: OverviewMaker, sight: Sight, wanted: ScreenWanted) -> RowsAnswer:
     """Return what a screen shows now.
 
     Raises:
         RefusedError: 503 while the store cannot be read.
     """
-    found = page_rows(service, sight, wanted.rows)
+    found = page_rows(overviews, sight, wanted.rows)
     if wanted.overview:
-        event, found["overview"] = service.overviews.shared(service, sight)
+        event, found["overview"] = overviews.shared(sight)
         found["event"] = min(found["event"], event)  # so that what has happened since is asked for next time
-    if wanted.cells and (drawn := cells_of(service, sight)) is not None:
+    if wanted.cells and (drawn := cells_of(overviews.parts.read_model, sight)) is not None:
         found["cells"] = drawn
     elif wanted.cells:
-        found["uses"] = uses_of(service)
+        found["uses"] = uses_of(overviews.parts)
     return found
 
 
@@ -92,7 +91,7 @@ def _parts(before: OverviewAnswer, now: OverviewAnswer) -> dict[str, object]:
 
 
 async def live(
-    service: Service, sight: Sight, wanted: ScreenWanted, whole: RowsAnswer, is_known: Callable[[], bool]
+    overviews: OverviewMaker, sight: Sight, wanted: ScreenWanted, whole: RowsAnswer, is_known: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: `whole`, then `change` and `beat`, until the caller's token is revoked.
 
@@ -100,12 +99,12 @@ async def live(
     """
     before, told_s, looked_s, cost_s = whole, time.monotonic(), time.monotonic(), 0.0
     yield _event("whole", whole)
-    while not await _is_over(service, max(PERIOD_S, cost_s / WATCHER_RATIO_MAX)) and is_known():
+    while not await _is_over(overviews.parts, max(PERIOD_S, cost_s / WATCHER_RATIO_MAX)) and is_known():
         now_s = time.monotonic()
         change: LiveChangeObject = {}
-        if _may_have_changed(service, before) or now_s >= looked_s + WHOLE_S:
+        if _may_have_changed(overviews.parts, before) or now_s >= looked_s + WHOLE_S:
             try:
-                now = screen(service, sight, wanted)
+                now = screen(overviews, sight, wanted)
             except RefusedError:
                 return
             change, before, looked_s = changed(before, now), now, now_s
@@ -115,16 +114,16 @@ async def live(
             told_s = now_s
 
 
-def _may_have_changed(service: Service, before: RowsAnswer) -> bool:
-    return before["event"] != service.feed.last_number or any(row["run"] is not None for row in before["rows"])
+def _may_have_changed(parts: Parts, before: RowsAnswer) -> bool:
+    return before["event"] != parts.feed.last_number or any(row["run"] is not None for row in before["rows"])
 
 
-async def _is_over(service: Service, rest_s: float) -> bool:
+async def _is_over(parts: Parts, rest_s: float) -> bool:
     """Wait so long; whether the scheduler stops."""
     with suppress(TimeoutError):
         async with asyncio.timeout(rest_s):
-            await service.stopping.wait()
-    return service.stopping.is_set()
+            await parts.stopping.wait()
+    return parts.stopping.is_set()
 
 
 def _event(kind: str, data: Mapping[str, object]) -> bytes:

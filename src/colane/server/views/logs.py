@@ -10,10 +10,10 @@ import httpx
 
 from colane.model.job import Job
 from colane.model.words import count
-from colane.server.http.problems import RefusedError
+from colane.server.board.read_model import AgentDoor
+from colane.server.ground.problems import RefusedError
 from colane.server.store.attempts import AttemptRecord, present
 from colane.server.store.documents import sentence
-from colane.server.writer.board import AgentDoor
 
 READ_TIMEOUT_S: Final = 10.0
 CHUNK_BYTES: Final = 256 * 1024

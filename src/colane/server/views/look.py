@@ -13,7 +13,7 @@ from colane.model.hardware import Gpu
 from colane.model.job import Job, JobId
 from colane.model.progress import STALLED_MIN_S, Progress
 from colane.model.words import count, percent
-from colane.server.writer.board import NodeRecord
+from colane.server.board.read_model import NodeRecord
 from colane.server.writer.driver import LiveDriver
 
 BROKEN: Final = "broken"

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from colane.api.seeing import MoveObject, MovesAnswer
-from colane.server.http.sight import Sight, lines_for
+from colane.server.board.read_model import ReadModel
+from colane.server.ground.sight import Sight
 from colane.server.store.store import AuditLine, Store
-from colane.server.writer.board import ReadModel
+from colane.server.writer.feed import lines_for
 
 READ_MAX: Final = 2_000
 """Lines looked through on each side of the moment: of others than these nothing is told."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from colane.api.seeing import (
     DeviceCountsObject,
@@ -31,14 +31,13 @@ from colane.model.phases import STEPPING
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
 from colane.model.words import count
-from colane.server.http.sight import Sight
+from colane.server.board.read_model import ReadModel
+from colane.server.ground.sight import Sight
+from colane.server.parts import Parts
 from colane.server.views import look
 from colane.server.views.holders import Holders, holders_of
 from colane.server.writer.driver import LiveDriver
 from colane.settings.table import HEARTBEAT
-
-if TYPE_CHECKING:
-    from colane.server.service import Service
 
 AGE_MAX_S: Final = 1.0
 """An answer is as old at most while nothing is slow."""
@@ -90,14 +89,12 @@ class OverviewMaker:
     """Makes the overview, and keeps what of it changes seldom.
 
     Attributes:
-        idle_after_s: A job is idle when it has used nothing for so long; None never tells of any.
-        idle_rule: What becomes of such jobs.
+        parts: Of the scheduler that is told of.
         shared_max_s: Such an overview is never older.
         shared_ratio_max: Part of a core that overviews for screens take at most, however many look.
     """
 
-    idle_after_s: float | None = 1800.0
-    idle_rule: IdleRule = IdleRule.NONE
+    parts: Parts
     shared_ratio_max: float = 0.01
     shared_max_s: float = 2.0
     _known: _KnownReasons | None = field(default=None)
@@ -106,9 +103,10 @@ class OverviewMaker:
     _facts: dict[str, _NodeFacts] = field(default_factory=dict)
     _there: _NodesThere | None = None
 
-    def waits(self, driver: LiveDriver, cost_ratio_max: float = COST_RATIO_MAX) -> QueueReasons:
+    def waits(self, cost_ratio_max: float = COST_RATIO_MAX) -> QueueReasons:
         """Why all jobs wait; found anew as rarely as takes no more than that part of the scheduler's time."""
-        known, version, now_s = self._known, driver.core.state.version, time.monotonic()
+        driver, known, now_s = self.parts.driver, self._known, time.monotonic()
+        version = driver.core.state.version
         if known is not None:
             age_s = now_s - known.steady_s
             is_fresh = version == known.version and age_s < AGE_MAX_S
@@ -118,9 +116,9 @@ class OverviewMaker:
         self._known = _KnownReasons(version, now_s, time.monotonic() - now_s, waits)
         return waits
 
-    def _nowhere(self, service: Service, waiting: Iterable[Job]) -> list[JobId]:
+    def _nowhere(self, waiting: Iterable[Job]) -> list[JobId]:
         """Waiting jobs that no node which is there and takes jobs could ever run, were it empty."""
-        nodes = [one.node for one in service.read_model.nodes.values() if not one.lost and one.node.takes_jobs]
+        nodes = [one.node for one in self.parts.read_model.nodes.values() if not one.lost and one.node.takes_jobs]
         there = self._there
         if there is None or there.nodes != nodes:
             there = self._there = _NodesThere(nodes, Inventory(nodes))
@@ -131,27 +129,27 @@ class OverviewMaker:
         """What finding out why all jobs wait took last."""
         return 0.0 if self._known is None else self._known.cost_s
 
-    def pacing(self, driver: LiveDriver, job: JobId) -> Pacing | None:
+    def pacing(self, job: JobId) -> Pacing | None:
         """How fast a job is believed to go, as of some seconds ago at most: it takes long for thousands of jobs."""
-        return self._paced(driver, job, time.monotonic())[1]
+        return self._paced(job, time.monotonic())[1]
 
-    def slow(self, driver: LiveDriver, placed: Iterable[Job]) -> set[JobId]:
+    def slow(self, placed: Iterable[Job]) -> set[JobId]:
         """Return which jobs are so slow beside others that they need a look."""
         steady_s, known, found = time.monotonic(), self._pacings, set[JobId]()
         for job in placed:
             if job.spec.gpus:
                 one = known.get(job.id)
                 if one is None or steady_s > one[0] + PACING_AGE_MAX_S:
-                    one = self._paced(driver, job.id, steady_s)
+                    one = self._paced(job.id, steady_s)
                 if one[2]:
                     found.add(job.id)
         return found
 
-    def _paced(self, driver: LiveDriver, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
+    def _paced(self, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
         known = self._pacings.get(job)
         if known is None or steady_s > known[0] + PACING_AGE_MAX_S:
             early_s = job % PACING_PHASES / PACING_PHASES * PACING_AGE_MAX_S / 2  # so that not all are due at once
-            pacing = driver.pacing(job)
+            pacing = self.parts.driver.pacing(job)
             is_slow = pacing is not None and look.beside_others(pacing) < look.SLOW_RATIO_MAX
             known = self._pacings[job] = steady_s - early_s, pacing, is_slow
         return known
@@ -167,17 +165,17 @@ class OverviewMaker:
             )
         return known
 
-    def idle(self, service: Service, now_s: float) -> list[IdleObject]:
+    def idle(self, now_s: float) -> list[IdleObject]:
         """Jobs that hold devices and have used none for long."""
-        jobs = service.read_model.jobs
-        service.idle.keep(jobs)
+        parts, jobs, after_s = self.parts, self.parts.read_model.jobs, self.parts.config.idle_after_s
+        parts.idle.keep(jobs)
         for gone in self._pacings.keys() - jobs.keys():
             del self._pacings[gone]
-        for name in self._facts.keys() - service.read_model.nodes.keys():
+        for name in self._facts.keys() - parts.read_model.nodes.keys():
             del self._facts[name]
-        return [] if self.idle_after_s is None else list(_idle(service, self.idle_after_s, self.idle_rule, now_s))
+        return [] if after_s is None else list(_idle(parts, after_s, now_s))
 
-    def shared(self, service: Service, sight: Sight) -> tuple[int, OverviewAnswer]:
+    def shared(self, sight: Sight) -> tuple[int, OverviewAnswer]:
         """Return the same for screens, of which there may be many, and the number of the event as of which it is.
 
         It is made anew as often as takes `shared_ratio_max` of a core.
@@ -185,54 +183,55 @@ class OverviewMaker:
         Raises:
             RefusedError: 503 while the store cannot be read.
         """
-        now_s, event, known = time.monotonic(), service.feed.last_number, self._shared
+        now_s, event, known = time.monotonic(), self.parts.feed.last_number, self._shared
         if not sight.is_whole:
-            return event, self.make(service, sight)
+            return event, self.make(sight)
         if known is None or now_s >= known[0]:
-            made = self.make(service, sight)
+            made = self.make(sight)
             cost_s = time.monotonic() - now_s
             self._shared = known = now_s + min(self.shared_max_s, cost_s / self.shared_ratio_max), event, made
         return known[1:]
 
-    def make(self, service: Service, sight: Sight, held: Holders | None = None) -> OverviewAnswer:
+    def make(self, sight: Sight, held: Holders | None = None) -> OverviewAnswer:
         """Return what a caller may be told of the cluster; `held` are the holders of devices where they are known.
 
         Raises:
             RefusedError: 503 while the store cannot be read.
         """
-        driver, now_s = service.driver, service.driver.now()
-        live, waits = service.read_model.jobs, self.waits(driver)
-        holders = holders_of(service.read_model) if held is None else held
+        driver, now_s, board = self.parts.driver, self.parts.driver.now(), self.parts.read_model
+        live, waits = board.jobs, self.waits()
+        holders = holders_of(board) if held is None else held
         placed, waiting = holders.placed, holders.waiting
         if not sight.is_whole:
             placed, waiting = ([job for job in jobs if sight.has(job.spec.user)] for jobs in (placed, waiting))
         seen = live.keys() if sight.is_whole else {job.id for jobs in (placed, waiting) for job in jobs}
-        idle = [one for one in self.idle(service, now_s) if one["job"] in seen]
-        kept = list(kept_devices(service, waits, holders))
-        sharing, gain = _sharing(service, holders)
+        idle = [one for one in self.idle(now_s) if one["job"] in seen]
+        kept = list(kept_devices(board, waits, holders))
+        sharing, gain = _sharing(self, holders)
         by_reason = _why_waiting(driver, waiting, waits)
         return {
             "at_s": now_s,
-            "devices": _devices(service, {one["gpu"] for one in kept}, holders),
+            "devices": _devices(self, {one["gpu"] for one in kept}, holders),
             "running": len(placed),
             "waiting": sum(one["count"] for one in by_reason),
             "sharing_devices": sharing,
             "sharing_gain": gain,
             "why_waiting": by_reason,
             "kept": [one if one["job"] in seen else {**one, "job": None} for one in kept],
-            "look": look.in_order(_look(service, placed, self._nowhere(service, waiting), idle, now_s)),
+            "look": look.in_order(_look(self, placed, self._nowhere(waiting), idle, now_s)),
             "idle": idle,
         }
 
 
-def _idle(service: Service, after_s: float, rule: IdleRule, now_s: float) -> Iterator[IdleObject]:
-    for job_id in sorted(service.idle.resting):
-        job = service.read_model.jobs.get(JobId(job_id))
+def _idle(parts: Parts, after_s: float, now_s: float) -> Iterator[IdleObject]:
+    rule = parts.config.idle_rule
+    for job_id in sorted(parts.idle.resting):
+        job = parts.read_model.jobs.get(JobId(job_id))
         if job is None or job.placement is None or job.state not in STEPPING or job.spec.kind is SERVES:
             continue
-        since_s = service.idle.since_s(job_id, job.placement.nodes, now_s) if job.gpus_held else None
+        since_s = parts.idle.since_s(job_id, job.placement.nodes, now_s) if job.gpus_held else None
         if since_s is not None and now_s >= since_s + after_s:
-            problem = _no_parking(service.driver, job) if rule is IdleRule.PARK else None
+            problem = _no_parking(parts.driver, job) if rule is IdleRule.PARK else None
             yield {"job": job_id, "since_s": since_s, "idle_s": now_s - since_s, "problem": problem or ""}
 
 
@@ -285,7 +284,7 @@ def waiting_by_user(driver: LiveDriver, jobs: Iterable[Job], waits: QueueReasons
     return found
 
 
-def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
+def kept_devices(board: ReadModel, waits: QueueReasons, holders: Holders) -> Iterator[KeptDeviceObject]:
     """Yield the devices that are kept for jobs, in the order of nodes."""
     held = {gpu: (job, "preempting") for job, gpus in waits.holds.items() for gpu in gpus}
     reserved = waits.reserved
@@ -298,7 +297,7 @@ def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Ite
             returning |= {gpu: (job.id, "resizing") for gpu in job.resizes_to.gpus if gpu not in own}
     if not (returning or held or reserved):
         return
-    for name, record in service.read_model.nodes.items():
+    for name, record in board.nodes.items():
         for device in record.node.gpus if not record.lost else ():
             gpu = GpuId(name, device.index)
             kept = returning.get(gpu) or held.get(gpu)
@@ -308,16 +307,16 @@ def kept_devices(service: Service, waits: QueueReasons, holders: Holders) -> Ite
                 yield {"gpu": str(gpu), "job": kept[0], "why": kept[1]}
 
 
-def _devices(service: Service, kept: set[str], holders: Holders) -> DeviceCountsObject:
+def _devices(overviews: OverviewMaker, kept: set[str], holders: Holders) -> DeviceCountsObject:
     counts: DeviceCountsObject = {
         "total": 0, "lost": 0, "broken": 0, "working": 0, "suspended": 0, "kept": 0, "closed": 0, "free": 0,
     }  # fmt: skip
-    facts_of, paused, nothing = service.overviews.facts, JobState.PAUSED, dict[int, list[Job]]()
+    facts_of, paused, nothing = overviews.facts, JobState.PAUSED, dict[int, list[Job]]()
     kept_on: dict[str, set[int]] = {}
     for text in kept:
         name, _, number = text.rpartition("/")
         kept_on.setdefault(name, set()).add(int(number))
-    for name, record in service.read_model.nodes.items():
+    for name, record in overviews.parts.read_model.nodes.items():
         facts, on = facts_of(record.node), holders.on.get(name, nothing)
         counts["total"] += len(record.node.gpus)
         if record.lost:
@@ -337,50 +336,49 @@ def _devices(service: Service, kept: set[str], holders: Holders) -> DeviceCounts
     return counts
 
 
-def _sharing(service: Service, holders: Holders) -> tuple[int, float | None]:
+def _sharing(overviews: OverviewMaker, holders: Holders) -> tuple[int, float | None]:
     """How many devices have several jobs, and what these get done there together, of what one alone would."""
     shared = [jobs for on in holders.on.values() for jobs in on.values() if len(jobs) > 1]
     speeds: dict[JobId, float | None] = {}
     for jobs in shared:
         for job in jobs:
             if job.id not in speeds:
-                pacing = service.overviews.pacing(service.driver, job.id)
+                pacing = overviews.pacing(job.id)
                 speeds[job.id] = None if pacing is None else pacing.rate.ratio
     sums = [sum(ratio for job in jobs if (ratio := speeds[job.id]) is not None) for jobs in shared]
     return len(shared), round(sum(sums) / len(sums), 4) if sums else None
 
 
 def _look(
-    service: Service,
+    overviews: OverviewMaker,
     placed: Iterable[Job],
     nowhere: list[JobId],
     idle: Iterable[IdleObject],
     now_s: float,
 ) -> Iterator[LookObject]:
-    driver = service.driver
+    driver = overviews.parts.driver
     if driver.problem is not None:
         yield look.look_item(look.BROKEN, "store", f"nothing can be written: {driver.problem}")
     if driver.policy_problem:
         yield look.look_item(look.BROKEN, "policy", driver.policy_problem)
-    if lost := len(service.store.unreadable()):
+    if lost := len(overviews.parts.store.unreadable()):
         yield look.look_item(look.LOOK, "records", f"{count(lost, 'record')} cannot be read: colane check says which")
-    yield from _look_at_nodes(service, now_s)
+    yield from _look_at_nodes(overviews, now_s)
     by_job = {one["job"]: one for one in idle}
-    overviews = service.overviews
-    odd = overviews.slow(driver, placed) | by_job.keys() | look.may_have_stalled(driver.progress)
+    odd = overviews.slow(placed) | by_job.keys() | look.may_have_stalled(driver.progress)
     for job in placed if odd else ():
         if job.id in odd:
-            pacing = overviews.pacing(driver, job.id) if job.spec.gpus else None
+            pacing = overviews.pacing(job.id) if job.spec.gpus else None
             yield from look.of_job(driver, job, by_job.get(job.id), pacing)
     if nowhere:
         yield look.nowhere(nowhere)
 
 
-def _look_at_nodes(service: Service, now_s: float) -> Iterator[LookObject]:
-    samples, overviews = service.samples, service.overviews
-    heartbeat_s = float(service.config.agents.get(HEARTBEAT.name, 0.0))
-    for name, record in service.read_model.nodes.items():
-        seen_s = service.liveness.last_seen_s(name)
+def _look_at_nodes(overviews: OverviewMaker, now_s: float) -> Iterator[LookObject]:
+    parts, samples = overviews.parts, overviews.parts.samples
+    heartbeat_s = float(parts.config.agents.get(HEARTBEAT.name, 0.0))
+    for name, record in parts.read_model.nodes.items():
+        seen_s = parts.liveness.last_seen_s(name)
         if not record.lost and (passed_s := look.silent_s(seen_s, now_s, heartbeat_s)) is not None:
             yield look.silent_node(record, seen_s, passed_s)
         uses, odd = samples.devices_now(name, now_s), overviews.facts(record.node).odd

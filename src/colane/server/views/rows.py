@@ -5,8 +5,8 @@ Those that hold a place stand first, then those that wait, each in order of id; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from colane.api.seeing import RowObject, RowRunObject, RowsAnswer
 from colane.core.core import QueueReasons
@@ -15,12 +15,9 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.phases import HoldKind
 from colane.model.reason import Reason
 from colane.model.sentences import sentence_of
+from colane.server.ground.sight import Sight
 from colane.server.views.listing import facts_of, may_of
-from colane.server.views.overview import reason_of
-
-if TYPE_CHECKING:
-    from colane.server.http.sight import Sight
-    from colane.server.service import Service
+from colane.server.views.overview import OverviewMaker, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +41,10 @@ class RowsWanted:
     is_mine: bool = False
 
 
-def page_rows(service: Service, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
+def page_rows(overviews: OverviewMaker, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
     """Return the rows wanted of the live jobs that the caller is told of."""
-    event, reasons = service.feed.last_number, _Reasons(service)
-    chosen = _chosen(service, sight, wanted, reasons)
+    event, reasons = overviews.parts.feed.last_number, _Reasons(overviews)
+    chosen = _chosen(overviews.parts.read_model.jobs, sight, wanted, reasons)
     part = chosen[wanted.first : wanted.first + wanted.limit]
     return {
         "event": event,
@@ -55,34 +52,32 @@ def page_rows(service: Service, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
         "is_operator": sight.caller.may_all,
         "first": wanted.first,
         "count": len(chosen),
-        "rows": [_row(service, job, sight, reasons) for job in part],
+        "rows": [_row(overviews, job, sight, reasons) for job in part],
     }
 
 
 class _Reasons:
     """Why jobs wait: asked only where it is needed."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, overviews: OverviewMaker) -> None:
+        self._overviews = overviews
         self._known: QueueReasons | None = None
 
     def waits(self, job: Job) -> bool:
         """Whether a job holds no place, nor an element of it."""
         if job.array is not None:
-            return not any(one.placement for one in self._service.read_model.elements_of(job.id))
+            return not any(one.placement for one in self._overviews.parts.read_model.elements_of(job.id))
         return job.state is JobState.QUEUED
 
     def of(self, job: Job) -> Reason:
         """Why it waits."""
-        driver, overviews = self._service.driver, self._service.overviews
         if self._known is None:
-            self._known = overviews.waits(driver, overviews.shared_ratio_max)
-        return reason_of(driver, job, self._known)
+            self._known = self._overviews.waits(self._overviews.shared_ratio_max)
+        return reason_of(self._overviews.parts.driver, job, self._known)
 
 
-def _chosen(service: Service, sight: Sight, wanted: RowsWanted, reasons: _Reasons) -> list[Job]:
+def _chosen(jobs: Mapping[JobId, Job], sight: Sight, wanted: RowsWanted, reasons: _Reasons) -> list[Job]:
     """All rows in their order: of ten thousand jobs in a few ms, as it is asked for whenever something happens."""
-    jobs = service.read_model.jobs
     if wanted.jobs is None:
         known = [job for job in jobs.values() if job.element is None]
     else:
@@ -109,9 +104,9 @@ def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
     return reasons.waits(job) and text in sentence_of(reasons.of(job)).casefold()
 
 
-def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
+def _row(overviews: OverviewMaker, job: Job, sight: Sight, reasons: _Reasons) -> RowObject:
     waits, place = reasons.waits(job), job.placement
-    elements = service.read_model.elements_of(job.id) if job.array is not None else ()
+    elements = overviews.parts.read_model.elements_of(job.id) if job.array is not None else ()
     return {
         "id": JobId(job.id),
         "name": job.spec.name,
@@ -122,18 +117,18 @@ def _row(service: Service, job: Job, sight: Sight, reasons: _Reasons) -> RowObje
         "nodes": [] if place is None else [*place.nodes],
         "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
         "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,
-        "run": None if place is None else _run(service, job),
+        "run": None if place is None else _run(overviews, job),
         "reason": sentence_of(reasons.of(job)) if waits or job.array is not None else "",
         "is_own": sight.caller.owns(job.spec.user),
         "word": state_word(job, elements),
-        "may": may_of(service.driver, job, sight.caller, elements),
+        "may": may_of(overviews.parts.driver, job, sight.caller, elements),
     }
 
 
-def _run(service: Service, job: Job) -> RowRunObject:
+def _run(overviews: OverviewMaker, job: Job) -> RowRunObject:
     """How it goes; what is believed of it is some seconds old at most."""
-    pacing = service.overviews.pacing(service.driver, job.id)
-    facts, co_runners = facts_of(service.driver, job, pacing), None if pacing is None else pacing.co_runners
+    pacing = overviews.pacing(job.id)
+    facts, co_runners = facts_of(overviews.parts.driver, job, pacing), None if pacing is None else pacing.co_runners
     return {
         "done_ratio": facts["done_ratio"],
         "left_s": facts["left_s"],

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from colane.api.stacks import ProcessStacksObject, RawStacksAnswer, RawStacksObject, StacksAnswer
 from colane.model.job import JobId
 from colane.model.words import count
-from colane.server.http.problems import RefusedError
-from colane.server.writer.board import AgentDoor
+from colane.server.board.read_model import AgentDoor
+from colane.server.ground.problems import RefusedError
 
 ASK_MAX_S: Final = 10.0
 """An agent answers within three seconds, whatever the processes do."""

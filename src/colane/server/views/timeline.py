@@ -7,13 +7,13 @@ from typing import Final
 
 from colane.api.seeing import CoRunnersAnswer, DeviceMarkObject, TimelineAnswer, TimelineJobObject, UsageDayObject
 from colane.model.job import Job, JobId
-from colane.server.http.sight import Sight
+from colane.server.board.read_model import ReadModel
+from colane.server.ground.sight import Sight
 from colane.server.samples.marks import DeviceMark
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord, PlaceSpan, span_objects
 from colane.server.store.store import FINISHED_JOBS, Document, Store
 from colane.server.store.unreadable import readable
-from colane.server.writer.board import ReadModel
 
 PAGE_ROWS: Final = 500
 DAY_S: Final = 86_400.0

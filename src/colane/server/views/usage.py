@@ -13,12 +13,12 @@ import numpy as np
 from colane.api.records import UsageObject
 from colane.model.arrays import number_of
 from colane.model.job import Job, JobState
+from colane.server.board.read_model import ReadModel
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.store import documents
 from colane.server.store.store import FINISHED_JOBS, Document, Store
 from colane.server.store.unreadable import readable
 from colane.server.views.sampled import Times, window_of
-from colane.server.writer.board import ReadModel
 
 PAGE_ROWS: Final = 500
 

@@ -13,7 +13,8 @@ from colane.api.seeing import EndedAnswer, EndedJobObject, UserNoteObject, UserU
 from colane.model.job import Job, JobState
 from colane.model.sentences import sentence_of
 from colane.model.time_spent import time_spent
-from colane.server.http.sight import Sight
+from colane.server.board.read_model import ReadModel
+from colane.server.ground.sight import Sight
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord
@@ -21,7 +22,6 @@ from colane.server.store.store import FINISHED_JOBS, Document, Store
 from colane.server.store.unreadable import readable
 from colane.server.views.efficiency import efficiency
 from colane.server.views.sampled import Times, window_of
-from colane.server.writer.board import ReadModel
 
 PAGE_ROWS: Final = 500
 LAST_JOBS: Final = 300

@@ -9,7 +9,7 @@ import logging
 import traceback
 from typing import Final
 
-from colane.server.http.problems import RefusedError
+from colane.server.ground.problems import RefusedError
 
 INTERNAL: Final = 500
 

@@ -42,20 +42,20 @@ from colane.model.phases import Hold, Ordinals, is_in
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import BandwidthSample, Progress
 from colane.model.words import count
-from colane.server.http.access import Caller
-from colane.server.http.problems import RefusedError
+from colane.server.board.admitted import Admitted
+from colane.server.board.clock import AGENT_OFFSET_MIN_S, offset_s
+from colane.server.board.read_model import NodeRecord, ReadModel
+from colane.server.board.slices import BatchSlice, sliced, submitted, with_ids
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller
+from colane.server.ground.lengths import family_of
+from colane.server.ground.problems import RefusedError
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
 from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, RUN_TIMES, Delete, Document
 from colane.server.store.topology_documents import decode_topology
 from colane.server.store.unreadable import keyed
-from colane.server.submitting.admission import Admitted
-from colane.server.submitting.lengths import family_of
-from colane.server.submitting.meanwhile import met_meanwhile, without_lost
-from colane.server.submitting.slices import BatchSlice, sliced, submitted, with_ids
-from colane.server.writer.board import NodeRecord, ReadModel
-from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
-from colane.server.writer.turn import Turn
+from colane.server.writer.meanwhile import met_meanwhile, without_lost
 from colane.settings.readers import Retention
 
 SHIFTED: Final = ("at_s", "first_step_s", "last_step_s")

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.core.cluster.co_runners import Pacing
@@ -28,17 +29,21 @@ from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
 from colane.model.job import JobId
 from colane.model.placement import Turns
+from colane.model.profile import Memory
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.policyfiles.guard import GuardedPolicy
-from colane.server.http.feed import Feed
-from colane.server.http.problems import RefusedError
-from colane.server.metrics.meters import Meters
+from colane.server.board.clock import ServiceClock, since_boot_s
+from colane.server.board.read_model import LiveMemo, ReadModel, read_board
+from colane.server.board.reads import NotReadError, Reads
+from colane.server.board.slices import BatchSlice
+from colane.server.board.submission import launch_key
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
 from colane.server.nodes.behind import WAITS
 from colane.server.nodes.liveness import Liveness
 from colane.server.store import documents
-from colane.server.store.ledger import LedgerEntry, compose, put_clock
 from colane.server.store.store import (
     LAUNCH_SPECS,
     MEASUREMENTS,
@@ -51,19 +56,15 @@ from colane.server.store.store import (
     StoreError,
     Transaction,
 )
-from colane.server.store.unreadable import get_readable, judge, readable
-from colane.server.submitting.quotas import QuotaKeeper
-from colane.server.submitting.slices import BatchSlice
-from colane.server.submitting.submission import launch_key
-from colane.server.views.jobs_and_nodes import MemoryView
+from colane.server.store.unreadable import get_readable, judge, readable, refusal_of
 from colane.server.writer import changes
-from colane.server.writer.board import LiveMemo, ReadModel, read_board
 from colane.server.writer.boundary import FaultLog
-from colane.server.writer.clock import ServiceClock, since_boot_s
+from colane.server.writer.feed import Feed
 from colane.server.writer.lead import Lead
+from colane.server.writer.ledger import LedgerEntry, compose, put_clock
+from colane.server.writer.meters import Meters
 from colane.server.writer.notifier import Notifier
-from colane.server.writer.reads import NotReadError, Reads
-from colane.server.writer.turn import Turn
+from colane.server.writer.quotas import QuotaKeeper
 
 READ_APART_MAX: Final = 3
 """So often a request is put off for what it reads of the store before it is put into the turn where it may read."""
@@ -159,6 +160,18 @@ class ReadBack(NamedTuple):
     last_number: int
     read_model: ReadModel
     state: ClusterState
+
+
+class MemoryView(NamedTuple):
+    """What an agent is told of the memory of its GPUs.
+
+    Attributes:
+        tight: Indexes of GPUs whose jobs give cached memory back when they yield.
+        booked: P and E that a job books of each of its GPUs there, of those of which they are known.
+    """
+
+    tight: frozenset[int] = frozenset()
+    booked: Mapping[JobId, Memory] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -683,7 +696,7 @@ class LiveDriver:
             if waiting.demand is not None:  # what it has added stays undone; nothing else is in its turn
                 return self._new_turn()
         except StoreError as error:
-            _refuse(waiting, RefusedError.of(error))
+            _refuse(waiting, refusal_of(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
             _refuse(waiting, self.faults.refuse(error))
             if turn.size != before:  # half of it is in the turn: the others are asked again for another
@@ -704,7 +717,7 @@ class LiveDriver:
         except RefusedError as refused:
             _refuse(waiting, refused)
         except StoreError as error:
-            _refuse(waiting, RefusedError.of(error))
+            _refuse(waiting, refusal_of(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
             _refuse(waiting, self.faults.refuse(error))
         else:

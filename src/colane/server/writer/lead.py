@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from colane.server.board.clock import since_boot_s
 from colane.server.nodes.leases import DRIFT_RATIO
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader
 from colane.server.store.store import (
@@ -28,7 +29,6 @@ from colane.server.store.store import (
     SupersededError,
     Transaction,
 )
-from colane.server.writer.clock import since_boot_s
 
 RENEWED_BEFORE: Final = 0.25
 """A leader that has nothing to write writes that it leads after this part of its lease."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from colane.server.writer.board import AgentDoor
+from colane.server.board.read_model import AgentDoor
 
 NUDGE_TIMEOUT_S: Final = 2.0
 """An agent answers at once; one that does not will look by itself soon."""

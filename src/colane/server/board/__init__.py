@@ -1,0 +1,1 @@
+"""What is durable now, and what a turn adds to it."""

@@ -1,0 +1,156 @@
+"""What would become of jobs: answered by copies of this process, in which nothing that happens counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from colane.api.job_request import JobRequest
+from colane.api.plans import PlanAnswer, StartAnswer
+from colane.model.job import JobId
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller
+from colane.server.ground.problems import RefusedError
+from colane.server.handlers.finder import JobFinder
+from colane.server.handlers.submissions import Submissions
+from colane.server.parts import Parts
+from colane.server.planning.copies import Copies, CopyError
+from colane.server.planning.forecast import live_start_in_s, live_starts_in_s
+from colane.server.planning.plans import PlanQuestion, same_outcome, start_text
+from colane.server.submitting.lookup import Families
+
+Planned = TypeVar("Planned")
+
+
+@dataclass(slots=True)
+class Forecasts:
+    """Asks copies.
+
+    Attributes:
+        parts: What the scheduler consists of.
+        submissions: Judges jobs that would be submitted.
+        finder: Finds jobs that are no live ones, too.
+        copies: Of this process, which are asked.
+    """
+
+    parts: Parts
+    submissions: Submissions
+    finder: JobFinder
+    copies: Copies = field(default_factory=Copies)
+
+    async def plan(self, requests: list[JobRequest], caller: Caller) -> PlanAnswer:
+        """Return what would become of jobs if they were submitted now; nothing changes.
+
+        Raises:
+            RefusedError: What their submission would be refused with; 503, there is no answer in time.
+        """
+        families = await self.submissions.families(requests, caller)
+        prepare = self.submissions.submit(requests, caller, families)
+        question = self._question(requests, caller, families)
+        async with self.copies.room:
+            answering = await self.parts.driver.trial(prepare, lambda turn: self._copied(question(turn, None).answer))
+            return await _planned(answering)
+
+    def _copied(self, question: Callable[[], Planned]) -> asyncio.Future[Planned]:
+        """Ask a copy of this process.
+
+        Raises:
+            RefusedError: 503, the system has no room for one.
+        """
+        try:
+            return self.copies.begin(question)
+        except CopyError as error:
+            raise RefusedError.because(503, f"no plan could be made: {error}") from error
+
+    def _question(
+        self, requests: list[JobRequest], caller: Caller, families: Families
+    ) -> Callable[[Turn, str | None], PlanQuestion]:
+        owned, sight = self.submissions.owned(requests, caller), self.parts.sight(caller)
+        if not owned:
+            raise RefusedError.because(422, "holds no job: there is nothing to plan", "jobs")
+
+        def of(turn: Turn, expected: str | None) -> PlanQuestion:
+            return PlanQuestion(
+                self.parts.driver.core,
+                turn,
+                owned,
+                sight,
+                partial(self.submissions.submit, caller=caller, families=families),
+                expected,
+            )
+
+        return of
+
+    async def start_of(self, job_id: JobId, caller: Caller) -> StartAnswer:
+        """Return when a live job would start.
+
+        Raises:
+            RefusedError: 404; 409, it has ended; 503, there is no answer in time.
+        """
+        job = await self.finder.any(job_id)
+        self.parts.sight(caller).demand_sight(job_id, job.spec.user)
+        if job.has_ended:
+            raise RefusedError.because(409, f"job {job_id} has already ended: {job.state}")
+        now_s = self.parts.driver.now()
+        if job.placement is not None:
+            return {"starts_in_s": 0.0, "now_s": now_s, "sentence": "it has its place"}
+
+        def ask(turn: Turn) -> asyncio.Future[float | None]:
+            core, lengths = self.parts.driver.core, self.parts.read_model.lengths
+            return self._copied(partial(live_start_in_s, core, job_id, turn.now_s, lengths))
+
+        async with self.copies.room:
+            found = await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
+        said = "it is not known when it would start" if found is None else start_text(found)
+        return {"starts_in_s": found, "now_s": now_s, "sentence": said}
+
+    async def starts_within(self, jobs: Sequence[JobId], within_s: float) -> dict[JobId, float]:
+        """Return which of these live jobs would start within so many seconds, and in how many.
+
+        Raises:
+            RefusedError: 503, there is no answer in time.
+        """
+
+        def ask(turn: Turn) -> asyncio.Future[dict[JobId, float]]:
+            core, lengths = self.parts.driver.core, self.parts.read_model.lengths
+            return self._copied(partial(live_starts_in_s, core, jobs, turn.now_s, lengths, within_s))
+
+        async with self.copies.room:
+            return await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
+
+    def only_if(
+        self, index: str, requests: list[JobRequest], caller: Caller, families: Families
+    ) -> Callable[[Turn], Awaitable[None]]:
+        """Return what demands of a turn that jobs submitted in it fare as they were planned to.
+
+        Raises (from what is returned):
+            RefusedError: 409, they would fare otherwise by now; 503, there is no answer in time.
+        """
+        question = self._question(requests, caller, families)
+
+        async def demand(turn: Turn) -> None:
+            if not turn.admitted:  # a request that was sent again, and is answered as it was
+                return
+            plan = await _planned(self._copied(question(turn, index).answer))
+            if same_outcome(plan["index"], index):
+                return
+            fares = "; ".join(f"{job['name']} {job['sentence']}" for job in plan["jobs"][:3])
+            text = f"plan {index} does not hold any more: by now {fares}. The new plan is {plan['index']}"
+            raise RefusedError.because(409, text, "if_plan")
+
+        return demand
+
+
+async def _planned(answering: asyncio.Future[Planned]) -> Planned:
+    """What a copy of this process makes.
+
+    Raises:
+        RefusedError: 503, it does not.
+    """
+    try:
+        return await answering
+    except CopyError as error:
+        raise RefusedError.because(503, f"no plan could be made: {error}") from error

@@ -1,0 +1,194 @@
+"""Nodes: what their agents report, and what they are told to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from colane.api.nodes import JobTokenObject, LaunchObject, NodeObject
+from colane.api.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.facts.job import told_steps
+from colane.model.job import JobId
+from colane.server.board import submission
+from colane.server.board.arrays import launched_element
+from colane.server.board.submission import launch_key
+from colane.server.board.turn import Turn
+from colane.server.ground.access import Caller, Role
+from colane.server.ground.job_tokens import JobTokens
+from colane.server.ground.problems import RefusedError
+from colane.server.handlers import ownership
+from colane.server.handlers.grants import Grants
+from colane.server.handlers.leading import Leadership
+from colane.server.nodes import leases
+from colane.server.parts import Parts
+from colane.server.samples import reports as sampling
+from colane.server.store.launch_reads import LaunchReads
+from colane.server.views.jobs_and_nodes import (
+    bandwidth_view,
+    closed,
+    node_view,
+)
+from colane.server.writer import changes
+
+
+@dataclass(slots=True)
+class Nodes:
+    """Answers agents, and tells of their nodes.
+
+    Attributes:
+        parts: What the scheduler consists of.
+        grants: Leases of nodes.
+        leading: Judges what agents have heard.
+        launches: What jobs are started with.
+        tokens: Of jobs.
+    """
+
+    parts: Parts
+    grants: Grants
+    leading: Leadership
+    launches: LaunchReads = field(init=False)
+    tokens: JobTokens = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.launches = LaunchReads(self.parts.store)
+        self.tokens = JobTokens(self.parts.config.job_key, lambda: self.parts.read_model.jobs)
+
+    def register(self, body: NodeBody) -> Callable[[Turn], None]:
+        """Return the change that takes a node in."""
+
+        def prepare(turn: Turn) -> None:
+            changes.register(turn, body)
+            self.grants.hear(body.name, turn.now_s)
+
+        return prepare
+
+    async def report(self, name: str, body: ReportBody) -> NodeObject:
+        """Take in an agent's report and return its node; one without news costs no turn.
+
+        Raises:
+            RefusedError: 404, unknown node; 409, another agent's; 503.
+        """
+        await self.leading.refuse_while_behind(name, body)
+        await self.leading.set_apart_if_of_another_history(name, body)
+
+        (self.grants.halting.add if body.halts else self.grants.halting.discard)(name)
+
+        def prepare(turn: Turn) -> None:
+            changes.report(turn, name, self._ours(name, body))
+            changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.parts.read_model, name))
+            self.grants.hear(name, turn.now_s, body)
+
+        if name in self.parts.read_model.nodes and self.parts.read_model.nodes[name].node.agent_id == body.agent_id:
+            of_here = self.parts.read_model.assigned(name)
+            now_s, ours = self.parts.driver.now(), self._ours(name, body)
+            sampling.take(self.parts.samples, name, now_s, ours, of_here)
+            sampling.take_idle(self.parts.idle, name, now_s, ours, of_here)
+        trial = Turn(self.parts.read_model, self.parts.driver.now(), 0, self.parts.driver.progress)
+        has_news = changes.has_stepped(trial, name, self._ours(name, body))
+        if not has_news:
+            prepare(trial)
+        is_losing = name in self.parts.driver.losing
+        if has_news or is_losing or trial.events or trial.messages or trial.audit or trial.leased:
+            may_wait = has_news and not is_losing and changes.is_routine(trial, name, body)
+            await self.parts.driver.change(prepare, may_wait=may_wait)
+        self.grants.hear(name, self.parts.driver.now(), body)  # what is granted may have changed with what runs there
+        told = self.node(name)
+        self.grants.answered(name)
+        return told
+
+    async def finished(self, bodies: Sequence[FinishedBody]) -> list[bool]:
+        """Take in how attempts ended, all in one turn, and return which are believed; what is not costs no turn.
+
+        Raises:
+            RefusedError: See `finish`; 503.
+        """
+        prepares = [self.finish(body) for body in bodies]
+
+        def prepare(turn: Turn) -> list[bool]:
+            return [one(turn) for one in prepares]
+
+        believed = prepare(Turn(self.parts.read_model, self.parts.driver.now(), 0, self.parts.driver.progress))
+        return await self.parts.driver.change(prepare) if any(believed) else believed
+
+    def finish(self, body: FinishedBody) -> Callable[[Turn], bool]:
+        """Return the change that takes in how an attempt ended; one of another cluster is not believed.
+
+        Raises:
+            RefusedError: 409, of a history that this store does not know: were it answered, its agent would go on from
+                there as from ours. By its next report it is set apart.
+        """
+        is_ours = body.cluster_id in {None, self.leading.cluster_of(body.node)}
+        if is_ours and not self.leading.is_of_ours(body.node, body):
+            raise RefusedError.because(409, f"{body.node} has heard what this store never knew: it has to report first")
+        return lambda turn: is_ours and changes.finish(turn, body)
+
+    def _ours(self, name: str, body: ReportBody) -> ReportBody:
+        """A report without the jobs of another cluster: their ids mean other jobs here."""
+        return (
+            body if body.cluster_id in {None, self.leading.cluster_of(name)} else body.model_copy(update={"jobs": []})
+        )
+
+    def node(self, name: str, caller: Caller | None = None) -> NodeObject:
+        """Return a node object, to its own agent where no other caller is named.
+
+        Raises:
+            RefusedError: 404.
+        """
+        record = self.parts.read_model.nodes.get(name)
+        if record is None:
+            raise RefusedError.because(404, f"there is no node {name!r}")
+        jobs, seen_s = self.parts.read_model.assigned(name), self.parts.liveness.last_seen_s(name)
+        memory, contention = self.parts.driver.memory_of(name), self.parts.driver.config.contention
+        totals = {job.id: told_steps(job, self.parts.driver.progress.get(job.id)) for job in jobs}
+        view = node_view(
+            record, seen_s, jobs, self.parts.driver.turns, self.parts.read_model.nodes, memory, totals, contention
+        )
+        if caller is not None and not (sight := self.parts.sight(caller)).has_node(name):
+            own = {job.id for job in jobs if sight.has(job.spec.user)}
+            view["messages"] = closed(record.node)
+            view["jobs"] = [job for job in view["jobs"] if job["id"] in own]
+        if caller is not None:
+            seen = self.parts.driver.core.state.nodes.get(name) if self.parts.driver.is_ready else None
+            view["bandwidth_use"] = bandwidth_view(None if seen is None else seen.bandwidth, self.parts.driver.now())
+        return {
+            **view,
+            **self.leading.standing_of(name),
+            "leased": record.leased,
+            "lease_s": leases.lease_s(self.parts.read_model, record, self.grants.lease_s(name)),
+        }
+
+    async def launch(self, job_id: JobId, caller: Caller) -> LaunchObject:
+        """Return what the agent needs to start a job.
+
+        Raises:
+            RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
+                nowhere; 410, its command cannot be read any more.
+        """
+        job = self.parts.read_model.jobs.get(job_id)
+        if job is not None:
+            ownership.demand_launch(job, self.parts.sight(caller))
+        if job is None:
+            raise RefusedError.because(404, f"there is no live job {job_id}")
+        if job.placement is None:
+            raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
+        secret = await self.launches.get(launch_key(job))
+        if secret is None and job_id not in self.parts.read_model.jobs:  # it has ended meanwhile
+            raise RefusedError.because(404, f"there is no live job {job_id}")
+        if secret is None:
+            gone = "its command cannot be read from the scheduler's store any more: submit it again"
+            raise RefusedError.because(410, gone)
+        spec = job.spec
+        own = None if caller.role is Role.USER else self.tokens.token_of(job)
+        token: JobTokenObject = {} if own is None else {"token": own}
+        return {
+            "id": job_id,
+            "attempt": job.attempt,
+            "name": spec.name,
+            "user": spec.user,
+            "gpus": job.gpu_count,
+            "gpu_memory_bytes": spec.gpu_memory_bytes,
+            "labels": dict(spec.labels),
+            **submission.to_launch(secret),
+            **launched_element(job, self.parts.read_model),
+            **token,
+        }

@@ -1,0 +1,1 @@
+"""What is done to stores beside a scheduler: copies, checks, moves."""
