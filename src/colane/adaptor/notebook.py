@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import sys
 
-from . import recorder, side_threads
+from . import side_threads
+from .aside import safely
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _watched: object = None
 
 
-def attach(to: recorder.Recorder) -> None:
-    """Follow the cells of the shell that this process runs, where it runs one; once, however often it is called."""
+def attach(stirs: Callable[[], None], stands_still: Callable[[], None]) -> None:
+    """Tell of the cells of the shell that this process runs, where it runs one; once, however often it is called."""
     global _watched  # noqa: PLW0603  # one for each process
     find = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = find() if find is not None else None
@@ -23,11 +28,11 @@ def attach(to: recorder.Recorder) -> None:
     _watched = shell
 
     def begins(_info: object = None) -> None:
-        recorder.safely(to.stirs)
+        safely(stirs)
 
     def ended(_result: object = None) -> None:
         if not side_threads.is_one_beside():
-            recorder.safely(to.stands_still)
+            safely(stands_still)
 
     shell.events.register("pre_run_cell", begins)
     shell.events.register("post_run_cell", ended)

@@ -13,6 +13,7 @@ import threading
 import time
 
 from . import device_clock, memory, stacks, stillness
+from .aside import debug, safely
 from .writer import (
     BETWEEN_STEPS,
     CONTROLS,
@@ -111,7 +112,7 @@ class Recorder:
         if "IPython" in sys.modules:
             from . import notebook  # only its kernels need it
 
-            safely(notebook.attach, self)
+            safely(notebook.attach, self.stirs, self.stands_still)
 
     def _be_watchable(self, writer: Writer) -> None:
         stacks.listen()
@@ -581,20 +582,6 @@ def current() -> Recorder | None:
     if _here is None or _here._path != path:  # noqa: SLF001
         _here = Recorder(path)
     return _here
-
-
-def debug(message: str) -> None:
-    """Say on stderr why nothing is reported, if `COLANE_DEBUG` is set."""
-    if os.environ.get("COLANE_DEBUG") and sys.stderr is not None:
-        print(f"colane: {message}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def safely(call: Callable[..., None], *args: Any) -> None:
-    """Call one of ours inside the script's own call, which must go on."""
-    try:
-        call(*args)
-    except Exception as error:  # noqa: BLE001
-        debug(f"a step may not be counted: {error!r}")
 
 
 def _disarm_child() -> None:

@@ -12,12 +12,23 @@ import functools
 import sys
 import threading
 
-from . import recorder
+from .aside import safely
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Resting(Protocol):
+        """A process whose turn is given up at times."""
+
+        @property
+        def rests(self) -> bool:
+            """Whether it is given up now."""
+
+        def enter(self) -> None:
+            """Wait for it."""
+
 
 FRAMEWORKS = ("torch", "cupy", "jax", "tensorflow", "triton")
 OTHERS = ("cupy", "jax", "tensorflow", "numba.cuda", "pycuda")
@@ -36,14 +47,14 @@ def is_one_beside() -> bool:
     return any(_is_on_stack(frame) for ident, frame in sys._current_frames().items() if ident != own)  # noqa: SLF001
 
 
-def attach(to: recorder.Recorder) -> None:
+def attach(to: Resting) -> None:
     """Let threads that may use a device, started while the turn is given up, begin once it is back."""
     own = threading.Thread.start
 
     @functools.wraps(own)
     def start(self: Any) -> None:
         if to.rests:
-            recorder.safely(_begin, to, getattr(self, "_target", None) or type(self).run)
+            safely(_begin, to, getattr(self, "_target", None) or type(self).run)
         own(self)
 
     threading.Thread.start = start  # type: ignore[method-assign]
@@ -52,19 +63,19 @@ def attach(to: recorder.Recorder) -> None:
         _watch_submitted(executor, to)
 
 
-def _watch_submitted(executor: Any, to: recorder.Recorder) -> None:
+def _watch_submitted(executor: Any, to: Resting) -> None:
     own = executor.submit
 
     @functools.wraps(own)
     def submit(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
         if to.rests:
-            recorder.safely(_begin, to, fn)
+            safely(_begin, to, fn)
         return own(self, fn, *args, **kwargs)
 
     executor.submit = submit
 
 
-def _begin(to: recorder.Recorder, function: Callable[..., Any]) -> None:
+def _begin(to: Resting, function: Callable[..., Any]) -> None:
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)  # of a method

@@ -16,6 +16,7 @@ import sys
 import threading
 
 from . import own_threads, stillness
+from .aside import debug, safely
 from .writer import STEPS_FILE_ENV
 
 PREFIX = "stacks."
@@ -56,8 +57,6 @@ def listen() -> None:
 
 def watch_groups(torch: Any) -> None:
     """Listen before the process joins others: where one of them does not come, it hangs there."""
-    from . import recorder
-
     distributed = getattr(torch, "distributed", None)
     own = getattr(distributed, "init_process_group", None)
     if own is None:
@@ -66,7 +65,7 @@ def watch_groups(torch: Any) -> None:
 
     @functools.wraps(own)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        recorder.safely(listen)
+        safely(listen)
         return own(*args, **kwargs)
 
     distributed.init_process_group = init_process_group  # type: ignore[union-attr]
@@ -97,8 +96,6 @@ def _answer_all(path: str) -> None:
     except FileNotFoundError:
         return  # the process is at its end, or its directory is gone
     except Exception as error:  # noqa: BLE001  # the job must run without us
-        from .recorder import debug
-
         debug(f"no more stacks are told: {error!r}")
 
 

@@ -21,6 +21,7 @@ import threading
 import time
 
 from . import own_threads
+from .aside import debug
 from .writer import HOLD, MOVED, WATCH, Writer
 
 QUESTION = b"watchstandsstill"
@@ -59,8 +60,6 @@ def _watch_safely(writer: Writer) -> None:
     try:
         _watch(writer)
     except Exception as error:  # noqa: BLE001  # the job must run without us
-        from .recorder import debug
-
         debug(f"it is not watched whether the process stands still: {error!r}")
     finally:
         writer.set_still(0)

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 
-from . import recorder, side_threads, torch_first, torch_loader, torch_rests
+from . import recorder, side_threads, torch_first, torch_rests
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
@@ -320,7 +320,7 @@ def attach(torch: Any, others: Others) -> None:
         setattr(module, name, _as_a_whole(getattr(module, name), others, is_compiling))
     _watch_optimizers(torch, others)
     _watch_backward(torch, others)
-    torch_loader.attach(torch, others)
+    _watch_loaders(torch, others)
     _watch_replays(torch, others)
     torch_rests.watch_saves(torch, others.to)
     side_threads.attach(others.to)
@@ -366,6 +366,28 @@ def _as_a_whole(own: Callable[..., Any], others: Others, is_compiling: Callable[
         return result
 
     return whole
+
+
+def _watch_loaders(torch: Any, others: Others) -> None:
+    """Follow every loader's batches."""
+    iterator = torch.utils.data.dataloader._BaseDataLoaderIter  # noqa: SLF001
+    own, thread, to = iterator.__next__, others.thread, others.to
+
+    @functools.wraps(own)
+    def following(self: Any) -> Any:
+        if self.__dict__.get("_colane_gave"):
+            self._colane_gave = False
+            recorder.safely(others.batch)
+        thread.is_loading = True
+        try:
+            batch = torch_rests.next_batch(own, self, to)
+        finally:
+            thread.is_loading = False
+        self._colane_gave = True
+        recorder.safely(others.gave, self)
+        return batch
+
+    iterator.__next__ = following
 
 
 def _watch_optimizers(torch: Any, others: Others) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from colane.api.jobs import JobObject, JobRequestObject
 from colane.cli.errors import MisuseError
@@ -56,6 +56,27 @@ class DemoPhase:
     words: str
     mps: str = "off"
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class BatchPlan(Protocol):
+    """A batch that is run once in each phase."""
+
+    @property
+    def phases(self) -> tuple[DemoPhase, ...]:
+        """Runs in order; the first is the baseline."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is about to happen, line by line."""
+
+    def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
+        """What is submitted at once."""
+
+    def arrivals(self, phase: DemoPhase, batch: Sequence[JobObject]) -> list[JobRequestObject]:
+        """What is submitted now, while the batch runs; never twice."""
+
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
+        """What is started for a phase."""
 
 
 FIFO: Final = DemoPhase("FIFO", "fifo", "one job at a time on a device")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from colane.api.jobs import JobObject, JobRequestObject
+from colane.api.jobs import JobObject
 from colane.cli import output
-from colane.engines.local import LocalConfig, LocalEngine
+from colane.engines.local import LocalEngine
 from colane.lab.demo.mixed import MixedPlan, MixedWatcher
 from colane.lab.demo.plan import LABEL, DemoPhase
 
 if TYPE_CHECKING:
     from colane.client.client import Client
-    from colane.lab.demo.plan import DemoPlan
+    from colane.lab.demo.plan import BatchPlan, DemoPlan
     from colane.lab.demo.screen import Screen
     from colane.lab.report.mixed import MixedRun
     from colane.lab.report.writer import Report
@@ -25,27 +25,6 @@ HEARTBEAT_S: Final = 0.5
 
 LOG_LINES: Final = 10
 """Shown of a job that failed."""
-
-
-class BatchPlan(Protocol):
-    """A batch that is run once in each phase."""
-
-    @property
-    def phases(self) -> tuple[DemoPhase, ...]:
-        """Runs in order; the first is the baseline."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What is about to happen, line by line."""
-
-    def jobs(self, phase: DemoPhase) -> list[JobRequestObject]:
-        """What is submitted at once."""
-
-    def arrivals(self, phase: DemoPhase, batch: Sequence[JobObject]) -> list[JobRequestObject]:
-        """What is submitted now, while the batch runs; never twice."""
-
-    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> LocalConfig:
-        """What is started for a phase."""
 
 
 AtEnd = Callable[[LocalEngine, DemoPhase, Sequence[JobObject]], None]

@@ -25,7 +25,7 @@ from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.api.nodes import NodeObject
-    from colane.lab.demo.run import BatchPlan
+    from colane.lab.demo.plan import BatchPlan
 
 BAR_WIDTH = 24
 NARROW_BAR_WIDTH = 12
