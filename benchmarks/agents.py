@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from colane.agent.running.lease import KILL_MARGIN_S
+from colane.agent.files.lease import KILL_MARGIN_S
 from colane.api.reports import ENDS_MAX
 from colane.client.agent_link import AgentLink
 from colane.client.client import Client

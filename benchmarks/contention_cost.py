@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.agent.measuring.bandwidth import BandwidthMeter
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.core import ClusterState, Core

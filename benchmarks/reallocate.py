@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from colane.agent.running.jobdir import JobDir
+from colane.agent.files.jobdir import JobDir
 from colane.client.client import Client
 from colane.engines.local import LocalConfig, LocalEngine
 

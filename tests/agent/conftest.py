@@ -12,7 +12,7 @@ ROOT = str(Path(__file__).parents[2])
 if ROOT not in sys.path:  # so that helpers can be imported as `tests.agent.shims`, as mypy knows them
     sys.path.insert(0, ROOT)
 
-from colane.agent.measuring import processes  # noqa: E402
+from colane.agent import processes  # noqa: E402
 from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
 from tests.agent.lane import Lane  # noqa: E402
 from tests.agent.waiting import until  # noqa: E402

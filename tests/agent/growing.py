@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
 from tests.agent.agents import Running, running
 from tests.agent.fake_scheduler import FakeScheduler
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
-from colane.agent.running.jobdir import JobDir
-from colane.agent.running.logs import read_log
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
+from colane.agent.files.logs import read_log
+from colane.agent.processes import ProcessId
 from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
 from tests.agent.waiting import DEADLINE_S, until, until_gone

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import affinity, processes
+from colane.agent import processes
+from colane.agent.measuring import affinity
 from colane.agent.measuring.affinity import CoreGrant
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from colane.adaptor import bundle
+from colane.agent import processes
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
+from colane.agent.files.jobdir import JobDir
 from colane.agent.launch.environment import THREAD_POOLS
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
 from colane.model.hardware import Link, LinkKind, Topology
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from colane.agent import processes
+from colane.agent.files.jobdir import OWN, JobDir, LaunchFacts, StateDir
+from colane.agent.files.logs import read_log
 from colane.agent.launch.launcher import Launcher
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId, boot_id
+from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
-from colane.agent.running.jobdir import OWN, JobDir, LaunchFacts, StateDir
-from colane.agent.running.logs import read_log
 from colane.agent.supervisor import shim_files, shim_system
 from colane.agent.supervisor.command import Command
 from tests.agent.agents import GRACE_S, running

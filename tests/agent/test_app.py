@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from colane.agent.app import make_app
-from colane.agent.running.jobdir import StateDir
+from colane.agent.files.jobdir import StateDir
 
 KEY = {"Authorization": "Bearer s"}
 JSON = {"Content-Type": "application/json"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.agent import main
-from colane.agent.running.logs import read_log
+from colane.agent.files.logs import read_log
 from colane.devices import NvmlDevices
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.agent.measuring.bandwidth import BandwidthMeter, ByCpuTime, Counting, best_counting
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.devices.cache_misses import LINE_BYTES, CacheMisses, CountersError
 from colane.devices.resctrl import Resctrl, ResctrlError

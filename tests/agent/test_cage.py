@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent.files.jobdir import JobDir
 from colane.agent.launch.cage import MOUNTS, OWN, PROCESSES_MAX, Cages, own_cgroup
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import JobDir
 from colane.agent.supervisor import shim_files
 from colane.agent.supervisor.command import Command
 from colane.devices.device_filter import DeviceNumber, program, reject

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent.files.heard import KnownHistory, as_text, from_text
+from colane.agent.files.jobdir import LaunchFacts, StateDir
 from colane.agent.reconcile import Key
-from colane.agent.running.heard import KnownHistory, as_text, from_text
-from colane.agent.running.jobdir import LaunchFacts, StateDir
 from colane.agent.supervisor.command import Command
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent import main
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import mark_of
+from colane.agent import main, processes
+from colane.agent.files.jobdir import mark_of
 from colane.devices import NvmlDevices, gpu
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.adaptor import wire
+from colane.agent.files.jobdir import LaunchFacts
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.device_memory import DeviceMemory, OverheadSeen, held_by_pid, on_gpus
-from colane.agent.measuring.processes import ProcessId, Tree
 from colane.agent.measuring.telemetry import AttemptMeter
-from colane.agent.running.jobdir import LaunchFacts
+from colane.agent.processes import ProcessId, Tree
 from colane.devices import NvmlDevices, gpu
 from colane.devices.nvml import Nvml
 from colane.devices.types import HostFacts

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from colane.agent.running.jobdir import write_json
-from colane.agent.running.logs import read_log
+from colane.agent.files.jobdir import write_json
+from colane.agent.files.logs import read_log
 from colane.agent.supervisor import programs, shim, shim_files
 from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until

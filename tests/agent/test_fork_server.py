@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from colane.agent.files.jobdir import JobDir
 from colane.agent.launch import launcher as launcher_module
 from colane.agent.launch.launcher import Launcher
-from colane.agent.running.jobdir import JobDir
 from colane.agent.supervisor import fork_server, programs, shim_files
 from tests.agent.shims import Supervised, run, write_command
 from tests.agent.waiting import DEADLINE_S

@@ -8,6 +8,7 @@ import pytest
 
 from colane.agent.launch import gang
 from colane.agent.launch.environment import THREAD_POOLS, open_pools
+from colane.agent.reconcile import Meeting
 from colane.agent.supervisor import shim_system
 from colane.agent.supervisor.command import Command
 from colane.api.nodes import LaunchSpecObject
@@ -20,11 +21,11 @@ GPUS = [
     Gpu(index=i, uuid=f"GPU-{i}", type="V100", memory_bytes=1, socket=near, cores=tuple(range(near * 4, near * 4 + 4)))
     for i, near in enumerate((0, 0, 1, 1))
 ]
-MEETING = gang.Meeting("127.0.0.1", 23_456, 2)
+MEETING = Meeting("127.0.0.1", 23_456, 2)
 PROGRAM = Path("/state/ranks.pyc")
 
 
-def arranged(launch: LaunchSpecObject, gpus: list[Gpu], *, meeting: gang.Meeting | None = MEETING) -> Command:
+def arranged(launch: LaunchSpecObject, gpus: list[Gpu], *, meeting: Meeting | None = MEETING) -> Command:
     cores = tuple(sorted({core for gpu in gpus for core in gpu.cores}))
     command = Command(("python", "train.py"), "/", {"MINE": "1", "MASTER_ADDR": "theirs"}, cores)
     return gang.arrange(command, launch, gpus=gpus, host=HOST, program=PROGRAM, meeting=meeting)

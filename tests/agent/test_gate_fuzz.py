@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from colane.adaptor import turns, writer
+from colane.agent import processes
 from colane.agent.gate.gate import LINKS_MAX, Follow, LaneGate, Place
 from colane.agent.gate.values import GateJob, GateTimeouts
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
 from colane.agent.measuring.telemetry import read_steps
+from colane.agent.processes import ProcessId
 from colane.model.placement import Turns
 
 pytestmark = pytest.mark.live

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import turns
-from colane.agent.measuring import processes
+from colane.agent import processes
 from tests.agent.agents import served
 from tests.agent.fake_scheduler import FakeScheduler, Object
 from tests.agent.waiting import DEADLINE_S, until

@@ -9,7 +9,8 @@ import pytest
 
 from colane.adaptor import turns, wire
 from colane.adaptor.writer import CONTROL_OFFSET
-from colane.agent.gate.page import RANKS_MAX, ControlPage, PageCounters, pages_of
+from colane.agent.files.jobdir import RANKS_MAX
+from colane.agent.gate.page import ControlPage, PageCounters, pages_of
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from colane.agent import main
+from colane.agent.files.jobdir import JobDir, read_json
 from colane.agent.running import host_memory
-from colane.agent.running.jobdir import JobDir, read_json
 from colane.devices import CpuDevices, MemoryUse, OwnProcesses, discover
 from colane.devices.suspend import ProcessState
 from colane.model.hardware import Gpu

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
+from colane.agent.files.jobdir import FINISHED, LAUNCH, OWN, STEPS, JobDir
+from colane.agent.files.removal import Emptying
+from colane.agent.files.removals import Removals
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.boundaries import Boundaries
-from colane.agent.running.jobdir import FINISHED, LAUNCH, OWN, STEPS, JobDir
-from colane.agent.running.removal import Emptying
-from colane.agent.running.removals import Removals
 from colane.agent.supervisor import programs, shim_files
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from colane.agent.files.jobdir import LaunchFacts
 from colane.agent.measuring.job_use import UseMeter, with_jobs_memory
-from colane.agent.running.jobdir import LaunchFacts
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.model.progress import Progress
 

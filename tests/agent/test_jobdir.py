@@ -8,9 +8,9 @@ import pytest
 
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
-from colane.agent.measuring.processes import ProcessId, boot_id
+from colane.agent.files.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
+from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
-from colane.agent.running.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
 from colane.agent.supervisor import shim, shim_files
 from colane.agent.supervisor.command import Command
 
@@ -97,7 +97,7 @@ def test_the_oldest_ended_attempts_are_dropped(
 ) -> None:
     for job in (1, 2, 3):
         deliver_old(state, job, ended_s=1000.0 + 60 * job, size=10_000)
-    monkeypatch.setattr("colane.agent.running.jobdir.time.time", lambda: 1190.0)
+    monkeypatch.setattr("colane.agent.files.jobdir.time.time", lambda: 1190.0)
     settings = {"jobs_max": 100, "age_max_s": 1e6, "bytes_max": 10**9} | bounds
     state.trim(
         jobs_max=int(settings["jobs_max"]), age_max_s=settings["age_max_s"], bytes_max=int(settings["bytes_max"])

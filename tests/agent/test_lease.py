@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
-from colane.agent.running.lease import KILL_MARGIN_S, Lease, since_boot_s
-from colane.agent.running.logs import read_log
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
+from colane.agent.files.lease import KILL_MARGIN_S, Lease, since_boot_s
+from colane.agent.files.logs import read_log
 from colane.agent.supervisor import shim, shim_files
 from colane.server.nodes.leases import DRIFT_RATIO
 from colane.settings import table

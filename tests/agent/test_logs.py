@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.running.logs import read_log, read_tail, segments
+from colane.agent.files.logs import read_log, read_tail, segments
 from colane.agent.supervisor import shim_files
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
@@ -55,7 +55,7 @@ def test_a_segment_that_vanishes_while_it_is_read(tmp_path: Path, monkeypatch: p
     write(tmp_path, {0: b"abc", 3: b"def", 6: b"ghi"})
     kept = segments(tmp_path)
     (tmp_path / "log.3").unlink()
-    monkeypatch.setattr("colane.agent.running.logs.segments", lambda _: kept)
+    monkeypatch.setattr("colane.agent.files.logs.segments", lambda _: kept)
     assert read_log(tmp_path) == (b"abcghi", 9)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent import processes
 from colane.agent.errors import AgentError
-from colane.agent.measuring import processes
 from tests.agent.agents import Running, running
 from tests.agent.fake_scheduler import FakeScheduler
 

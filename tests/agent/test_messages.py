@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from colane.agent.files.jobdir import LAUNCH, JobDir, LaunchFacts, write_json
 from colane.agent.launch.gang import ranks_problem
 from colane.agent.link.messages import read_desired
 from colane.agent.reconcile import SaveRequest
-from colane.agent.running.jobdir import LAUNCH, JobDir, LaunchFacts, write_json
 from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
 from tests.other_versions import newer

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent import processes
 from colane.agent.launch import mps
 from colane.agent.launch.launcher import wants_mps
 from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import account_of
-from colane.agent.measuring import processes
 from colane.model.hardware import Gpu
 from tests.agent.agents import config_of
 from tests.agent.waiting import DEADLINE_S, until_gone

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from colane.adaptor import wire
 from colane.adaptor.writer import IDENTITY, RESTORED_WORD, RING_OFFSET
+from colane.agent.files.jobdir import LaunchFacts
 from colane.agent.measuring.telemetry import AttemptMeter, progress_json
-from colane.agent.running.jobdir import LaunchFacts
 from colane.api.wire_nodes import ReportBody
 
 PLACED = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
 from tests.agent.agents import agent_process, running, served
 from tests.agent.fake_scheduler import FakeScheduler, Object
 from tests.agent.waiting import DEADLINE_S, until

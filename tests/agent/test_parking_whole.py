@@ -66,7 +66,7 @@ async def test_it_continues_with_every_step_and_every_bit(tmp_path: Path, marker
 async def test_an_idle_job_gives_its_device_up_and_comes_back_for_its_next_step(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("colane.server.service.IDLE_PERIOD_S", 0.05)
+    monkeypatch.setattr("colane.server.tending.idle_jobs.IDLE_PERIOD_S", 0.05)
     name, _, value = marker.partition("=")
     env = {"PATH": os.environ["PATH"], name: value}
     pipe, script = tmp_path / "pipe", str(Path(__file__).with_name("waiting_job.py"))

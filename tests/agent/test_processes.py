@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
+from colane.agent import processes
+from colane.agent.processes import ProcessId
 from tests.agent.waiting import until
 
 pytestmark = pytest.mark.live

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.agent.supervisor import programs, ranks
 from tests.agent.shims import GRACE_S, QUICK_GRACE_S, Supervised, program, run
 from tests.agent.waiting import until, until_gone

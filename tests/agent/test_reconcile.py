@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import (
     Act,
     Action,

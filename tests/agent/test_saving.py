@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent.measuring import processes
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir, LaunchFacts, asked, write_json
 from colane.agent.measuring.telemetry import AttemptMeter
 from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 from colane.agent.running.answers import SaveAnswers
-from colane.agent.running.jobdir import JobDir, LaunchFacts, write_json
-from colane.agent.running.saving import DEAF, Saver, asked
+from colane.agent.running.saving import DEAF, Saver
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.shim_files import ASKED
 from tests.agent.agents import running

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.measuring import processes
-from colane.agent.running.logs import read_log, segments
+from colane.agent import processes
+from colane.agent.files.logs import read_log, segments
 from colane.agent.running.outcome import classify
 from colane.agent.supervisor import shim, shim_files
 from colane.agent.supervisor.command import Command

@@ -15,10 +15,10 @@ import pytest
 from colane.adaptor import bundle, wire
 from colane.adaptor.stacks import ANSWER
 from colane.agent.app import make_app
-from colane.agent.measuring.processes import boot_id, identify
+from colane.agent.files.jobdir import JobDir, LaunchFacts, StateDir
+from colane.agent.processes import boot_id, identify
 from colane.agent.reconcile import Key
 from colane.agent.running import stacks
-from colane.agent.running.jobdir import JobDir, LaunchFacts, StateDir
 from colane.agent.supervisor import shim_files
 from colane.agent.supervisor.command import Command
 from colane.server.views.stacks import main_stack, place_in_code

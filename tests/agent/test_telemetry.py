@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from colane.adaptor import wire
-from colane.agent.measuring.processes import ProcessId, Tree
+from colane.agent.files.jobdir import LaunchFacts
 from colane.agent.measuring.telemetry import AttemptMeter, is_plausible, later_steps, median_s, sampled_mean_s
-from colane.agent.running.jobdir import LaunchFacts
+from colane.agent.processes import ProcessId, Tree
 from colane.devices import Utilization
 
 GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
+from colane.agent import processes
+from colane.agent.processes import ProcessId
 
 T = TypeVar("T")
 

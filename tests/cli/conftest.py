@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.api.jobs import JobObject
 from colane.cli.app import run
 from colane.client.client import Client

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from colane.agent.running.logs import read_log
+from colane.agent.files.logs import read_log
 from colane.api.jobs import JobObject
 from colane.cli.service import terminal
 from colane.client.errors import SchedulerError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.agent.running import mps_faults
 from tests.agent.agents import Running, running
 from tests.agent.lane import Lane

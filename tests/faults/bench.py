@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
 from colane.api.jobs import JobObject
 
 from .cluster import WAIT_MAX_S, Cluster

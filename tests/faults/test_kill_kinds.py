@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from colane.agent.running.jobdir import JobDir
+from colane.agent.files.jobdir import JobDir
 from colane.client.errors import Refused
 
 from .bench import benched

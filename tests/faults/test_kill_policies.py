@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
 from colane.scheduling.registry import NAMES
 
 from .bench import FaultBench, benched, kill

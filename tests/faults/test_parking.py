@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
+from colane.agent import processes
 from colane.api.jobs import JobObject
 
 from .bench import FaultBench, benched, kill

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.measuring import processes
-from colane.agent.running.jobdir import JobDir
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir
 from colane.api.jobs import JobObject
 from tests.needs import two_cores
 

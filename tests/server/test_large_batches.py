@@ -92,7 +92,7 @@ async def test_a_batch_judged_before_a_node_came_is_judged_anew(monkeypatch: Any
             await wait.wait()
             return found
 
-        monkeypatch.setattr("colane.server.service.judge_in_slices", judge_and_wait)
+        monkeypatch.setattr("colane.server.handlers.submissions.judge_in_slices", judge_and_wait)
         posting = asyncio.create_task(w.post("/jobs", [{**body, "gpu_memory": "1TB"} for body in BODY]))
         await judged_early.wait()
         await w.good("POST", "/node", node())

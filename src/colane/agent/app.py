@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from colane.agent.files.jobdir import StateDir
+from colane.agent.files.logs import READ_MAX_BYTES, read_log
 from colane.agent.reconcile import Key
 from colane.agent.running import stacks
-from colane.agent.running.jobdir import StateDir
-from colane.agent.running.logs import READ_MAX_BYTES, read_log
 from colane.api.stacks import RawStacksAnswer
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import standing_of

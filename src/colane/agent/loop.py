@@ -14,6 +14,8 @@ from typing import Final
 
 from colane.agent.config import AgentConfig
 from colane.agent.errors import NotLaunchableError
+from colane.agent.files.jobdir import LaunchFacts, StateDir
+from colane.agent.files.lease import since_boot_s
 from colane.agent.gate.gate import Follow, Place
 from colane.agent.gate.gate_job import gate_job
 from colane.agent.gate.thread import GateThread
@@ -32,13 +34,11 @@ from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.bandwidth import BandwidthMeter
 from colane.agent.measuring.job_use import with_jobs_memory
-from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
+from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, Meeting, reconcile
 from colane.agent.running.answers import SaveAnswers
 from colane.agent.running.boundaries import Boundaries
 from colane.agent.running.host_memory import HostMemory, Mover, with_host
-from colane.agent.running.jobdir import LaunchFacts, StateDir
 from colane.agent.running.jobs import Jobs, refusal
-from colane.agent.running.lease import since_boot_s
 from colane.agent.running.lost_place import OwnPlace
 from colane.agent.running.move_speed import MoveSpeed
 from colane.agent.running.mps_faults import MpsFaults
@@ -307,12 +307,12 @@ class Agent:
             await self._refuse(job.key, f"no process can be given this: {error}")
 
     def _arranged(
-        self, command: Command, facts: LaunchFacts, launch: LaunchObject, gpus: list[Gpu], meeting: gang.Meeting | None
+        self, command: Command, facts: LaunchFacts, launch: LaunchObject, gpus: list[Gpu], meeting: Meeting | None
     ) -> tuple[Command, LaunchFacts]:
         """Let the job's processes find each other, on a port that no other job here has."""
         if meeting is None and gang.needs_meeting(launch, gpus):
             port = gang.find_port(frozenset(job.facts().port for job in self.state.live()))
-            meeting = gang.Meeting(gang.LOOPBACK, port, len(gpus))
+            meeting = Meeting(gang.LOOPBACK, port, len(gpus))
         host = self._devices.host
         command = gang.arrange(command, launch, gpus=gpus, host=host, program=self._ranks, meeting=meeting)
         by_rank = gang.cores_of_ranks(gpus, command.cores) if launch.get("ranks") == gang.PER_GPU else ()

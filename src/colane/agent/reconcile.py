@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from colane.agent.launch.gang import Meeting
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.model.placement import Turns
 from colane.model.profile import Memory
 
@@ -41,6 +40,36 @@ class SaveRequest(NamedTuple):
     signal: str
     number: int
     ranks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the processes of a job meet, and which of them are here.
+
+    Attributes:
+        address: Host of the first rank, as the others reach it.
+        port: Port there, handed out to this job.
+        ranks: Processes of the whole job.
+        first_rank: Rank of the first process on this node.
+        nodes: Nodes of the job.
+        node: Which of them this is.
+    """
+
+    address: str
+    port: int
+    ranks: int
+    first_rank: int = 0
+    nodes: int = 1
+    node: int = 0
+
+    def hints(self, here: int) -> dict[str, str]:
+        """Give what a launcher of the job's own may use: it changes nothing by itself."""
+        numbers = {"MASTER_PORT": self.port, "NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": here}
+        return {"MASTER_ADDR": self.address, **{name: str(value) for name, value in numbers.items()}}
+
+    def orders(self, here: int) -> dict[str, str]:
+        """Give what ranks that we start need beside their own numbers."""
+        return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
 
 
 @dataclass(frozen=True, slots=True)

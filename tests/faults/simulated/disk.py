@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from colane.agent.files.heard import KnownHistory
+from colane.agent.files.lease import Lease
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Key
-from colane.agent.running.heard import KnownHistory
-from colane.agent.running.lease import Lease
 from tests.faults.simulated.network import Object
 
 

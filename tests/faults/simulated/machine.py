@@ -11,11 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from colane.agent.files.lease import Lease
 from colane.agent.link.contact import Contact
 from colane.agent.measuring.telemetry import progress_json
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.running.jobs import refusal
-from colane.agent.running.lease import Lease
 from colane.agent.supervisor import shim_files
 from colane.model.job_spec import SAVED
 from colane.model.progress import Progress

@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import pytest
 
+from colane.agent.files.lease import Lease
 from colane.agent.link import contact
 from colane.agent.link.contact import Contact
 from colane.agent.reconcile import Key
-from colane.agent.running.lease import Lease
 from colane.model.hardware import Drain
 from colane.scheduling.registry import POLICIES
 from colane.server.nodes import draining, leases

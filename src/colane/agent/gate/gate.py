@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.adaptor import turns
-from colane.agent.gate.page import RANKS_MAX, STEPS_MAX, ControlPage
+from colane.agent import processes
+from colane.agent.files.jobdir import RANKS_MAX, mark_of
+from colane.agent.gate.page import STEPS_MAX, ControlPage
 from colane.agent.gate.ranks import Gang, Rank, RankConnection
 from colane.agent.gate.rules import NOT_BOUNDED, GateState
 from colane.agent.gate.values import GateJob, GateTimeouts, Seen
 from colane.agent.launch.launcher import watch
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
-from colane.agent.running.jobdir import mark_of
+from colane.agent.processes import ProcessId
 from colane.model.placement import Turns
 
 log = logging.getLogger(__name__)

@@ -34,10 +34,9 @@ from colane.adaptor.writer import (
     WATCHABLE,
     YIELDED_WORD,
 )
+from colane.agent.files.jobdir import RANKS_MAX
 from colane.agent.gate.values import TurnTimes
 
-RANKS_MAX = 256
-"""Processes of one job on one node."""
 STEPS_MAX = 2**53
 """No job does more; what its page says beyond that is not to be believed, and must not overflow a word of another."""
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from colane.adaptor.stacks import PREFIX
 from colane.adaptor.stillness import QUESTION
-from colane.agent.gate.page import RANKS_MAX
-from colane.agent.running.jobdir import NAMES_MAX
+from colane.agent.files.jobdir import NAMES_MAX, RANKS_MAX
 
 _PIPE = re.compile(re.escape(PREFIX) + r"(x|[0-9]{1,9})\.([0-9]{1,10})\.[0-9a-f]{8}", re.ASCII)
 

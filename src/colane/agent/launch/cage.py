@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from colane.agent.files.jobdir import JobDir, read_json
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import JobDir, read_json
 from colane.agent.supervisor.command import Command
 from colane.devices.device_filter import DeviceNumber, reject
 from colane.devices.makers import Files

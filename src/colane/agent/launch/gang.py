@@ -11,10 +11,11 @@ import random
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from colane.agent.launch.environment import open_pools
+from colane.agent.reconcile import Meeting
 from colane.agent.supervisor import shim_system
 from colane.agent.supervisor.command import Command
 from colane.api.nodes import LaunchSpecObject
@@ -29,36 +30,6 @@ LOOPBACK = "127.0.0.1"
 PORT_MIN = 20_000
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the processes of a job meet, and which of them are here.
-
-    Attributes:
-        address: Host of the first rank, as the others reach it.
-        port: Port there, handed out to this job.
-        ranks: Processes of the whole job.
-        first_rank: Rank of the first process on this node.
-        nodes: Nodes of the job.
-        node: Which of them this is.
-    """
-
-    address: str
-    port: int
-    ranks: int
-    first_rank: int = 0
-    nodes: int = 1
-    node: int = 0
-
-    def hints(self, here: int) -> dict[str, str]:
-        """Give what a launcher of the job's own may use: it changes nothing by itself."""
-        numbers = {"MASTER_PORT": self.port, "NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": here}
-        return {"MASTER_ADDR": self.address, **{name: str(value) for name, value in numbers.items()}}
-
-    def orders(self, here: int) -> dict[str, str]:
-        """Give what ranks that we start need beside their own numbers."""
-        return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
 
 
 def ranks_problem(launch: LaunchSpecObject) -> str:

@@ -17,11 +17,11 @@ from typing import NamedTuple, TypedDict
 from colane.adaptor import bundle, wire
 from colane.adaptor.turns import GATE_ENV
 from colane.agent.config import AgentConfig
+from colane.agent.files.jobdir import SHIM_ERRORS, TOKEN, JobDir, LaunchFacts
 from colane.agent.launch.environment import job_cores, job_environment
 from colane.agent.launch.users import Account
-from colane.agent.measuring.processes import boot_id
+from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import SHIM_ERRORS, TOKEN, JobDir, LaunchFacts
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV

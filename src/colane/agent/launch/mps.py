@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from colane.agent import processes
 from colane.agent.launch.users import Account, UnknownUserError, account_of_uid, own_account
-from colane.agent.measuring import processes
 from colane.model.hardware import Gpu
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from colane.agent.files.heard import KnownHistory
+from colane.agent.files.jobdir import StateDir
 from colane.agent.reconcile import Desired
-from colane.agent.running.heard import KnownHistory
-from colane.agent.running.jobdir import StateDir
 
 log = logging.getLogger(__name__)
 

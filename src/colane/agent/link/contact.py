@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from colane.agent.errors import AgentError, NotLaunchableError
+from colane.agent.files.heard import told_by
+from colane.agent.files.jobdir import StateDir
+from colane.agent.files.lease import since_boot_s
 from colane.agent.link.cluster import Membership
 from colane.agent.link.messages import read_desired
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.reconcile import Desired, Key
-from colane.agent.running.heard import told_by
-from colane.agent.running.jobdir import StateDir
-from colane.agent.running.lease import since_boot_s
 from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from colane.agent.config import AgentConfig
 from colane.agent.gate.values import Seen
-from colane.agent.launch.gang import LOOPBACK, Meeting
-from colane.agent.reconcile import Desired, DesiredJob, Key, SaveRequest
+from colane.agent.launch.gang import LOOPBACK
+from colane.agent.reconcile import Desired, DesiredJob, Key, Meeting, SaveRequest
 from colane.api.jobs import ProgressObject
 from colane.api.nodes import (
     DesiredJobObject,

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
+from colane.agent import processes
+from colane.agent.processes import ProcessId
 
 LOOKS_MAX = 16
 """A job that makes threads without end is left to later looks after so many."""

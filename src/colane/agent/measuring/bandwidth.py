@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.api.reports import BandwidthObject
 from colane.devices.cache_misses import CacheMisses, CountersError

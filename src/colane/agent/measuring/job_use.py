@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from colane.agent.files.jobdir import LaunchFacts
 from colane.agent.measuring.device_memory import HeldByPid
-from colane.agent.running.jobdir import LaunchFacts
 from colane.model.device_use import DeviceUsage, JobUsage
 from colane.model.progress import Progress
 

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from colane.adaptor import wire
-from colane.agent.gate.page import RANKS_MAX
+from colane.agent.files.jobdir import RANKS_MAX, LaunchFacts, asked, directory_of
 from colane.agent.measuring import device_memory
 from colane.agent.measuring.affinity import rank_of
 from colane.agent.measuring.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.measuring.job_use import UseMeter
-from colane.agent.measuring.processes import ProcessId, Tree, identify, read_tree, resident_bytes
-from colane.agent.running.jobdir import LaunchFacts, directory_of
-from colane.agent.running.saving import asked
+from colane.agent.processes import ProcessId, Tree, identify, read_tree, resident_bytes
 from colane.api.jobs import ProgressObject
 from colane.devices import Utilization
 from colane.model.device_use import JobUsage

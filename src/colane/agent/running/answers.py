@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from colane.adaptor import wire
-from colane.agent.gate.page import RANKS_MAX
-from colane.agent.measuring import processes
+from colane.agent import processes
+from colane.agent.files.jobdir import RANKS_MAX
 from colane.agent.measuring.telemetry import read_steps, save_problem
 from colane.agent.reconcile import DesiredJob, Key, SaveRequest
 

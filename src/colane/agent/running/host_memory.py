@@ -22,10 +22,10 @@ from typing import Final
 import psutil
 
 from colane.adaptor import wire
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir, read_json, write_json
 from colane.agent.launch import cage
-from colane.agent.measuring import processes
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import JobDir, read_json, write_json
 from colane.agent.running.move_speed import MoveSpeed
 from colane.agent.supervisor.shim_system import catches
 from colane.api.reports import HostMemoryObject, JobReportObject

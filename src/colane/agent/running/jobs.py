@@ -16,18 +16,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from colane.agent import processes
+from colane.agent.files.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, asked, mark_of, write_json
+from colane.agent.files.logs import read_tail
 from colane.agent.launch.check import DeviceOccupant, occupant
 from colane.agent.launch.launcher import Launcher, watch
-from colane.agent.measuring import processes
 from colane.agent.measuring.device_memory import HeldByPid, OverheadSeen
-from colane.agent.measuring.processes import ProcessId
 from colane.agent.measuring.telemetry import AttemptMeter, progress_json, read_steps
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Evidence, Key, phase_of
 from colane.agent.running.boundaries import Boundaries
-from colane.agent.running.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
-from colane.agent.running.logs import read_tail
 from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify, printable
-from colane.agent.running.saving import asked
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.agent.supervisor.shim_halt import DAEMONS_CLIENTS, LAUNCHERS

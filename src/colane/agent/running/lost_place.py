@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from colane.agent.errors import AgentError
+from colane.agent.files.jobdir import StateDir
 from colane.agent.reconcile import Key
-from colane.agent.running.jobdir import StateDir
 from colane.agent.running.jobs import Jobs
 
 log = logging.getLogger(__name__)

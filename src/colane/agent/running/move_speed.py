@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from colane.agent.running.jobdir import read_json, write_json
+from colane.agent.files.jobdir import read_json, write_json
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from colane.agent.files.jobdir import JobDir, StateDir
+from colane.agent.files.logs import read_tail
 from colane.agent.reconcile import Key
-from colane.agent.running.jobdir import JobDir, StateDir
 from colane.agent.running.jobs import Jobs
-from colane.agent.running.logs import read_tail
 from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify
 from colane.model.words import plural
 

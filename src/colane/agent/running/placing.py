@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir, LaunchFacts
 from colane.agent.launch.environment import job_cores
 from colane.agent.launch.gang import cores_of_ranks
-from colane.agent.measuring import affinity, processes
+from colane.agent.measuring import affinity
 from colane.agent.measuring.affinity import CoreGrant
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.running.jobdir import JobDir, LaunchFacts
 from colane.devices import Devices
 from colane.model.hardware import Gpu
 

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from colane.agent import processes
+from colane.agent.files.jobdir import JobDir, asked, read_json, write_json
 from colane.agent.gate.page import ControlPage
-from colane.agent.measuring import processes
-from colane.agent.measuring.processes import ProcessId
+from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key, SaveRequest
-from colane.agent.running.jobdir import JobDir, read_json, write_json
 from colane.agent.supervisor.shim_ending import audience
 from colane.agent.supervisor.shim_files import ASKED
 
@@ -101,12 +101,6 @@ def _say_ranks(job: JobDir, ranks: int) -> None:
         page = ControlPage(job.steps_path)
         page.want_ranks(ranks)
         page.close()
-
-
-def asked(job: Path) -> tuple[int, float]:
-    """The number of the latest asking that a job was told of, 0 of none, and when."""
-    told = read_json(job / ASKED) or {}
-    return int(told.get("number", 0)), float(told.get("at_s", 0.0))
 
 
 def _write_back(job: JobDir, before: Mapping[str, Any] | None) -> None:

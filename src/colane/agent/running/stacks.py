@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from colane.adaptor.stacks import ANSWER, ASKED_BYTES, RANK_NAMES
+from colane.agent.files.jobdir import OWN, JobDir
 from colane.agent.gate.pipes import Pipe, pipes_in, put
-from colane.agent.measuring.processes import read_tree, variables
-from colane.agent.running.jobdir import OWN, JobDir
+from colane.agent.processes import read_tree, variables
 from colane.api.stacks import RawStacksObject
 
 WAIT_MAX_S: Final = 3.0

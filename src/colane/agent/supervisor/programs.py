@@ -24,7 +24,7 @@ _PACKAGE: Final = Path(__file__).parents[2]
 _FILES: Final = {
     "agent/supervisor/fork_server.py": FORK_SERVER,
     "agent/supervisor/ranks.py": RANKS,
-    "agent/running/removal.py": REMOVAL,
+    "agent/files/removal.py": REMOVAL,
     "agent/__init__.py": "colane/agent/__init__.pyc",
     "agent/supervisor/__init__.py": "colane/agent/supervisor/__init__.pyc",
     "agent/supervisor/shim.py": "colane/agent/supervisor/shim.pyc",

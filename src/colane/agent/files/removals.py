@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from colane.agent.running import removal
+from colane.agent.files import removal
 
 log = logging.getLogger(__name__)
 

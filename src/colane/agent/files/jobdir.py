@@ -32,15 +32,16 @@ from typing import Any, cast
 
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
-from colane.agent.measuring.processes import ProcessId, boot_id
+from colane.agent.files.heard import KnownHistory, as_text, from_text
+from colane.agent.files.lease import Lease
+from colane.agent.files.logs import segments
+from colane.agent.files.removals import Removals
+from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
-from colane.agent.running.heard import KnownHistory, as_text, from_text
-from colane.agent.running.lease import Lease
-from colane.agent.running.logs import segments
-from colane.agent.running.removals import Removals
 from colane.agent.supervisor import programs, shim_files
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import ShimCommand
+from colane.agent.supervisor.shim_files import ASKED
 from colane.agent.supervisor.shim_system import read_file
 from colane.api.reports import FinishedObject
 
@@ -80,6 +81,8 @@ class LaunchFacts:
     rank_cores: tuple[tuple[int, ...], ...] = ()
 
 
+RANKS_MAX = 256
+"""Processes of one job on one node."""
 _FACTS = frozenset(field.name for field in fields(LaunchFacts))
 _NUMBER, _MAYBE_INT = (int, float), (int, type(None))
 _EXIT: Mapping[str, type | tuple[type, ...]] = {
@@ -484,3 +487,9 @@ def _size_bytes(path: Path) -> int:
             return sum(entry.stat(follow_symlinks=False).st_size for entry in islice(entries, NAMES_MAX))
     except OSError:
         return 0
+
+
+def asked(job: Path) -> tuple[int, float]:
+    """The number of the latest asking that a job was told of, 0 of none, and when."""
+    told = read_json(job / ASKED) or {}
+    return int(told.get("number", 0)), float(told.get("at_s", 0.0))
