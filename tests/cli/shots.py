@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from colane.cli.top.snapshot import ClusterShot
+from colane.client.told import facts_of
 
 AT_S = 1_800_000_000.0
 GB = 10**9
@@ -18,8 +19,16 @@ def job(number: int, name: str, user: str = "wren", **fields: Any) -> Any:
         "rate": {"ratio": 1.0, "steps_per_s": 10.0}, "on_host_bytes": None, "steps": 610, "steps_total": 1000,
         "steps_total_learned": None, "progress": {"step_mean_s": 0.1, "turn": "", "turn_share_ratio": None},
         "stalled": None, "submit_s": AT_S - 3600 + number, "start_s": AT_S - 3000, "saved_s": None, "why": None,
-        "reason": None, **fields,
+        "reason": None, "facts": told(number, fields), **fields,
     }  # fmt: skip
+
+
+def told(number: int, fields: dict[str, Any]) -> Any:
+    """As the scheduler tells of such a job."""
+    job: Any = {"steps": 610, "steps_total": 1000}
+    runs = {"now_steps_per_s": 10.0, "left_s": 39.0, "done_ratio": 0.61, "speed_ratio": 0.55 if number == 4088 else 1.0}
+    word = "held" if fields.get("holds") else fields.get("state", "running")
+    return {**facts_of(job), **runs, "word": word, "gpus": fields.get("gpus", [])}
 
 
 def waiting(number: int, name: str, user: str = "wren", why: str = "no-free-gpu", **fields: Any) -> Any:

@@ -66,14 +66,6 @@ def test_exit_codes(job: Any, code: int) -> None:
     assert jobs.exit_code_of(job) == code
 
 
-def test_eta_is_of_running_jobs_only() -> None:
-    job: Any = {"state": "running", "steps": 40, "steps_total": 100, "progress": {"step_mean_s": 0.5}}
-    assert jobs.eta_s(job) == pytest.approx(30)
-    assert jobs.eta_s(job | {"state": "succeeded"}) is None
-    assert jobs.eta_s(job | {"progress": None}) is None
-    assert jobs.eta_s(job | {"steps": 200}) == 0
-
-
 def test_the_live_screen_draws_bars() -> None:
     file = io.StringIO()
     screen = LiveScreen(Console(file=file, force_terminal=True, width=110))

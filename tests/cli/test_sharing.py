@@ -16,6 +16,7 @@ from colane.cli.jobs.ps import SHARING, _sharing, table
 from colane.cli.jobs.show import place
 from colane.cli.jobs.suspend import state_text, suspend
 from colane.cli.nodes.command import members
+from colane.client.told import facts_of
 from colane.core.config import CoreConfig
 from colane.server.config import core_config
 from colane.settings.setting import SettingError
@@ -41,14 +42,23 @@ def sharing(**fields: Any) -> Any:
         "slowdown_predicted": 2.0,
         "slowdown_measured": 2.14,
     }
-    sample = {"turn": "waiting", "turn_share_ratio": 0.481}
-    return {"sharing": {**known, **fields}, "progress": sample, "why": "stepping", "state": "running", "lanes": [0]}
+    sample, job = {"turn": "waiting", "turn_share_ratio": 0.481}, {"sharing": {**known, **fields}, "lanes": [0]}
+    asked = fields.get("share_asked_ratio", 0.5)
+    shares = {"share_got_ratio": 0.481, "share_asked_ratio": asked, "gpus": ["n/0"]}
+    return {**job, "progress": sample, "why": "stepping", "state": "running", "facts": told(**shares)}
+
+
+def told(**facts: Any) -> Any:
+    """What an older scheduler tells, which is nothing, and these facts."""
+    empty: Any = {}
+    return {**facts_of(empty), **facts}
 
 
 def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.share_text(sharing()) == "48 % (50 %)"
     assert jobs.share_text(sharing(share_asked_ratio=None)) == "48 %"
-    assert jobs.share_text(sharing(lane_mates=[])) == ""
+    untold: Any = {"facts": told()}
+    assert jobs.share_text(untold) == ""
     assert jobs.slowdown_text(sharing()) == "2.14 (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_measured=None)) == "- (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_predicted=None)) == "2.14"
@@ -83,21 +93,6 @@ def test_a_server_has_its_latency_whether_it_shares_or_not(state: str, shares: b
     assert named["LATENCY"] == "4.2 ms (100 ms)"
 
 
-def test_a_server_has_no_time_left() -> None:
-    steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None, "sharing": None}
-    assert jobs.eta_s(server(0.1) | {"progress": {"step_mean_s": 0.1}, **steps}) is None
-
-
-def test_the_time_left_counts_the_waiting_for_turns() -> None:
-    steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None}
-    alone: Any = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}
-    assert jobs.eta_s(alone) == pytest.approx(20.0)
-    sample = {"step_mean_s": 0.1, "turn": "waiting", "turn_share_ratio": 0.25}
-    assert jobs.eta_s(sharing() | {"progress": sample, **steps}) == pytest.approx(80.0)
-    assert jobs.eta_s(sharing(lane_mates=[]) | {"progress": sample, **steps}) == pytest.approx(20.0)
-    assert jobs.eta_s(sharing() | {"progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
-
-
 def test_the_guards_word_is_shown_as_long_as_it_is_true() -> None:
     assert jobs.is_slow(sharing() | {"why": "slow-together"})
     assert not jobs.is_slow(sharing(slowdown_measured=1.9) | {"why": "slow-together"})
@@ -125,7 +120,7 @@ def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: 
     plain = {"id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None}
     table([sharing() | plain])
     assert "LANE" not in capsys.readouterr().out
-    table([sharing(share_asked_ratio=None) | plain | {"sharing": sharing()["sharing"]}, sharing() | plain])
+    table([sharing() | plain | {"sharing": sharing()["sharing"]}, sharing() | plain])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
     assert "waiting  48 % (50 %)  2.14 (2.00)" in lines[1]

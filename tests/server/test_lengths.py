@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from colane.cli.jobs import objects as jobs
+from colane.client.told import facts_of
 from colane.server.store.sqlite import SqliteStore
 from tests.server.harness import World, finished, launched, node, report, world
 
@@ -89,24 +90,18 @@ async def test_what_a_job_says_itself_counts() -> None:
         assert (job["steps_total"], job["steps_total_learned"]) == (7, None)
 
 
-def shown(steps: int, **fields: Any) -> Any:
-    progress = {"step_mean_s": 0.5}
-    return {"state": "running", "steps": steps, "steps_total": None, "progress": progress, **fields}
+def told(steps: int, **facts: Any) -> Any:
+    job: Any = {"steps": steps}
+    return {"facts": {**facts_of(job), **facts}}
 
 
-def test_a_guess_is_marked_and_given_up_when_it_is_proved_wrong() -> None:
-    guessed = shown(80, steps_total_learned=120)
-    assert (jobs.progress_text(guessed), jobs.eta_text(guessed), jobs.eta_s(guessed)) == ("80/~120", "~20 s", 20.0)
-    beyond = shown(120, steps_total_learned=120)
-    assert (jobs.progress_text(beyond), jobs.eta_text(beyond), jobs.eta_s(beyond)) == ("120", "", None)
-    known = shown(80, steps_total=100, steps_total_learned=None)
-    assert (jobs.progress_text(known), jobs.eta_text(known)) == ("80/100", "10 s")
-    assert jobs.eta_text(shown(80)) == ""
-
-
-def test_before_its_first_sample_the_time_left_is_by_the_speed_it_is_believed_to_have() -> None:
-    unseen = shown(0, steps_total=100) | {"progress": None}
-    assert jobs.eta_text(unseen) == ""
-    assert jobs.eta_text(unseen | {"rate": {"steps_per_s": None}}) == ""
-    assert jobs.eta_text(unseen | {"rate": {"steps_per_s": 4.0}}) == "~25 s"
-    assert jobs.eta_text(shown(0, steps_total=100, rate={"steps_per_s": 4.0})) == "50 s", "what was seen goes first"
+def test_a_guess_is_marked() -> None:
+    guessed = told(80, steps_total=120, is_length_guessed=True, left_s=20.0, left_by="learned")
+    assert (jobs.progress_text(guessed), jobs.left_text(guessed)) == ("80/~120", "~20 s")
+    beyond = told(120)
+    assert (jobs.progress_text(beyond), jobs.left_text(beyond)) == ("120", "")
+    known = told(80, steps_total=100, left_s=10.0, left_by="steps")
+    assert (jobs.progress_text(known), jobs.left_text(known)) == ("80/100", "10 s")
+    assert jobs.left_text(told(0, left_s=25.0, left_by="steps", is_speed_believed=True)) == "~25 s"
+    assert jobs.left_text(told(0, left_s=25.0, left_by="family")) == "~25 s"
+    assert jobs.left_text(told(0, left_s=25.0, left_by="limit")) == "25 s"

@@ -251,6 +251,7 @@ class EndedJobObject(TypedDict):
     took_s: float
     gpus: int
     reason: str
+    may: list[str]
 
 
 class EndedAnswer(TypedDict):

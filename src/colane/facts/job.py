@@ -61,7 +61,6 @@ class Speed(NamedTuple):
     is_believed: bool = False
 
 
-UNKNOWN: Final = Speed()
 GOING: Final = STEPPING | {JobState.ASSIGNED, JobState.LAUNCHING}
 """States of a job that comes to its end if nothing else happens."""
 
@@ -100,7 +99,9 @@ def job_facts(
     found = speed(job, sample, pacing)
     left = left_of(job, sample, pacing, now_s, learned, lengths)
     first_s = job.submit_s if job.first_start_s is None else job.first_start_s
-    share = None if pacing is None or pacing.co_runners is None or not pacing.co_runners.lane_mates else pacing
+    shares = (
+        None if pacing is None or pacing.co_runners is None or not pacing.co_runners.lane_mates else pacing.co_runners
+    )
     return {
         "word": state_word(job, elements),
         "gpus": [str(gpu) for gpu in job.gpus_held],
@@ -117,8 +118,8 @@ def job_facts(
         "whole_steps_per_s": found.whole,
         "is_speed_believed": found.is_believed,
         "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
-        "share_got_ratio": None if share is None or sample is None or not sample.turn else sample.turn_share_ratio,
-        "share_asked_ratio": None if share is None or share.co_runners is None else share.co_runners.share_ratio,
+        "share_got_ratio": None if shares is None else share_got(sample),
+        "share_asked_ratio": None if shares is None else shares.share_ratio,
         "ran_s": ran_s(job, until_s),
         "spent_s": max(0.0, until_s - first_s),
         "saved_ago_s": None if job.saved_s is None or job.has_ended else max(0.0, now_s - job.saved_s),
@@ -175,15 +176,15 @@ def _steps_since_s(job: Job) -> float:
 
 def speed(job: Job, sample: Progress | None, pacing: Pacing | None) -> Speed:
     """How fast it steps; nothing of a job that does not run."""
+    believed = None if pacing is None else pacing.rate.steps_per_s
     if job.state not in STEPPING:
-        return UNKNOWN
+        return Speed(is_believed=job.state in GOING and bool(believed))
     whole = None if sample is None else _whole(job, sample)
     in_turn = 1 / sample.step_mean_s if sample is not None and sample.step_mean_s else None
     if stalled(job, sample) is not None:
         return Speed(0.0, in_turn, whole)
     if in_turn is not None:
         return Speed(in_turn * _turns(sample, pacing), in_turn, whole)
-    believed = None if pacing is None else pacing.rate.steps_per_s
     if not believed or pacing is None:
         return Speed(None, None, whole)
     return Speed(believed, believed * pacing.rate.factors.turns.slowdown, whole, is_believed=True)
@@ -195,6 +196,11 @@ def _turns(sample: Progress | None, pacing: Pacing | None) -> float:
     if sample is None or not shares or sample.turn not in {"running", "waiting"}:
         return 1.0
     return sample.turn_share_ratio or 1.0
+
+
+def share_got(sample: Progress | None) -> float | None:
+    """Part of the time a job that takes turns wanted its lanes in which it had them, since its co-runners changed."""
+    return None if sample is None or not sample.turn else sample.turn_share_ratio
 
 
 def _whole(job: Job, sample: Progress) -> float | None:
@@ -219,10 +225,9 @@ def left_of(
     """
     if job.state not in GOING or job.spec.kind is JobKind.INFERENCE or stalled(job, sample) is not None:
         return TimeLeft()
-    now_steps_per_s = speed(job, sample, pacing).now
-    if now_steps_per_s is None and pacing is not None:
-        now_steps_per_s = pacing.rate.steps_per_s
-    left = _by_steps(job, sample, now_steps_per_s, learned)
+    found = speed(job, sample, pacing)
+    believed = pacing.rate.steps_per_s if found.is_believed and pacing is not None else None
+    left = _by_steps(job, sample, believed if found.now is None else found.now, learned)
     if left.by is None and lengths is not None and pacing is not None and lengths.tells(job.effective.family):
         alone_s = lengths.left_s(job.effective.family, had_s(job, now_s))
         left = TimeLeft(alone_s / pacing.rate.ratio, LeftBy.FAMILY) if pacing.rate.ratio else TimeLeft()

@@ -178,8 +178,12 @@ CHANGING: Final = ("submit", "change")
 """Names of what a session offers: the first change nothing."""
 
 
+_FACTS_OF_A_JOB: Final = ("word", "left_s", "left_by", "now_steps_per_s", "speed_ratio", "share_got_ratio")
+
+
 def _short(job: JobObject) -> dict[str, Any]:
-    return {name: job.get(name) for name in _KEPT_OF_A_JOB}
+    facts: Mapping[str, Any] = job.get("facts") or {}
+    return {name: job.get(name) for name in _KEPT_OF_A_JOB} | {name: facts.get(name) for name in _FACTS_OF_A_JOB}
 
 
 def _stands(job: JobObject) -> str:

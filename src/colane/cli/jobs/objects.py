@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -13,6 +12,7 @@ import typer
 from colane.cli import output
 from colane.cli.completing import complete_jobs
 from colane.cli.errors import FailureError, MisuseError
+from colane.client.told import facts_of
 from colane.model.words import percent
 
 if TYPE_CHECKING:
@@ -154,10 +154,15 @@ def idle_of(scheduler: Client) -> dict[int, float]:
     return {}
 
 
+def with_figures(job: JobObject) -> dict[str, object]:
+    """Return a job with its present speed and what is left by the names that scripts know."""
+    return {**job, "steps_per_s": facts_of(job)["now_steps_per_s"], "eta_s": facts_of(job)["left_s"]}
+
+
 def saved_text(job: JobObject) -> str:
     """Return how long ago a job that has not ended saved its state; empty where that is not known."""
-    saved_s = job.get("saved_s")
-    return "" if saved_s is None or has_ended(job) else output.duration(max(0.0, time.time() - saved_s))
+    ago_s = facts_of(job)["saved_ago_s"]
+    return "" if ago_s is None else output.duration(ago_s)
 
 
 def parse_labels(texts: Sequence[str] | None, option: str = "--label") -> dict[str, str]:
@@ -203,13 +208,12 @@ def elements_text(array: ArrayObject) -> str:
 
 
 def progress_text(job: JobObject) -> str:
-    """Return `steps/total`, empty of a job that reports no steps."""
-    steps, total = job.get("steps") or 0, job.get("steps_total")
-    if total:
-        return f"{steps}/{total}"
-    if is_guessed(job) and steps:
-        return f"{steps}/~{job['steps_total_learned']}"
-    return str(steps) if steps else ""
+    """Return `steps/total`, `steps/~total` where that is a guess; empty of a job that reports no steps."""
+    facts = facts_of(job)
+    total = facts["steps_total"]
+    if total and (facts["steps"] or not facts["is_length_guessed"]):
+        return f"{facts['steps']}/{'~' * facts['is_length_guessed']}{total}"
+    return str(facts["steps"]) if facts["steps"] else ""
 
 
 def names_apart(found: Sequence[JobObject]) -> list[str]:
@@ -234,15 +238,6 @@ def _script(job: JobObject) -> str:
     return str(job.get("family") or "").partition(" ")[0]
 
 
-def steps_per_s(job: JobObject) -> float | None:
-    """Return how fast it steps, from the mean of its recent steps; 0 while it makes none any more."""
-    if job.get("stalled"):
-        return 0.0
-    sample = job.get("progress")
-    step_s = sample.get("step_mean_s") if sample else None
-    return 1 / step_s if step_s else None
-
-
 def stalled_text(job: JobObject, *, is_whole: bool = False) -> str:
     """Return for how long a running job has made no step, and how long one usually takes it; empty where it steps."""
     stalls = job.get("stalled")
@@ -252,54 +247,19 @@ def stalled_text(job: JobObject, *, is_whole: bool = False) -> str:
     return f"no step for {output.duration(stalls['no_step_s'])}{usually}"
 
 
-def believed_steps_per_s(job: JobObject) -> float | None:
-    """Return how fast it is believed to step where it runs, waiting for its turns included; None while unknown."""
-    rate = job.get("rate")
-    return (rate["steps_per_s"] or None) if rate else None
-
-
-def eta_s(job: JobObject) -> float | None:
-    """Return how long it will still run at its present speed, before its first step at the one it is believed to have.
-
-    None of a job that does not run, and where neither is known.
-    """
-    seen = steps_per_s(job)
-    speed = believed_steps_per_s(job) if seen is None else seen * _turned(job)
-    total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
-    serves = (job.get("needs") or {}).get("kind") == "inference"  # when requests come is not known
-    if job["state"] not in {"running", "running-protected"} or not speed or not total or serves:
-        return None
-    return max(int(total) - int(job.get("steps") or 0), 0) / speed
-
-
-def _turned(job: JobObject) -> float:
-    """Part of the time in which it has its turn: step times are measured without the waiting. 1 without turns."""
-    sample, sharing = job.get("progress"), job.get("sharing")
-    if not sample or not sharing or not sharing["lane_mates"] or sample.get("turn") not in {"running", "waiting"}:
-        return 1.0
-    return sample.get("turn_share_ratio") or 1.0
-
-
-def eta_text(job: JobObject) -> str:
+def left_text(job: JobObject) -> str:
     """Return how long it will still run; with `~` where its steps or their speed are a guess, empty if unknown."""
-    left_s = eta_s(job)
+    facts = facts_of(job)
+    left_s = facts["left_s"]
     if left_s is None:
         return ""
-    return f"~{output.duration(left_s)}" if is_guessed(job) or steps_per_s(job) is None else output.duration(left_s)
-
-
-def is_guessed(job: JobObject) -> bool:
-    """Whether its number of steps is what the last of its kind took; one that goes beyond that has proved it wrong."""
-    learned = job.get("steps_total_learned")
-    return not job.get("steps_total") and learned is not None and int(job.get("steps") or 0) < learned
+    is_guess = facts["is_speed_believed"] or facts["left_by"] in {"learned", "family"}
+    return f"{'~' * is_guess}{output.duration(left_s)}"
 
 
 def share_text(job: JobObject) -> str:
     """Return the part a job had of the time it wanted its lane, its share in brackets: `48 % (50 %)`; empty if none."""
-    sharing, sample = job.get("sharing"), job.get("progress")
-    if not sharing or not sharing["lane_mates"] or not sample or not sample.get("turn"):
-        return ""
-    got, asked = sample.get("turn_share_ratio"), sharing["share_asked_ratio"]
+    got, asked = facts_of(job)["share_got_ratio"], facts_of(job)["share_asked_ratio"]
     if got is None:
         return ""
     return f"{percent(got)}" if asked is None else f"{percent(got)} ({percent(asked)})"
@@ -346,13 +306,6 @@ def is_slow(job: JobObject) -> bool:
         return False
     measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]
     return job["why"] == "slow-together" and measured is not None and predicted is not None and measured > predicted
-
-
-def spent_s(job: JobObject) -> float | None:
-    """Return how long it has run since its first start, or waited since its submission."""
-    since = job.get("first_start_s") or job["submit_s"]
-    ended_s = job.get("end_s")
-    return max((time.time() if ended_s is None else ended_s) - since, 0.0)
 
 
 def exit_code_of(job: JobObject) -> int:

@@ -15,6 +15,7 @@ from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
+from colane.client.told import facts_of
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject, LeftOutObject
@@ -219,21 +220,22 @@ def _ask_why(scheduler: Client, found: list[JobObject]) -> None:
 
 
 def _object(job: JobObject) -> dict[str, object]:
-    return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
+    return jobs.with_figures(job)
 
 
 def _row(job: JobObject, name: str, idle_s: float | None) -> list[str]:
-    rate = jobs.steps_per_s(job)
+    facts = facts_of(job)
+    rate = facts["now_steps_per_s"]
     return [
         jobs.listed_name(job),
         name,
         job["user"],
-        job["state"],
-        ",".join(job["gpus"]) or (job["node"] or ""),
+        facts["word"] or job["state"],
+        ",".join(facts["gpus"] or facts["nodes"]) or (job["node"] or ""),
         jobs.progress_text(job),
         "" if rate is None else output.number(rate),
-        output.duration(jobs.spent_s(job)),
-        jobs.eta_text(job),
+        output.duration(facts["spent_s"]),
+        jobs.left_text(job),
         _short_reason(job) if idle_s is None else f"idle {output.duration(idle_s)}",
     ]
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from math import isclose
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 
@@ -18,20 +19,21 @@ from colane.cli.jobs.eff import summary, told
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
 from colane.client.in_force import in_force
+from colane.client.told import facts_of
 from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
 from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.secrets import HIDDEN
 from colane.model.sentences import fill
 from colane.model.sizes import describe_sizes
-from colane.model.time_spent import BUCKETS
+from colane.model.time_spent import TimeSpent
 from colane.model.words import count, percent, plural
 
 if TYPE_CHECKING:
-    from colane.api.jobs import JobObject, NeedsObject, ProgressObject, StoryLineObject, TimeSpentObject, WhyAnswer
+    from colane.api.jobs import FactsObject, JobObject, NeedsObject, ProgressObject, StoryLineObject, WhyAnswer
     from colane.api.seeing import EfficiencyAnswer
     from colane.client.client import Client
 
-SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
+SPENT = tuple([name.removesuffix("_s") for name in TimeSpent._fields])
 """Where a job's time goes, in the order of its life."""
 
 
@@ -47,7 +49,7 @@ def show(job: jobs.JobArgument, as_json: output.Json = False, template: Format =
         found = scheduler.job(job_id)
         reason = scheduler.why(job_id)
         used = None if as_json or found["first_start_s"] is None else _used(scheduler, job_id)
-    whole = {**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)}
+    whole = jobs.with_figures(found)
     if template is not None:
         print_formatted(template, [whole], jobs.LATE_FIELDS)
         return
@@ -188,28 +190,13 @@ def _checkpoint(job: JobObject) -> Iterator[tuple[str, str]]:
 
 def _time_spent(job: JobObject) -> Iterator[tuple[str, str]]:
     """Yield where its time has gone, if it has had GPUs."""
-    told = job.get("time_spent")
-    if told is None or job["first_start_s"] is None:
+    told = facts_of(job)["time_spent"]
+    if not told or job["first_start_s"] is None:
         return
-    spent = dict(zip(SPENT, _seconds(told), strict=True))
-    now = {state.value: bucket for state, bucket in BUCKETS.items()}.get(job["state"])
-    if now is not None:
-        spent[now.removesuffix("_s")] += max(0.0, time.time() - job["story"][-1]["at_s"])
-    parts = [f"{output.duration(seconds)} {name}" for name, seconds in spent.items() if seconds > 0]
+    spent = cast("Mapping[str, float]", told)
+    parts = [f"{output.duration(spent[f'{name}_s'])} {name}" for name in SPENT if spent[f"{name}_s"] > 0]
     lost = f"; {output.duration(job['lost_s'])} of the running was lost" if job.get("lost_s") else ""
     yield "time", ", ".join(parts) + lost
-
-
-def _seconds(told: TimeSpentObject) -> tuple[float, ...]:
-    """In the order of `SPENT`."""
-    return (
-        told["queueing_s"],
-        told["launching_s"],
-        told["running_s"],
-        told["paused_s"],
-        told["checkpointing_s"],
-        told["untold_s"],
-    )
 
 
 def _names(ids: list[int]) -> str:
@@ -244,13 +231,28 @@ def _progress(job: JobObject) -> Iterator[tuple[str, str]]:
 
 def _steps(job: JobObject, done: str) -> Iterator[tuple[str, str]]:
     """Yield how far it is, how fast, and how long it will take."""
-    rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
+    facts, left = facts_of(job), jobs.left_text(job)
     yield "steps", done
     stalled = jobs.stalled_text(job, is_whole=True)
-    yield "steps/s", f"0, {stalled}" if stalled else output.number(rate)
+    yield "steps/s", f"0, {stalled}" if stalled else _speed(facts)
     if left:
-        guess = f" (as many steps as the last {job['family']} took)" if jobs.is_guessed(job) else ""
-        yield "time left", left + guess
+        yield "time left", left + fill(BY.get(facts["left_by"] or "", ""), {"family": job["family"]})
+
+
+BY: Final[Mapping[str, str]] = {
+    "learned": " (as many steps as the last {family} took)",
+    "family": " (as long as others of {family} ran)",
+    "limit": " (its time limit)",
+}
+"""What tells how long is left, where that is not its own steps."""
+
+
+def _speed(facts: FactsObject) -> str:
+    """How fast it steps now, in its turns, and on the whole, where these differ."""
+    now, in_turn, whole = facts["now_steps_per_s"], facts["in_turn_steps_per_s"], facts["whole_steps_per_s"]
+    others = ((in_turn, "in its turns"), (whole, "since its first step"))
+    said = [f"{output.number(each)} {where}" for each, where in others if each and now and not isclose(each, now)]
+    return output.number(now) + (f" ({', '.join(said)})" if said else "")
 
 
 def _measured(sample: ProgressObject) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from colane.cli import output
 from colane.cli.formatting import Format, print_formatted
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused, SchedulerError
+from colane.client.told import facts_of
 from colane.model.phases import is_in
 from colane.model.words import count
 
@@ -164,6 +165,6 @@ def _describe(job_id: int, job: JobObject | None, name: str) -> str:
     if job is None:
         return f"job {job_id} has ended meanwhile"
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
-    eta_s = jobs.eta_s(job)
-    left = f", about {output.duration(eta_s)} left" if eta_s is not None else ""
+    left_s = facts_of(job)["left_s"]
+    left = f", about {output.duration(left_s)} left" if left_s is not None else ""
     return f"job {jobs.name_of(job)} ({name}, {job['user'] or 'no user'}): {job['state']}{where}{left}"

@@ -31,6 +31,7 @@ from colane.cli.top.texts import (
     short_span,
     spark,
 )
+from colane.client.told import facts_of
 from colane.model.words import count, plural
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ SORTS: Final = ("state", "age", "speed", "user", "left")
 
 STATES: Final[Mapping[str, str]] = {
     "assigned": "starts", "launching": "starts", "running-protected": "run", "running": "run", "paused": "waits",
-    "checkpointing": "saves", "stopping": "leaves", "queued": "wait",
+    "suspended": "waits",     "checkpointing": "saves", "stopping": "leaves", "queued": "wait",
 }  # fmt: skip
 ORDER: Final = ("run", "turns", "idle", "starts", "saves", "leaves", "parked", "waits", "wait")
 
@@ -449,11 +450,12 @@ class TopPicture:
         if self.view.sort == "age":
             return (job["submit_s"], job["id"])
         if self.view.sort == "speed":
-            return (2.0 if job["rate"] is None or job["node"] is None else job["rate"]["ratio"], job["id"])
+            speed = facts_of(job)["speed_ratio"]
+            return (2.0 if speed is None else speed, job["id"])
         if self.view.sort == "user":
             return (job["user"], by_state, job["id"])
         if self.view.sort == "left":
-            left_s = jobs.eta_s(job)
+            left_s = facts_of(job)["left_s"]
             return (float("inf") if left_s is None else left_s, job["id"])
         return (job["node"] is None, needs, not self._is_own(job["id"]), by_state, job["id"])
 
@@ -464,17 +466,10 @@ class TopPicture:
     def _state(self, job: JobObject) -> str:
         if job["id"] in self.idle:
             return f"idle{short_span(self.idle[job['id']])}"
-        if job["on_host_bytes"] is not None:
-            return "parked"
-        if (
-            job["state"] in {"running", "running-protected"}
-            and job["sharing"] is not None
-            and job["sharing"]["lane_mates"]
-        ):
+        word = facts_of(job)["word"] or job["state"]
+        if word in {"running", "running-protected"} and job["sharing"] is not None and job["sharing"]["lane_mates"]:
             return "turns"
-        if job["state"] == "queued" and job["holds"]:
-            return "held"
-        return STATES.get(job["state"], job["state"])
+        return STATES.get(word, word)
 
     def _headings(self) -> Text:
         wide = self.view.is_wide
@@ -524,15 +519,12 @@ class TopPicture:
         return (job["reason"] or "").partition(": ")[2] or (job["reason"] or "")
 
     def _numbers(self, job: JobObject) -> list[str]:
-        rate, speed = job["rate"], jobs.steps_per_s(job)
-        total = job["steps_total"] or job["steps_total_learned"]
-        done = f"{100 * job['steps'] / total:.0f}%" if total else "-"
-        if jobs.is_guessed(job) and total:
-            done = f"~{done}"
-        left_s = jobs.eta_s(job)
+        facts = facts_of(job)
+        ratio, left_s, speed = facts["done_ratio"], facts["left_s"], facts["speed_ratio"]
+        done = "-" if ratio is None else f"{'~' * facts['is_length_guessed']}{100 * ratio:.0f}%"
         told = [
-            _where(job), done, "-" if speed is None else output.number(speed),
-            "-" if rate is None else f"{rate['ratio']:.2f}", "?" if left_s is None else short_span(left_s),
+            _where(job), done, output.number(facts["now_steps_per_s"]),
+            "-" if speed is None else f"{speed:.2f}", "?" if left_s is None else short_span(left_s),
         ]  # fmt: skip
         if self.view.is_wide:
             told += [jobs.share_text(job) or "all", jobs.slowdown_text(job) or "alone"]
@@ -564,7 +556,7 @@ WIDE_NAME: Final = 12
 def _where(job: JobObject) -> str:
     """Devices of a job, those of one node together: `n1/0-3 n2/3`."""
     by_node: dict[str, list[int]] = {}
-    for gpu in job["gpus"]:
+    for gpu in facts_of(job)["gpus"]:
         node, _, number = gpu.rpartition("/")
         by_node.setdefault(node, []).append(int(number))
     return " ".join(f"{node}/{ranges(numbers)}" for node, numbers in by_node.items()) or (job["node"] or "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.client.in_force import in_force
+from colane.client.told import facts_of
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.request import LABEL
 from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
@@ -91,9 +91,8 @@ class SlurmRow:
 
     @property
     def elapsed_s(self) -> float:
-        """How long its latest attempt has run."""
-        start_s, end_s = self.start_s, self.job.get("end_s")
-        return 0.0 if start_s is None else max((time.time() if end_s is None else end_s) - start_s, 0.0)
+        """How long its latest attempt has run, pauses left out, as with Slurm."""
+        return 0.0 if self.state == "PENDING" else facts_of(self.job)["ran_s"]
 
     @property
     def start_s(self) -> float | None:

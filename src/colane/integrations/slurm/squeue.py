@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from getpass import getuser
 from typing import TYPE_CHECKING, Final
 
 from colane.client.errors import SchedulerError
+from colane.client.told import facts_of
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.rows import (
@@ -42,7 +44,8 @@ def _limit(row: SlurmRow) -> str:
 
 def _left(row: SlurmRow) -> str:
     limit_s: float | None = row.in_force("time_limit_s")
-    return "UNLIMITED" if limit_s is None else duration(max(limit_s - row.elapsed_s, 0.0))
+    left_s = facts_of(row.job)["limit_left_s"]
+    return duration(limit_s if left_s is None or row.waiting else left_s)
 
 
 def _gres(row: SlurmRow) -> str:
@@ -50,10 +53,8 @@ def _gres(row: SlurmRow) -> str:
 
 
 def _expected_end(row: SlurmRow) -> str:
-    end_s, limit_s = row.job.get("end_s"), row.in_force("time_limit_s")
-    if end_s is None and limit_s is not None and row.start_s is not None:
-        end_s = row.start_s + limit_s
-    return moment(end_s)
+    end_s, left_s = row.job.get("end_s"), facts_of(row.job)["limit_left_s"]
+    return moment(time.time() + left_s if end_s is None and left_s is not None else end_s)
 
 
 def _begin_s(row: SlurmRow) -> float | None:

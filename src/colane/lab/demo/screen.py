@@ -19,6 +19,7 @@ from rich.text import Text
 from colane.api.jobs import JobObject
 from colane.cli import output
 from colane.cli.jobs import objects as jobs
+from colane.client.told import facts_of
 from colane.lab.demo.plan import DemoPhase
 from colane.model.phases import is_in
 from colane.model.words import count
@@ -151,7 +152,7 @@ class LiveScreen(Screen):
         return table
 
     def _row(self, job: JobObject) -> list[Any]:
-        rate = jobs.steps_per_s(job)
+        rate = facts_of(job)["now_steps_per_s"]
         state = job["state"].removesuffix("-protected")
         return [
             job["name"],
@@ -161,7 +162,7 @@ class LiveScreen(Screen):
             jobs.progress_text(job),
             output.number(rate) if rate else "",
             _loss(job).removeprefix("loss "),
-            output.duration(jobs.spent_s(job)),
+            output.duration(facts_of(job)["spent_s"]),
         ]
 
     def _overall(self, batch: Sequence[JobObject]) -> ProgressBar:

@@ -16,6 +16,7 @@ from colane.server.ground.sight import Sight
 from colane.server.metrics.text import MetricKind, MetricText, RatioTexts, label_value, labels_text
 from colane.server.parts import Parts
 from colane.server.views.holders import Holders
+from colane.server.views.listing import facts_of
 from colane.server.views.overview import OverviewMaker
 
 JOBS_MAX: Final = 1_000
@@ -254,7 +255,8 @@ JOB_VALUES: Final[Mapping[str, str]] = {
     "device_memory_bytes": "Memory that it holds of its devices.",
     "cpu_cores": "Cores that it keeps busy.",
     "host_memory_bytes": "Host memory that its processes hold.",
-    "steps_per_second": "Steps made.",
+    "steps_per_second": "Steps that it makes now, its waiting for turns included.",
+    "left_seconds": "How long it will still run, where that is known.",
     "step_seconds": "Mean time of a step.",
     "latency_p50_seconds": "What half of its last answers took at most, waiting for its turn included.",
     "latency_p95_seconds": "The same of 95 %.",
@@ -300,26 +302,26 @@ def _job_values(overviews: OverviewMaker, job: Job, idle_s: float | None, now_s:
     parts = overviews.parts
     use, progress = parts.samples.job_now(job.id, now_s), parts.driver.progress.get(job.id)
     pacing = overviews.pacing(job.id)
-    runners = None if pacing is None else pacing.co_runners
+    facts, runners = facts_of(parts.driver, job, pacing), None if pacing is None else pacing.co_runners
     cores = 0 if job.placement is None else len(job.placement.cores)
     return (
         len(job.gpus_held),
-        *((None,) * 5 if use is None else (
-            use.busy_ratio, use.device_bytes, use.cpu_cores, use.host_bytes, use.steps_per_s,
-        )),
+        *((None,) * 4 if use is None else (use.busy_ratio, use.device_bytes, use.cpu_cores, use.host_bytes)),
+        facts["now_steps_per_s"],
+        facts["left_s"],
         *((None,) * 4 if progress is None else (
             progress.step_mean_s, progress.latency_p50_s, progress.latency_p95_s, progress.latency_p99_s,
         )),
         job.effective.latency_s,
-        None if pacing is None else pacing.rate.ratio,
+        facts["speed_ratio"],
         None if runners is None else runners.predicted,
         None if runners is None else runners.measured,
-        None if runners is None else runners.share_ratio,
-        None if progress is None else progress.turn_share_ratio,
+        facts["share_asked_ratio"],
+        facts["share_got_ratio"],
         None if progress is None else progress.turn_handoff_s,
         cores,
         None if pacing is None else pacing.cores_useful,
-        None if job.saved_s is None else max(0.0, now_s - job.saved_s),
+        facts["saved_ago_s"],
         job.totals.lost_s,
         idle_s,
     )  # fmt: skip

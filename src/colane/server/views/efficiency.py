@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from colane.api.seeing import EfficiencyAnswer, EfficiencyNoteObject, UsedOfAskedObject
+from colane.facts.job import ran_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobKind, JobState
 from colane.model.words import count, percent
@@ -49,24 +50,17 @@ def efficiency(
         now_s: The time.
         cores_useful: Fewest cores with which it is as fast as with any that was tried; None while unknown.
     """
-    ran_s = _ran_s(job, now_s)
+    whole_s = _ran_s(job, now_s)
     rows = list(_rows(job, attempts, columns, nodes, now_s))
-    is_short = ran_s < SHORT_S
+    is_short = whole_s < SHORT_S
     by = {row["what"]: row for row in rows}
     notes = [] if is_short else list(_notes(job, by, cores_useful, has_stepped=bool(_most(columns["steps_per_s"]))))
-    return {"id": job.id, "ran_s": round(ran_s, 3), "is_short": is_short, "rows": rows, "notes": notes}
+    return {"id": job.id, "ran_s": round(whole_s, 3), "is_short": is_short, "rows": rows, "notes": notes}
 
 
 def _ran_s(job: Job, now_s: float) -> float:
     """Of all attempts."""
-    return sum(part.run_s for part in job.totals.served) + _present_s(job, now_s)
-
-
-def _present_s(job: Job, now_s: float) -> float:
-    """Of its present attempt, or of the last one where it has ended."""
-    is_over = job.end_s is None and job.placement is None
-    end_s = now_s if job.end_s is None else job.end_s
-    return 0.0 if job.start_s is None or is_over else max(0.0, end_s - job.start_s)
+    return sum(part.run_s for part in job.totals.served) + ran_s(job, now_s if job.end_s is None else job.end_s)
 
 
 def _rows(
@@ -82,7 +76,7 @@ def _rows(
     booked = len(job.placement.cores) if job.placement is not None else 0
     yield _row("cores", _mean(columns["cpu_cores"]), float(booked or job.spec.cores) or None, "cores")
     yield _row("host-memory", _most(columns["host_bytes"]), float(job.spec.host_memory_bytes) or None, "bytes")
-    yield _row("time", round(_present_s(job, now_s), 3), job.effective.time_limit_s, "s")
+    yield _row("time", round(ran_s(job, now_s if job.end_s is None else job.end_s), 3), job.effective.time_limit_s, "s")
 
 
 def _row(what: str, used: float | None, asked: float | None, unit: str) -> UsedOfAskedObject:

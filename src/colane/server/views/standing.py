@@ -9,7 +9,7 @@ from typing import Final
 from colane.core.cluster.co_runners import CoRunners
 from colane.core.cluster.sized_speeds import SizedSpeed
 from colane.core.planners.drain import may_be_stopped
-from colane.facts.job import lane_left_s, stalled
+from colane.facts.job import lane_left_s, share_got, stalled
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO, Drain, Node
 from colane.model.job import Job, JobId
@@ -134,7 +134,7 @@ def _shared(
 
 def _share(co_runners: CoRunners, sample: Progress | None) -> Iterator[str]:
     """What it has had of its lanes' time, against what it may ask for."""
-    had = None if sample is None else sample.turn_share_ratio
+    had = share_got(sample)
     if had is None:
         return
     due = (

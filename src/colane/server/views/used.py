@@ -10,10 +10,12 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from colane.api.seeing import EndedAnswer, EndedJobObject, UserNoteObject, UserUsedObject
+from colane.facts.may import may_do
 from colane.model.job import Job, JobState
 from colane.model.sentences import sentence_of
-from colane.model.time_spent import time_spent
+from colane.model.time_spent import TimeSpent, time_spent
 from colane.server.board.read_model import ReadModel
+from colane.server.ground.access import Caller
 from colane.server.ground.sight import Sight
 from colane.server.samples.keeper import SampleKeeper
 from colane.server.store import documents
@@ -146,7 +148,7 @@ def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int) -> EndedA
         "slowdown": _quantiles(one for one in slow if one is not None),
         "lost_s": sum(job.totals.lost_s for job in jobs),
         "preemptions": sum(job.totals.preemptions for job in jobs),
-        "jobs": [_ended_object(job, spent[job.id].queueing_s if job.id in spent else None) for job in jobs[:limit]],
+        "jobs": [_ended_object(job, sight.caller, spent.get(job.id)) for job in jobs[:limit]],
         "left_out": left_out,
     }
 
@@ -163,15 +165,16 @@ def _quantiles(values: Iterable[float]) -> dict[str, float] | None:
     return {"median": median(known), "p90": known[min(len(known) - 1, int(0.9 * len(known)))], "most": known[-1]}
 
 
-def _ended_object(job: Job, waited_s: float | None) -> EndedJobObject:
+def _ended_object(job: Job, caller: Caller, spent: TimeSpent | None) -> EndedJobObject:
     return {
         "id": job.id,
         "name": job.spec.name,
         "user": job.spec.user,
         "state": job.state.value,
         "end_s": job.end_s or 0.0,
-        "waited_s": waited_s,
+        "waited_s": None if spent is None else spent.queueing_s,
         "took_s": (job.end_s or 0.0) - job.submit_s,
         "gpus": job.spec.gpus,
         "reason": sentence_of(job.reason) if job.reason is not None else "",
+        "may": [*may_do(None, job, None, caller.asks_of(job.spec.user))],
     }

@@ -15,11 +15,6 @@ let asked = null, told = { changed() {}, draw() {} };
 export const connect = hooks => { told = hooks; };
 const waits = job => job.state === "queued";
 
-function possible(job) {  // job: a row; what can be done to it now, by its owner or an operator
-  if (job?.has_ended) return job.user === known.user ? ["again"] : [];  // it runs as who submits it
-  if (!job?.is_own) return [];
-  return [job.suspended || job.is_put_off ? "resume" : "suspend", ...waits(job) ? [] : ["requeue"], "cancel"];
-}
 const label = (verb, jobs) => jobs.every(waits) && WAITING_LABELS[verb] || VERBS[verb].label;
 
 async function ask(verb, jobs) {
@@ -99,7 +94,7 @@ export function Question() {
 }
 
 export function Buttons({ jobs }) {  // each for those of the jobs of which it can be done
-  const of = verb => jobs.filter(job => possible(job).includes(verb));
+  const of = verb => jobs.filter(job => job.may.includes(verb));
   return html`<span class="acts">${Object.keys(VERBS).reverse().map(verb => [verb, of(verb)]).filter(([, some]) => some.length).map(([verb, some]) =>
     html`<button type="button" key=${verb} class=${verb === "cancel" ? "no" : ""} onClick=${() => ask(verb, some)}>${label(verb, some)}${
       some.length < jobs.length ? ` ${some.length}` : ""}…</button>`)}</span>`;

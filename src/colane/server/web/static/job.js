@@ -38,33 +38,35 @@ export async function load(now, isAct) {
   }
 }
 
-function Progress({ job }) {
-  const { progress, steps, steps_total: total } = job;
+function Progress({ job: { facts, progress, saved_s: saved_at, end_s: ended } }) {
+  const { steps, steps_total: total, done_ratio: done, left_s: left, now_steps_per_s: now, in_turn_steps_per_s: inTurn, is_length_guessed: isGuess } = facts;
   if (!progress && !steps) return "";
-  const rate = shown.samples?.now?.steps_per_s ?? (progress?.step_mean_s ? 1 / progress.step_mean_s : null);
-  const runs = !job.end_s && rate, saved = progress?.steps_saved;
-  const words = [total ? html`<b>${short(steps / total * 100)} %</b>` : "", `${steps.toLocaleString()}${total ? ` of ${total.toLocaleString()}` : ""} steps`,
-    runs && total ? html`<b>${lasting((total - steps) / rate)} left</b>` : "", runs ? `${short(rate)} steps/s` : "",
-    job.saved_s ? `last saved ${moment(job.saved_s)}${saved && total ? ", where the mark is" : ""}` : job.end_s ? "" : "it has not saved its state"].filter(Boolean);
+  const saved = progress?.steps_saved;
+  const words = [done === null ? "" : html`<b>${short(done * 100)} %</b>`, `${steps.toLocaleString()}${total ? ` of ${isGuess ? "about " : ""}${total.toLocaleString()}` : ""} steps`,
+    left === null ? "" : html`<b>${lasting(left)} left</b>${BY[facts.left_by] || ""}`, now === null ? "" : `${short(now)} steps/s${inTurn && Math.abs(inTurn - now) > 0.01 * now ? `, ${short(inTurn)} in its turns` : ""}`,
+    saved_at ? `last saved ${moment(saved_at)}${saved && total ? ", where the mark is" : ""}` : ended ? "" : "it has not saved its state"].filter(Boolean);
   return html`${total ? html`<div class="bar" role="progressbar" aria-valuemin="0" aria-valuemax=${total} aria-valuenow=${steps}>
-      <i style=${{ width: `${Math.min(100, steps / total * 100)}%` }}></i>${saved ? html`<u style=${{ left: `${saved / total * 100}%` }}></u>` : ""}</div>` : ""}
+      <i style=${{ width: `${done * 100}%` }}></i>${saved ? html`<u style=${{ left: `${saved / total * 100}%` }}></u>` : ""}</div>` : ""}
     <p class="said">${words.map((word, at) => html`${at ? " · " : ""}${word}`)}</p>`;
 }
+const BY = { learned: ", by the steps of the last of its kind", family: ", by how long others of its family ran", limit: ", by its time limit" };
 
 function Facts({ job }) {
   const { sharing } = job, coRunners = sharing ? [["takes turns with", sharing.lane_mates], ["beside", sharing.others]].filter(([, ids]) => ids.length) : [];
   const rows = [["User", html`<${Name} of=${job.user || "none"} />`],
-    ["Place", job.gpus.length ? job.gpus.join(", ") : job.node ? `${job.node}, no GPU` : "none now"],
+    ["Place", job.facts.gpus.length ? job.facts.gpus.join(", ") : job.facts.nodes.length ? `${job.facts.nodes.join(", ")}, ${job.on_host_bytes === null ? "no GPU" : "on the host"}` : "none now"],
     ["Co-runners", coRunners.length ? coRunners.map(([word, ids], at) => html`${at ? "; " : ""}${word} ${ids.map((id, i) => html`${i ? ", " : ""}${jobLink(id)}`)}`)
-      : job.gpus.length && !job.end_s ? "no other job on its devices" : "none"],
+      : job.facts.gpus.length ? "no other job on its devices" : "none"],
     ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
-    ["Speed", job.rate && job.gpus.length && !job.end_s ? html`${job.rate.ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>` : ""],
+    ["Speed", job.facts.speed_ratio === null ? "" : html`${job.facts.speed_ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>`],
+    ["Time", TIMES.filter(([key]) => job.facts.time_spent[key] > 0).map(([key, word]) => `${lasting(job.facts.time_spent[key])} ${word}`).join(", ")],
     ["Answers", answers(job)],
     ["Attempt", `${job.attempt}${job.failures ? `, ${count(job.failures, "failure")}` : ""}`],
     ["Submitted", moment(job.submit_s)], ["Ended", job.end_s ? moment(job.end_s) : ""]];
   return html`<dl>${rows.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
+const TIMES = ["queueing", "launching", "running", "paused", "checkpointing", "untold"].map(word => [`${word}_s`, word]);
 const ms = value => value >= 1 ? `${short(value)} s` : `${short(value * 1000)} ms`;
 function answers({ progress, needs: { latency_s: most } }) {
   if (!progress?.answers) return "";
@@ -122,12 +124,11 @@ export function View({ redraw }) {
   const { id, job, why, samples, efficiency, coRunners, missing } = shown;
   if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
   if (!job || id !== idNow()) return html`<p class="lead">Asking the scheduler…</p>`;
-  const { now } = why, runs = now.length > 0 && job.gpus.length > 0, began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
+  const { now } = why, ratio = now.length ? job.facts.speed_ratio : null, began = job.first_start_s !== null, story = job.story.slice(-STORY), left = job.story_left_out + job.story.length - story.length;
   const spans = (job.attempts || []).flatMap(one => one.spans);
-  const row = job.end_s !== null ? { id, name: job.name, user: job.user, state: job.state, has_ended: true }
-    : shown.row && { ...shown.row, is_put_off: job.holds.some(hold => hold.kind === "begin") };
-  return html`<div class="top"><h1>${job.id} <bdi>${job.name}</bdi> <span class="pill">${job.suspended && job.state !== "suspended" ? `${job.state}, suspended` : job.state}</span></h1>${row ? html`<${Buttons} jobs=${[row]} />` : ""}</div>
-    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}${runs && job.rate ? html`Runs at <b>${job.rate.ratio.toFixed(2)} of its speed alone</b>, ` : ""}<bdi>${now[0] || why.sentence}</bdi></p>
+  const row = { id, name: job.name, state: job.state, may: shown.row && job.end_s === null ? shown.row.may : job.may };
+  return html`<div class="top"><h1>${job.id} <bdi>${job.name}</bdi> <span class="pill">${job.facts.word}</span></h1><${Buttons} jobs=${[row]} /></div>
+    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}${ratio === null ? "" : html`Runs at <b>${ratio.toFixed(2)} of its speed alone</b>, `}<bdi>${now[0] || why.sentence}</bdi></p>
     ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>

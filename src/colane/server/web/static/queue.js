@@ -50,7 +50,7 @@ function Going({ job: { gpus, nodes, reason, run, state } }) {  // place and pac
   return html`<span class="rn"><span title=${gpus.join(", ") || where}>${where}</span>
     <span>${run.done_ratio === null ? html`<span class="q">no end known</span>` : html`<span class="pb"><i style=${{ width: `${run.done_ratio * 100}%` }}></i></span> ${(run.done_ratio * 100).toFixed(run.done_ratio < 0.1 ? 1 : 0)} %`}</span>
     <${Part} word="left">${run.left_s === null ? html`<span class="q">–</span>` : lasting(run.left_s)}<//>
-    <${Part} word="">${run.steps_per_s === null ? html`<span class="q">no steps</span>` : `${short(run.steps_per_s)} /s`}<//>
+    <${Part} word="">${run.now_steps_per_s === null ? html`<span class="q">no steps</span>` : `${short(run.now_steps_per_s)} /s`}<//>
     <${Part} word="speed">${run.speed_ratio === null ? html`<span class="q">–</span>` : html`<b>${run.speed_ratio.toFixed(2)}</b>`}<//>
     <${Part} word="turns">${share === null ? html`<span class="q">all</span>` : `${share.toFixed(2)}${asked === null ? "" : ` of ${asked.toFixed(2)}`}`}<//>
     <${Part} word="slowdown">${told === null && seen === null ? html`<span class="q">alone</span>` : `${orDash(told)} / ${orDash(seen)} ×`}<//></span>`;
@@ -76,7 +76,7 @@ function Rows({ redraw }) {
     part.rows.slice(from - part.first, first + many - part.first).map((job, at) => html`
     <div class=${`row${chosen.has(job.id) ? " own" : ""}${job.user && job.user === known.user ? " my" : ""}`} key=${job.id} style=${{ top: `${(from + at) * height}px` }}><span>${job.is_own ? html`<input type="checkbox"
       aria-label=${`Job ${job.id}`} checked=${chosen.has(job.id)} onChange=${() => { choose(job); redraw(); }} />` : ""}</span><span>${jobLink(job.id)}</span><span><a href=${`#/job/${job.id}`}><${Name} of=${job.name} /></a></span>
-    <span><${Name} of=${job.user} most=${14} /></span><span>${job.suspended ? "suspended" : job.state}</span>
+    <span><${Name} of=${job.user} most=${14} /></span><span>${job.word}</span>
     ${job.state === "queued" ? html`<${Waiting} job=${job} />` : html`<${Going} job=${job} />`}</div>`)}</div>`;
 }
 

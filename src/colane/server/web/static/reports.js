@@ -25,7 +25,7 @@ const FIGURES = [["waited_s", "Waited in queues", lasting], ["took_s", "From sub
 export function View({ redraw }) {
   if (!shown) return html`<p class="lead">Asking the scheduler…</p>`;
   const { states, jobs } = shown, query = here().query, only = query.get("state") || "", rows = jobs.filter(job => !only || job.state === only), good = states.succeeded || 0;
-  const own = rows.filter(job => chosen.has(job.id)).map(job => ({ ...job, has_ended: true }));
+  const own = rows.filter(job => chosen.has(job.id));
   return html`<div class="top"><h1>${shown.count ? `${count(shown.count, "job")} ended in ${count(shown.many, "day")}, ${good} with success.` : `No job ended in ${count(shown.many, "day")}.`}</h1>
     <span class="acts">${DAYS.map(each => html`<a class=${`btn${each === shown.many ? " on" : ""}`} key=${each} aria-current=${each === shown.many ? "true" : null} href=${`#/reports?days=${each}`}>${each} d</a>`)}</span></div>
     ${shown.left_out ? html`<p class="lead">More ended: these are the last.</p>` : ""}
