@@ -20,6 +20,7 @@ from colane.core.events import (
     Outcome,
     ProfileDeclared,
     Progressed,
+    RequeueRequested,
     ResumeRequested,
     Submitted,
     SuspendRequested,
@@ -279,8 +280,10 @@ class World:
         return IdleParkRequested(pick.choice(jobs), pick.uniform(0.0, 1e4)) if jobs else Tick()
 
     def suspend(self, jobs: list[JobId]) -> Event:
-        """Of any job, mostly of one that can be."""
+        """Of any job, mostly of one that can be; or it is asked, or asks itself, to be queued again."""
         pick = self.random
+        if (held := [job.id for job in self.running()]) and pick.random() < 0.4:
+            return RequeueRequested(pick.choice(held), "ann", pick.random() < 0.5)
         able = [job.id for job in self.running() if job.state in {*STEPPING, JobState.PAUSED}]
         return SuspendRequested(pick.choice(able if able and pick.random() < 0.8 else jobs), "ann", pick.choice(VIAS))
 

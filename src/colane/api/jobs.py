@@ -84,6 +84,8 @@ class CheckpointObject(TypedDict):
     lead_s: float
     saved_codes: list[int]
     reforms: bool
+    is_notice: bool
+    to_shell: bool
 
 
 class NeedsObject(TypedDict):

@@ -234,6 +234,7 @@ class LaunchSpecObject(TypedDict, total=False):
     batch: BatchObject
     checkpoint_signal: str
     checkpoint_lead_s: float
+    checkpoint_to_shell: bool
     output: str
     input: str
 

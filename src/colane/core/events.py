@@ -52,10 +52,14 @@ class CancelRequested(NamedTuple):
 
 
 class RequeueRequested(NamedTuple):
-    """Its owner (or `by`) wants a job that runs to leave its GPUs, its state saved, and to wait anew."""
+    """Its owner (or `by`) wants a job that runs to leave its GPUs, its state saved, and to wait anew.
+
+    Or its own process does, which has saved what it needs.
+    """
 
     job: JobId
     by: str
+    is_own: bool = False
 
 
 class SuspendRequested(NamedTuple):

@@ -80,7 +80,8 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING, S.FAILED): "its process failed",
         (S.RUNNING, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.STOPPING, S.QUEUED): "its process is gone; it was preempted or is resized",
+        (S.STOPPING, S.STOPPING): "asked to be queued again while it was stopped for its time limit",
+        (S.STOPPING, S.QUEUED): "its process is gone; it was preempted, is resized, or asked to be queued again",
         (S.STOPPING, S.CANCELLED): "its process is gone; it was cancelled",
         (S.STOPPING, S.TIMED_OUT): "its process is gone; it was over its time limit",
         (
@@ -125,7 +126,7 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason) -> Job:
 
 
 def noted(job: Job, at_s: float, reason: Reason) -> Job:
-    """A copy of the job with this in its story where it runs; while it starts or stops the story is unchanged."""
+    """A copy of the job with this in its story where it runs; while it is assigned or saves it is unchanged."""
     return move(job, job.state, at_s, reason) if (job.state, job.state) in MOVES else job.copied()
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from colane.core.cluster.state import ClusterState
 from colane.core.reducers import suspension
-from colane.model.job import Job, JobState
+from colane.model.job import Job
 from colane.model.phases import HoldKind
 from colane.model.progress import Progress
 
@@ -76,7 +76,7 @@ def _may(
 
 
 def may_requeue(job: Job, elements: Sequence[Job] = ()) -> bool:
-    """Whether a live job has a place that it can be taken off, or of an array some element has."""
+    """Whether a live job has a place that it can leave, and is on no way to its end; or an element of an array does."""
     if job.array is not None:
-        return any(one.placement is not None for one in elements)
-    return job.state is not JobState.QUEUED and job.spec.measurement_group is None
+        return any(one.may_be_requeued for one in elements)
+    return job.may_be_requeued and job.spec.measurement_group is None

@@ -37,6 +37,10 @@ CHECKPOINT_SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP"
 """Signals a process can catch and that have no other meaning for it."""
 
 
+SLURM: Final = "slurm:"
+"""Before what `sbatch --signal` says: `slurm:USR1`, `slurm:B:USR1`."""
+
+
 def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract:
     """A contract from the name of a preset or of a signal, with another lead time where one is given.
 
@@ -44,6 +48,8 @@ def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract
         ValueError: There is no such preset or signal, or the time is not one.
     """
     named = text.strip()
+    if named.lower().startswith(SLURM):
+        return _as_slurm(named[len(SLURM) :], lead_s)
     known = CHECKPOINT_PRESETS.get(named.lower())
     if known is None:
         number = named.upper() if named.upper().startswith("SIG") else f"SIG{named.upper()}"
@@ -56,3 +62,11 @@ def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract
     if not 0 < lead_s <= LEAD_MAX_S:
         raise ValueError(f"the time to save must be more than 0 s and at most a day, got {lead_s:g} s")
     return known._replace(lead_s=lead_s)
+
+
+def _as_slurm(text: str, lead_s: float | None) -> CheckpointContract:
+    """What Slurm's `--signal` says. submitit, which saves at SIGUSR2, leaves with a code of its own."""
+    name = text.upper().removeprefix("B:")
+    saves_by_code = name.removeprefix("SIG") == "USR2"
+    contract = parse_contract("submitit" if saves_by_code else name, lead_s)
+    return contract._replace(is_notice=True, to_shell=name != text.upper())

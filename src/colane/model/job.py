@@ -22,6 +22,7 @@ from colane.model.phases import (
     MOVABLE,
     NONE,
     NOT_YET,
+    REQUEUEABLE,
     Array,
     Attempt,
     Element,
@@ -273,6 +274,11 @@ class Job:
     def ending(self) -> JobState | None:
         """The state it comes into once its processes are gone, while it leaves its GPUs."""
         return None if self.leaving is None else self.leaving.ending
+
+    @property
+    def may_be_requeued(self) -> bool:
+        """Whether it holds what it runs on, and is on no way to an end: that of its time limit may still be turned."""
+        return self.placement is not None and (self.ending is None or self.ending in REQUEUEABLE) and not self.has_ended
 
     @property
     def resizes_to(self) -> Placement | None:

@@ -376,7 +376,8 @@ JOB_FIELDS: Final = (
     ),
     JobField(
         "checkpoint", Text(parse=parse_contract),
-        "how it is asked to save its state before it is stopped: a preset or a signal; implies `preemptible`",
+        "how it is asked to save its state before it is stopped: a preset, a signal, or slurm:B:USR1 as `--signal` of "
+        "`sbatch`; implies `preemptible`, unless that is false",
         option=Option(
             "How it is asked to save its state before it is stopped, resized or moved; implies --preemptible. "
             "plain (SIGUSR1), lightning, submitit, nemo, torchrun, or a signal. It leaves with exit code 75, or 0.",

@@ -115,12 +115,16 @@ class CheckpointContract(NamedTuple):
         lead_s: How long saving may take.
         saved_codes: Exit codes that say, after the signal, that its state is saved.
         reforms: Whether its ranks can go on as fewer without a restart, as they have said.
+        is_notice: The signal tells of its time limit, as Slurm's does: a job that leaves with 0 then is done.
+        to_shell: It is for its script alone, not for the command that the script waits for.
     """
 
     signal: str
     lead_s: float
     saved_codes: tuple[int, ...] = (0, SAVED)
     reforms: bool = False
+    is_notice: bool = False
+    to_shell: bool = False
 
 
 class NeedClass(NamedTuple):

@@ -53,6 +53,8 @@ ENDED = frozenset(
 LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})
 """States in which a job is on its way off GPUs that it still holds."""
 
+REQUEUEABLE = frozenset({JobState.QUEUED, JobState.TIMED_OUT})
+"""Ends of its way off GPUs of which a job may be queued again."""
 MOVABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
 """Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
 
@@ -244,6 +246,8 @@ class Leaving(NamedTuple):
         isolates: Whether it has its GPUs to itself from its next start on, because of what it is stopped for.
         is_loss: Whether it is stopped for the hardware it has lost: that is counted once it is gone.
         has_failed: Whether a process of it has ended by itself: those on its other nodes are stopped for that.
+        is_requeued: Whether it is to be queued again at a user's word, or its own: its time limit does not end it.
+        is_own_wish: Whether its own process has asked for that: it is queued again however that process ends.
     """
 
     ending: JobState
@@ -252,6 +256,8 @@ class Leaving(NamedTuple):
     isolates: bool = False
     is_loss: bool = False
     has_failed: bool = False
+    is_requeued: bool = False
+    is_own_wish: bool = False
 
 
 class Parking(NamedTuple):

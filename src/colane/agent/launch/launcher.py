@@ -24,7 +24,7 @@ from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
-from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
+from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV, TO_SHELL_ENV
 from colane.api.nodes import LaunchObject, LaunchSpecObject
 from colane.client.locate import TOKEN_FILE_VARIABLE
 from colane.devices import Devices
@@ -83,6 +83,8 @@ def plan_launch(
     if launch.get("checkpoint_signal"):
         colane[SIGNAL_ENV] = launch["checkpoint_signal"]
         colane[LEAD_ENV] = f"{launch.get('checkpoint_lead_s') or CHECKPOINT_PRESETS['plain'].lead_s:g}"
+    if launch.get("checkpoint_to_shell"):
+        colane[TO_SHELL_ENV] = "1"
     if launch.get("token"):
         colane[TOKEN_FILE_VARIABLE] = str(steps_path.with_name(TOKEN))
     colane |= batch_variables(launch) | array_variables(launch)

@@ -18,6 +18,7 @@ from colane.agent.files.jobdir import JobDir, asked, read_json, write_json
 from colane.agent.gate.page import ControlPage
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key, SaveRequest
+from colane.agent.supervisor.shim import TO_SHELL_ENV
 from colane.agent.supervisor.shim_ending import audience
 from colane.agent.supervisor.shim_files import ASKED
 
@@ -63,7 +64,7 @@ class Saver:
                 f"job {job.key} cannot be asked to save its state: there is no signal {request.signal} here"
             )
             return
-        listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
+        listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number, to_shell=_to_shell(job))
         _say_ranks(job, request.ranks)
         before = read_json(job.path / ASKED)
         had = [(process.pid, process.start_ticks) for process in listeners]
@@ -82,9 +83,9 @@ class Saver:
         if listeners:
             _write_back(job, before)
 
-    def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:
+    def _catchers(self, supervisor_pid: int, number: int, *, to_shell: bool) -> list[ProcessId]:
         """Those below a supervisor that a signal is for: the first that catch it."""
-        pids = [pid for pid in audience(supervisor_pid, number) if not self._is_ours(pid)]
+        pids = [pid for pid in audience(supervisor_pid, number, to_shell=to_shell) if not self._is_ours(pid)]
         return [process for pid in pids if (process := processes.identify(pid)) is not None]
 
     def _is_ours(self, pid: int) -> bool:
@@ -93,6 +94,14 @@ class Saver:
         except OSError:
             return False
         return any(word.startswith(self._programs) for word in words[:PROGRAM_WORDS])
+
+
+def _to_shell(job: JobDir) -> bool:
+    """Whether the signal is for the job's script alone."""
+    try:
+        return TO_SHELL_ENV in job.command().env
+    except (OSError, ValueError):
+        return False
 
 
 def _say_ranks(job: JobDir, ranks: int) -> None:

@@ -76,6 +76,7 @@ STOPPED = "stopped"
 """The outcome of an attempt that was ended on an order which its scheduler had not given."""
 
 SIGNAL_ENV, LEAD_ENV = "COLANE_CHECKPOINT_SIGNAL", "COLANE_CHECKPOINT_LEAD_S"
+TO_SHELL_ENV = "COLANE_CHECKPOINT_TO_SHELL"
 """In the job's environment: the signal that asks it to save its state, and how long that may take."""
 
 ASKED_SINCE_S = 30.0
@@ -409,7 +410,8 @@ class Supervisor:
             self._ending.has_had([(int(pid), int(ticks)) for pid, ticks in told])
         elif name and not is_asked:
             lead_s = min(lead_s, lead_max_s)
-            self._ending.ask(int(getattr(signal, name)), lead_s, now_s)
+            to_shell = TO_SHELL_ENV in self._command.env
+            self._ending.ask(int(getattr(signal, name)), lead_s, now_s, to_shell=to_shell)
             if self._ending.told:
                 self._say(f"{name} asks it to save its state within {lead_s:g} s")
 

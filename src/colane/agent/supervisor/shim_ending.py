@@ -9,7 +9,8 @@ A stage is over early when all that were told have gone. No process gets the sam
 * It goes to the first processes from the top that catch it. What is below them is theirs: torchrun, make and the like
   pass it on, and a handler that forked workers have inherited must not run in each of them.
 * A shell that catches it acts only when the command it waits for has ended, so that command is told as well. A command
-  in the background is left to the shell, whose trap runs at once. Both hold for `ranks`, which counts on it.
+  in the background is left to the shell, whose trap runs at once. Both hold for `ranks`, which counts on it. Where the
+  owner wants the signal for the script alone (Slurm's `B:`), that command is not told.
 * Processes that would die of it (a shell, `tee` at the end of a pipe, the parent of mp.spawn, data loaders) are spared
   until those that were told have gone: they hold what a job needs to save. Shells are halted meanwhile, or a script
   would go on to its next command. Workers that inherited a handler from one that has gone are killed then.
@@ -88,9 +89,9 @@ class Ending:
         self._heirs: set[Process] = set()
         self._had: set[Process] = set()
 
-    def ask(self, number: int, lead_s: float, now_s: float) -> None:
+    def ask(self, number: int, lead_s: float, now_s: float, *, to_shell: bool = False) -> None:
         """Send the owner's signal; SIGTERM follows when that time is over, or at once where no process catches it."""
-        self._waits_for = _savers(self._tell(audience(os.getpid(), number), number))
+        self._waits_for = _savers(self._tell(audience(os.getpid(), number, to_shell=to_shell), number))
         self.told = len(self._waits_for)
         self._hold_others()
         if self._waits_for:
@@ -179,8 +180,8 @@ class Ending:
         return bool(self._waits_for)
 
 
-def audience(root: int, number: int) -> list[int]:
-    """The processes below `root` that a signal is for; see above."""
+def audience(root: int, number: int, *, to_shell: bool = False) -> list[int]:
+    """The processes below `root` that a signal is for; see above. `to_shell`: of a script the script alone."""
     found, todo = [], children(root)
     while todo:
         pid = todo.pop(0)
@@ -189,7 +190,7 @@ def audience(root: int, number: int) -> list[int]:
             continue
         found.append(pid)
         if _is_shell(pid):
-            todo += [child for child in children(pid) if not ignores(child, signal.SIGINT)]
+            todo += [] if to_shell else [child for child in children(pid) if not ignores(child, signal.SIGINT)]
         elif is_ranks(words_of(pid)):
             todo += children(pid)
     return found

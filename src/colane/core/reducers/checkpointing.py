@@ -43,6 +43,30 @@ def part(step: Step, job: Job, reason: Reason, leaving: Leaving) -> None:
         step.rebook(job)
 
 
+def requeue(step: Step, job: Job, reason: Reason, *, is_own: bool) -> None:
+    """Have a job wait anew, which runs or is on its way off its GPUs, to wait or for its time limit.
+
+    One that asks for it itself has saved what it needs, and is not asked to.
+    """
+    before = job.leaving
+    if before is None and is_own:
+        job = move(job, JobState.STOPPING, step.now_s, reason)
+    elif before is None:
+        part(step, job, reason, Leaving(JobState.QUEUED, is_requeued=True))
+        return
+    elif before.ending is not JobState.QUEUED:
+        job = move(job, JobState.STOPPING, step.now_s, reason)
+    else:
+        job = job.copied()
+    is_own = is_own or (before is not None and before.is_own_wish)
+    known = before or Leaving(JobState.QUEUED)
+    job.leaving = known._replace(ending=JobState.QUEUED, resizes_to=None, is_requeued=True, is_own_wish=is_own)
+    if known.resizes_to is None:
+        step.put(job)
+    else:
+        step.rebook(job)
+
+
 def set_timer(step: Step, job: Job, contract: CheckpointContract) -> None:
     """When its time to save is over."""
     since_s = job.since_s if job.since_s is not None else step.now_s
@@ -84,7 +108,8 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
         step.put(job)
         step.set_limit_timer(job)
     is_answer = progress.save_problem != "" and progress.saves_asked == job.run.saves_asked
-    if job.state is JobState.CHECKPOINTING and is_answer and not job.run.ended_on:
+    is_asked = job.state is JobState.CHECKPOINTING and not (job.leaving is not None and job.leaving.is_own_wish)
+    if is_asked and is_answer and not job.run.ended_on:
         job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})
     return job
 

@@ -21,6 +21,11 @@ GOES_ON: Final = frozenset({JobState.QUEUED, JobState.TIMED_OUT})
 """Endings in whose place a failure counts; what is cancelled, or has lost its GPUs, is not to be retried for one."""
 
 
+def is_stopping(job: Job) -> bool:
+    """Whether a job goes where it is to go however its processes end."""
+    return job.state is JobState.STOPPING or (job.leaving is not None and job.leaving.is_own_wish)
+
+
 def has_ended_first(step: Step, job: Job, event: Ended, end_s: float) -> bool:
     """Whether a job that is to leave had ended by itself before it was told to, and so is not one that was stopped.
 
@@ -28,7 +33,7 @@ def has_ended_first(step: Step, job: Job, event: Ended, end_s: float) -> bool:
     failed for want of those.
     """
     leaving = job.leaving
-    if leaving is None or event.was_stopped is not False or event.outcome in failing.NOT_ITS_OWN:
+    if leaving is None or leaving.is_own_wish or event.was_stopped is not False or event.outcome in failing.NOT_ITS_OWN:
         return False
     at_s = step.at_limit_s(job) if leaving.ending is JobState.TIMED_OUT else None
     if at_s is not None and end_s >= at_s:
@@ -88,11 +93,14 @@ def _left_by(job: Job) -> str:
 def _is_done(step: Step, job: Job) -> bool:
     """Whether a job told of its limit in advance has left with 0, and no steps are known to lack.
 
-    Slurm calls such a job COMPLETED (`sbatch --signal`). One that leaves by a code of its contract is to go on later.
+    Slurm calls such a job COMPLETED (`sbatch --signal`), whatever steps it has made. One that leaves by a code of its
+    contract is to go on later.
     """
-    left = job.run.exit
+    left, contract = job.run.exit, job.effective.checkpoint
     if left is None or left.code != 0:
         return False
+    if contract is not None and contract.is_notice:
+        return True
     progress = step.state.progress.get(job.id)
     total = job.effective.steps_total
     if total is None and progress is not None:

@@ -44,8 +44,7 @@ from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.core.usage import TRUTHS_MIN
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobState, Leaving
-from colane.model.phases import LEAVING
+from colane.model.job import Job, JobId, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 
@@ -106,14 +105,14 @@ def _cancel(step: Step, jobs: Iterable[Job], reason: Reason) -> None:
 
 
 def requeue_requested(step: Step, event: RequeueRequested) -> None:
-    """A job that runs saves its state, if it has said how, and waits anew; nothing for one that waits or leaves."""
+    """A job that runs saves its state, if it has said how, and waits anew; nothing for one that waits or ends."""
     job = step.state.jobs.get(event.job)
     for element in arrays.jobs_of(step, job):
         requeue_requested(step, event._replace(job=element.id))
     if job is None:
         step.stale.append((event, "no such live job"))
-    elif job.state is not JobState.QUEUED and job.state not in LEAVING:
-        checkpointing.part(step, job, Reason(Why.REQUEUED, {"by": event.by}), Leaving(JobState.QUEUED))
+    elif job.may_be_requeued:
+        checkpointing.requeue(step, job, Reason(Why.REQUEUED, {"by": event.by}), is_own=event.is_own)
 
 
 def node_registered(step: Step, event: NodeRegistered) -> None:
@@ -220,7 +219,7 @@ def ended(step: Step, event: Ended) -> None:
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     job = leaving.with_part_ended(job, event, has_succeeded=has_succeeded)
-    is_stopping = job.state is JobState.STOPPING and not leaving.has_ended_first(step, job, event, end_s)
+    is_stopping = leaving.is_stopping(job) and not leaving.has_ended_first(step, job, event, end_s)
     if checkpointing.is_saved(step, job, event):
         checkpointing.saved(step, job, event, end_s)
     elif has_succeeded and not is_stopping and is_on_one_node:
@@ -280,7 +279,7 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
     co_runners = failing.co_runners(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     has_ended_first = leaving.has_ended_first(step, job, event, end_s)
-    if job.state is JobState.STOPPING and job.ending is not None and not has_ended_first:
+    if leaving.is_stopping(job) and job.ending is not None and not has_ended_first:
         if step.is_gone(job):
             leaving.left(step, job, event, end_s)
     elif not has_succeeded:
@@ -351,7 +350,8 @@ def _time_limit(step: Step, job: Job) -> None:
         left_s = (step.at_limit_s(job) or due_s) - step.now_s
         facts = {"limit_s": limit_s, "left_s": left_s}
         reason = Reason(Why.TOLD_OF_LIMIT, facts) if left_s > 0.0 else Reason(Why.TIME_LIMIT, {"limit_s": limit_s})
-        step.stop(job, JobState.TIMED_OUT, reason)
+        is_requeued = job.leaving is not None and job.leaving.is_requeued
+        step.stop(job, JobState.QUEUED if is_requeued else JobState.TIMED_OUT, reason)
 
 
 def _run(step: Step, job: Job, why: Why) -> None:

@@ -16,7 +16,7 @@ from colane.client.shell import shell_environment
 from colane.integrations.slurm import quantities, steps
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.options import SlurmOptions
-from colane.model.checkpoint import CHECKPOINT_SIGNALS
+from colane.model.checkpoint import CHECKPOINT_SIGNALS, SLURM
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job_fields import JOB_FIELDS
 
@@ -249,24 +249,28 @@ def _order(options: SlurmOptions) -> dict[str, Any]:
 
 
 def _saving(options: SlurmOptions) -> dict[str, Any]:
-    """What `--signal` says of how a job is asked to save, unless it is not to be started again."""
+    """What `--signal` says of how a job is told to save: one that is not started again, of its limit alone."""
 
     def parse(text: str) -> tuple[str, float]:
-        said, _, lead = text.removeprefix("B:").removeprefix("R:").removeprefix("B:").partition("@")
-        name = said.upper() if said.upper().startswith("SIG") else f"SIG{said.upper()}"
+        said, _, lead = text.partition("@")
+        marks, _, named = said.rpartition(":")
+        name = f"SIG{named.upper().removeprefix('SIG')}"
         known = {"SIG10": "SIGUSR1", "SIG12": "SIGUSR2", "SIG15": "SIGTERM", "SIG2": "SIGINT", "SIG1": "SIGHUP"}
         name = known.get(name, name)
-        if name not in CHECKPOINT_SIGNALS:
+        if name not in CHECKPOINT_SIGNALS or not set(marks.upper()) <= set("BR:"):
             raise ValueError(f"must be one of {', '.join(CHECKPOINT_SIGNALS)}, with @SECONDS behind it, got {text!r}")
         if lead and not (lead.isdecimal() and int(lead)):
             raise ValueError(f"must have a number of seconds behind @, got {text!r}")
-        return name, float(lead or 60)
+        return f"{SLURM}{'B:' if 'B' in marks.upper() else ''}{name}", float(lead or 60)
 
     found = read(options, "signal", parse)
-    if found is None or options.get("no-requeue") is not None:
+    if found is None:
         return {}
-    # submitit leaves with a code of its own once it has saved at USR2.
-    return {"checkpoint": "submitit" if found[0] == "SIGUSR2" else found[0], "checkpoint_lead_s": found[1]}
+    return {
+        "checkpoint": found[0],
+        "checkpoint_lead_s": found[1],
+        **({} if options.get("no-requeue") is None else {"preemptible": False}),
+    }
 
 
 def _memory(options: SlurmOptions, cores: int, gpus: int, nodes: int) -> int:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from colane.api.jobs import JobObject
     from colane.client.client import Client
 
-LEAVING: Final = frozenset({"checkpointing", "stopping", "queued"})
 CONFLICT, NOT_FOUND = 409, 404
 NO_ELEMENT: Final = 4294967294
 """What Slurm writes for `%a` of a job that is no element (NO_VAL)."""
@@ -76,9 +75,6 @@ def _change(scheduler: Client, verb: str, job_id: int, elements: set[int] | None
         except Refused as refused:
             if refused.status not in {CONFLICT, NOT_FOUND}:
                 raise
-            # A job that saves its state at a signal asks for its requeue while it is on its way there.
-            if verb == "requeue" and refused.status == CONFLICT and scheduler.job(each)["state"] in LEAVING:
-                continue
             contact.note("scontrol", _refused(each, refused))
             code = 1
     return code

@@ -61,7 +61,7 @@ class JobChanges:
 
         def prepare(turn: Turn) -> JobIdAnswer:
             ownership.demand_live(turn, job_id, self.parts.sight(caller), "requeue")
-            changes.requeue(turn, job_id, by)
+            changes.requeue(turn, job_id, by, is_own=caller.job == job_id)
             return {"id": job_id}
 
         return prepare

@@ -145,6 +145,7 @@ def admit(
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
         launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
+        launch |= {"checkpoint_to_shell": True} if spec.checkpoint.to_shell else {}
     return Admitted(spec, launch, program.model_name, _holds(request, now_s), request.singleton, _array(request))
 
 
@@ -292,6 +293,6 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         "steps_total": program.steps_total,
         "gpus": request.gpus[-1],
         "checkpoint": contract,
-        "preemptible": request.preemptible or contract is not None,
+        "preemptible": request.preemptible if "preemptible" in said else contract is not None,
     }
     return JobSpec(**values, sizes=request.gpus if len(request.gpus) > 1 else (), batch_per_gpu=per_gpu)

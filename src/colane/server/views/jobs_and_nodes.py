@@ -187,6 +187,8 @@ def _checkpoint(contract: CheckpointContract | None) -> CheckpointObject | None:
         "lead_s": contract.lead_s,
         "saved_codes": [*contract.saved_codes],
         "reforms": contract.reforms,
+        "is_notice": contract.is_notice,
+        "to_shell": contract.to_shell,
     }
 
 

@@ -114,11 +114,17 @@ def cancel(turn: Turn, job_id: JobId, by: str, elements: tuple[Ordinals, ...] = 
     turn.events.append(CancelRequested(job_id, by, elements))
 
 
-def requeue(turn: Turn, job_id: JobId, by: str) -> None:
+def requeue(turn: Turn, job_id: JobId, by: str, *, is_own: bool = False) -> None:
     """Ask that a job which runs leaves its GPUs and waits anew; the caller has made sure that it has not ended.
 
+    Args:
+        turn: What is asked for together with it.
+        job_id: The job.
+        by: Who asks.
+        is_own: Whether its own process does.
+
     Raises:
-        RefusedError: 404, there is no such live job; 409, it waits, or is measured.
+        RefusedError: 404, there is no such live job; 409, it waits, is measured, or is stopped for good.
     """
     job = turn.read_model.jobs.get(job_id)
     if job is None and turn.read_model.has_unmade(job_id):
@@ -128,8 +134,11 @@ def requeue(turn: Turn, job_id: JobId, by: str) -> None:
     if not may_requeue(job, turn.read_model.elements_of(job_id) if job.array is not None else ()):
         if job.array is not None:
             raise RefusedError.because(409, f"no element of array {job_id} runs: only those that do are queued again")
+        if job.ending is not None and not job.may_be_requeued:
+            fix = "'colane again' submits it once more"
+            raise RefusedError.because(409, f"job {job_id} is on its way out, as {job.ending}: {fix}")
         raise RefusedError.because(409, f"job {job_id} {is_in(job.state)}: only a job that runs can be queued again")
-    turn.events.append(RequeueRequested(job_id, by))
+    turn.events.append(RequeueRequested(job_id, by, is_own))
 
 
 def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE) -> None:
