@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from colane.core.cluster.state import ClusterState
 from colane.core.config import CoreConfig
+from colane.core.core import Core
+from colane.core.events import Launched, NodeRegistered, Progressed, Submitted, Tick
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
-from colane.model.hardware import Node
+from colane.model.hardware import GpuId, Node
+from colane.model.job import JobId, JobKind, JobSpec, JobState
 from colane.model.limits import GroupQuota, Limits, Quotas
-from colane.model.progress import BY_CPU_TIME, BY_RESCTRL
+from colane.model.progress import BY_CPU_TIME, BY_RESCTRL, Progress
+from colane.perf.beliefs import Beliefs
 from colane.policyfiles.guard import guarded
 from colane.scheduling import registry
 from colane.server.views.mechanisms import mechanisms_view
+from tests.core.worlds import make_node, make_profile
 from tests.server.harness import node, world
 from tests.simulate.scenes import node as machine
 
+COLOCATES = {"co-location": "on", "preemption": "on", "lanes": "on: beside servers"}
+COLANE = {**COLOCATES, "topology": "on", "elastic sizes": "on"}
 OF_POLICY = ("co-location", "lanes", "topology", "preemption", "arrays", "elastic sizes")
 
 
 @pytest.mark.parametrize(
     ("policy", "on"),
     [
-        ("fifo", set()),
-        ("srtf", {"preemption"}),
-        ("colocate", {"co-location", "preemption"}),
-        ("pack", {"lanes", "preemption"}),
-        ("topo-aware-p", {"topology", "preemption", "co-location"}),
-        ("f-sched", {"elastic sizes", "preemption"}),
-        ("colane", {"co-location", "topology", "preemption", "elastic sizes"}),
-        ("colane:arrays=yes", {"co-location", "topology", "preemption", "arrays", "elastic sizes"}),
-        ("coda", {"arrays"}),
+        ("fifo", {}),
+        ("srtf", {"preemption": "on"}),
+        ("colocate", COLOCATES),
+        ("pack", {"co-location": "on: in lanes", "lanes": "on", "preemption": "on"}),
+        ("pack:take_turns=no", {"co-location": "on: in lanes", "lanes": "on: without turns", "preemption": "on"}),
+        ("pack:share_when=never", {"preemption": "on"}),
+        ("fair", {"lanes": "on", "preemption": "on"}),
+        ("max-min", {"preemption": "on"}),
+        ("max-min-packed", COLOCATES),
+        ("topo-aware-p", {"topology": "on", "preemption": "on"}),
+        (
+            "topo-aware-share",
+            {"topology": "on", "preemption": "on", "co-location": "on", "lanes": "on: beside servers"},
+        ),
+        ("f-sched", {"elastic sizes": "on", "preemption": "on"}),
+        ("colane", COLANE),
+        ("colane:arrays=yes", {**COLANE, "arrays": "on"}),
+        ("coda", {"arrays": "on"}),
     ],
 )
-def test_a_policys_parts_say_what_is_on(policy: str, on: set[str]) -> None:
+def test_a_policys_parts_say_what_is_on(policy: str, on: dict[str, str]) -> None:
     told = mechanisms_view(registry.create(policy), CoreConfig(), [], [])
-    assert {name for name in OF_POLICY if told[name] == "on"} == on
-    served = {"lanes"} if policy in {"colocate", "colane", "colane:arrays=yes"} else set[str]()
-    assert {name for name in OF_POLICY if told[name] == "on: beside servers"} == served
-    off = set(OF_POLICY) - on - served
-    assert all(told[name].startswith(f"off: policy {policy} ") for name in off)
+    assert {name: told[name] for name in OF_POLICY if told[name].startswith("on")} == on
+    assert all(told[name].startswith("off: ") for name in OF_POLICY if name not in on)
+    takes_turns = "off: jobs on one GPU take turns in one lane"
+    assert (told["co-location"] == takes_turns) is (policy == "fair")
 
 
 def by_mps(node: Node, gpus: int) -> Node:
@@ -97,3 +115,62 @@ async def test_health_says_it() -> None:
         told = (await w.good("GET", "/health"))["mechanisms"]
         assert told["lanes"] == "on"
         assert told["cores"] == "off: --core-tuner is off"
+
+
+ASKED = (
+    "", "jobs_per_gpu_max=1", "jobs_per_gpu_max=3", "packed=yes", "packed=no", "postpones=yes", "lanes=own",
+    "lanes=single", "lanes=salus", "share_when=never", "share_when=queue", "share_when=always", "take_turns=no",
+    "preempts=never", "gain_min=none", "arrays=yes", "arrays=no", "turns=srtf", "share_between=servers",
+)  # fmt: skip
+"""Options that say what a policy does, where it has them."""
+
+
+def variants() -> Iterator[str]:
+    """Every name with every option that it has."""
+    for name in registry.NAMES:
+        for option in ASKED:
+            text = f"{name}:{option}" if option else name
+            with suppress(registry.UnknownPolicyError):
+                registry.create(text)
+                yield text
+
+
+def job(number: int, kind: JobKind) -> JobSpec:
+    family = "ab"[number % 2]
+    return JobSpec(name="j", family=family, gpus=1, batch_size=64, kind=kind, steps_total=10_000, preemptible=True)
+
+
+def shares(policy: str, kinds: Sequence[JobKind]) -> tuple[bool, bool]:
+    """Whether jobs of small, well-known families run at once on a GPU under it, and whether they take turns there."""
+    profiles = [make_profile(family, "V100", 0.2, 10**9) for family in ("a", "b")]
+    core = Core(registry.create(policy), ClusterState(Beliefs(profiles=profiles)))
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    at_once = turns = False
+    for number, kind in enumerate(kinds, 1):
+        now_s = 1_000.0 * number
+        core.step([Submitted(JobId(number), job(number, kind))], now_s)
+        started = [one for one in core.state.jobs.values() if one.state is JobState.ASSIGNED]
+        core.step([Launched(one.id, one.attempt, 1, now_s + 1, "n0") for one in started], now_s + 1)
+        sample = Progress(at_s=now_s + 500, steps=500, first_step_s=now_s + 2, last_step_s=now_s + 500, step_mean_s=0.1)
+        running = [one for one in core.state.jobs.values() if one.gpus_held]
+        core.step([Progressed(one.id, one.attempt, sample, "n0") for one in running], now_s + 500)
+        core.step([Tick()], now_s + 900)
+        lanes = [booking.lane for booking in core.state.gpus[GpuId("n0", 0)].bookings]
+        at_once, turns = at_once or len(set(lanes)) > 1, turns or len(set(lanes)) < len(lanes)
+    return at_once, turns
+
+
+@pytest.mark.parametrize(
+    "kinds", [[JobKind.TRAINING] * 4, [JobKind.INFERENCE, JobKind.TRAINING] * 2], ids=["training", "servers"]
+)
+def test_what_is_off_never_happens(kinds: Sequence[JobKind]) -> None:
+    wrong, seen = [], set[str]()
+    for policy in variants():
+        told = mechanisms_view(registry.create(policy), CoreConfig(), [], [])
+        at_once, turns = shares(policy, kinds)
+        for name, happens in (("co-location", at_once), ("lanes", turns)):
+            seen |= {name} if happens else set()
+            if happens and not told[name].startswith("on"):
+                wrong.append((policy, name, told[name]))
+    assert wrong == []
+    assert seen == {"co-location", "lanes"}, "the world shows both"

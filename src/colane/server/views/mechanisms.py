@@ -15,14 +15,12 @@ from colane.model.resources import Guarantee
 from colane.model.words import count
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.cpu.lending import CpuArrayBeside
+from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.sharing.beside_servers import BesideServers
 from colane.scheduling.mechanisms.topology.free import Free
-from colane.scheduling.presets import NEVER
 
 FOLDER: Final = "colane.scheduling.mechanisms."
 ON: Final = "on"
-IDLE: Final = (NEVER,)
-"""Parts that are there to do nothing."""
 
 
 def mechanisms_view(
@@ -38,7 +36,6 @@ def mechanisms_view(
     """
     parts = list(_used(policy))
     used = {_mechanism(part) for part in parts}
-    is_beside_servers = "lanes" not in used and any(isinstance(part, BesideServers) for part in parts)
     gpus = [gpu for node in nodes for gpu in node.gpus]
     real = [gpu for gpu in gpus if not gpu.is_cpu_device]
 
@@ -48,9 +45,9 @@ def mechanisms_view(
         return ON if name in used else f"off: policy {policy.name} {does}"
 
     return {
-        "co-location": of_policy("sharing", "gives each job whole GPUs"),
+        "co-location": _co_location(parts) or of_policy("sharing", "gives each job whole GPUs"),
         "mps": _mps(len(real), len([gpu for gpu in real if gpu.sharing == MPS])),
-        "lanes": f"{ON}: beside servers" if is_beside_servers else of_policy("lanes", "opens none"),
+        "lanes": _turns(parts) or of_policy("lanes", "has no jobs take turns"),
         "topology": of_policy("topology", "takes any free GPUs of a node"),
         "preemption": of_policy("preemption", "stops no job for another"),
         "arrays": of_policy("cpu", "places jobs without GPUs wherever cores are free" + _arrays_by(policy)),
@@ -59,6 +56,29 @@ def mechanisms_view(
         "cores": ON if config.tuning is not None else "off: --core-tuner is off",
         "bandwidth": _bandwidth(config, set(bandwidth_by)),
     }
+
+
+def _co_location(parts: Iterable[object]) -> str:
+    """How jobs run at once on one GPU, by the parts that have them do so; empty where none does."""
+    sharing = [part for part in parts if _mechanism(part) == "sharing"]
+    if any(not isinstance(part, BesideServers) for part in sharing):
+        return ON
+    lanes = [part for part in parts if isinstance(part, InLane)]
+    if any(part.opens for part in lanes):
+        return f"{ON}: in lanes"
+    if lanes:
+        return "off: jobs on one GPU take turns in one lane"
+    return f"{ON}: beside servers" if sharing else ""
+
+
+def _turns(parts: Iterable[object]) -> str:
+    """Which jobs take turns in a lane; empty where none do. Beside servers any part of sharing has them do so."""
+    lanes, told = [part for part in parts if isinstance(part, InLane)], ""
+    if lanes:
+        told = ON if any(part.joins for part in lanes) else f"{ON}: without turns"
+    elif any(_mechanism(part) == "sharing" for part in parts):
+        told = f"{ON}: beside servers"
+    return told
 
 
 def _guarantees(policy: Policy, guarantees: Sequence[Guarantee], gpus: int) -> Mapping[str, str]:
@@ -96,7 +116,7 @@ def _used(part: object) -> Iterator[object]:
     if isinstance(part, tuple):
         for each in part:
             yield from _used(each)
-    elif is_dataclass(part) and part not in IDLE and not isinstance(part, Free) and not getattr(part, "is_idle", False):
+    elif is_dataclass(part) and not isinstance(part, Free) and not getattr(part, "is_idle", False):
         yield part
         for field in fields(part):
             yield from _used(getattr(part, field.name))

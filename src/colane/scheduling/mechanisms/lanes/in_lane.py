@@ -97,8 +97,23 @@ class InLane(UsualSource):
     reserve_bytes: int = RESERVE_BYTES
     gain_min: float | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing."""
+        return self.share_when is ShareWhen.NEVER
+
     def bind(self, context: SchedulingContext) -> BoundLane | None:
-        return None if self.share_when is ShareWhen.NEVER else BoundLane(self, context)
+        return None if self.is_idle else BoundLane(self, context)
+
+    @property
+    def opens(self) -> bool:
+        """Whether jobs on a GPU may have lanes of their own, and so run at once; else all take turns in one."""
+        return self.lanes is not LaneRule.SINGLE
+
+    @property
+    def joins(self) -> bool:
+        """Whether jobs may take turns."""
+        return self.take_turns or not self.opens
 
     def find(self) -> Find:
         """The rule as a function."""
@@ -125,7 +140,7 @@ class BoundLane(BoundSourceDefaults):
         self._pool = context.pool
         self._find = source.find()
         self._between = source.share_between
-        self._opens = source.lanes is not LaneRule.SINGLE
+        self._opens = source.opens
         self._joins = source.take_turns
         self._gain_min = source.gain_min
         self._gains = Gains(context.draft)

@@ -57,6 +57,11 @@ class Preemption(DraftingSource):
     postpones: bool = False
     for_overdue: bool = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing."""
+        return self.preempts is PreemptsFor.NEVER
+
     def bind(self, context: SchedulingContext) -> BoundPreemption | None:
         if self.preempts in {PreemptsFor.ORDER, PreemptsFor.GANGS}:
             return BoundPreemption(self, context, context.queue.displaces)

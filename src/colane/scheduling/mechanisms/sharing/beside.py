@@ -186,8 +186,13 @@ class BesidePartner(UsualSource):
     speedup_min: float = 1.0
     gain_by: GainBy = GainBy.DELTA
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing."""
+        return not self.packed
+
     def bind(self, context: SchedulingContext) -> BoundPartner | None:
-        return BoundPartner(self, context) if self.packed else None
+        return None if self.is_idle else BoundPartner(self, context)
 
 
 class BoundPartner(ServersElse):

@@ -34,8 +34,13 @@ class BesideUnmeasured(DraftingSource):
 
     jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing."""
+        return self.jobs_per_gpu_max <= 1
+
     def bind(self, context: SchedulingContext) -> BoundUnmeasured | None:
-        return BoundUnmeasured(context, self.jobs_per_gpu_max) if self.jobs_per_gpu_max > 1 else None
+        return None if self.is_idle else BoundUnmeasured(context, self.jobs_per_gpu_max)
 
     def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """No job is stopped."""

@@ -70,8 +70,13 @@ class BesideByUtility(UsualSource):
     weights: Weights = NEUTRAL
     postpones: bool = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing."""
+        return self.jobs_per_gpu_max <= 1
+
     def bind(self, context: SchedulingContext) -> BoundUtility | None:
-        return BoundUtility(self, context) if self.jobs_per_gpu_max > 1 else None
+        return None if self.is_idle else BoundUtility(self, context)
 
 
 class BoundUtility(ServersElse):

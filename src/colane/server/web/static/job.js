@@ -120,6 +120,9 @@ async function readLog(of, redraw) {  // when it is asked for: the node's agent 
   requestAnimationFrame(() => document.querySelector("pre")?.scrollTo(0, 1e6));  // after it was drawn: to its end
 }
 
+// The figures beside the lines are those told everywhere, not those of the last interval.
+const withFacts = ({ facts }, samples) => ({ ...samples, now: samples.now && { ...samples.now, steps_per_s: facts.now_steps_per_s, share_ratio: facts.share_got_ratio ?? samples.now.share_ratio } });
+
 export function View({ redraw }) {
   const { id, job, why, samples, efficiency, coRunners, missing } = shown;
   if (missing) return html`<h1>There is no such job.</h1><p class="lead">Jobs that ended long ago are forgotten.</p>`;
@@ -132,7 +135,7 @@ export function View({ redraw }) {
     ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>
-      <${Charts} samples=${samples} story=${story} spans=${spans} /><${CoRunners} coRunners=${coRunners} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
+      <${Charts} samples=${withFacts(job, samples)} story=${story} spans=${spans} /><${CoRunners} coRunners=${coRunners} spans=${spans} />` : ""}${job.attempt && job.command !== undefined ? html`<h2>Log <small>its last ${LOG_LINES} lines</small></h2>
       ${shown.log ? html`<pre tabindex="0" aria-label="Log">${shown.log}</pre>` : ""}
       <button type="button" onClick=${() => readLog(shown, redraw)}>${shown.log ? "Read it again" : "Read it"}</button>` : ""}</div>
     <div><h2>Story ${left ? html`<small>${left} before are not shown</small>` : ""}</h2>
