@@ -59,6 +59,7 @@ def test_a_job_of_an_id_that_is_given_again_runs_and_shows_its_own_output(
         assert (said.code, "the new one" in said.out) == (0, True), said.err
         with up.client as client:
             assert (client.health()["cluster_id"] != was) == (put_back is by_command)
+            assert client.health()["former_cluster_ids"] == [was] * (put_back is by_command)
             (node,) = client.nodes()
             assert client.node(node["name"])["cluster_id"] != was, "its agent has heard of more"
             assert [job["id"] for job in client.finished_jobs()] == [1, 2]

@@ -296,3 +296,21 @@ def test_a_command_of_another_version_than_the_scheduler_adds_and_renews_nothing
         found = here("node", *words)
         assert found.code == 1
         assert f"the scheduler is Colane {own_version()} and this command 9.9" in found.err
+
+
+def test_nodes_are_where_they_were_after_a_copy_of_the_scheduler_was_put_back(tmp_path: Path) -> None:
+    def place(name: str, at: str) -> ssh_nodes.SshNode:
+        return ssh_nodes.SshNode(name=name, at=at, ssh=(), folder="~/nodes")
+
+    first = ssh_nodes.SshNodes(tmp_path, "first")
+    first.note(place("b", "host-b"))
+    first.note(place("a", "host-a"))
+    ssh_nodes.SshNodes(tmp_path, "another cluster").note(place("c", "host-c"))
+    third = ssh_nodes.SshNodes(tmp_path, "third", ["first", "second"])
+    assert [*third.all()] == ["a", "b"]
+    assert third.get("c") is None
+    third.note(place("a", "moved"))
+    assert (third.get("a"), [*third.all()]) == (place("a", "moved"), ["a", "b"])
+    for name in ("a", "b"):
+        third.forget(name)
+    assert (third.get("a"), third.all(), first.all()) == (None, {}, {})

@@ -25,6 +25,7 @@ class ServiceHealthObject(HealthDetailObject):
     status: str
     role: str
     cluster_id: str
+    former_cluster_ids: list[str]
     epoch: int
     policy: str
     mechanisms: dict[str, str]

@@ -13,7 +13,7 @@ import re
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -76,26 +76,38 @@ class SshNode:
 
 
 class SshNodes:
-    """What is noted of the nodes of one cluster that were added from here."""
+    """What is noted of the nodes of one cluster that were added from here.
 
-    def __init__(self, root: Path, cluster_id: str) -> None:
+    Args:
+        root: Folder of all notes.
+        cluster_id: Of the cluster.
+        former_ids: Those that it had before copies of what its scheduler keeps were put back, the newest last: its
+            nodes are where they were.
+    """
+
+    def __init__(self, root: Path, cluster_id: str, former_ids: Sequence[str] = ()) -> None:
         self._root = root / (cluster_id or "cluster")
+        self._roots = [*(root / each for each in former_ids), self._root]
 
     @classmethod
     def of(cls, scheduler: Client) -> Self:
         """Return those of this user for a scheduler's cluster."""
         from platformdirs import user_data_path  # noqa: PLC0415 - imported late
 
-        return cls(user_data_path("colane", appauthor=False) / "nodes", scheduler.health().get("cluster_id") or "")
+        health = scheduler.health()
+        root = user_data_path("colane", appauthor=False) / "nodes"
+        return cls(root, health.get("cluster_id") or "", health.get("former_cluster_ids") or ())
 
     def all(self) -> dict[str, SshNode]:
         """Return all, by name."""
-        found = (self._read(path) for path in sorted(self._root.glob("*.json")))
-        return {place.name: place for place in found if place is not None}
+        found = (self._read(path) for root in self._roots for path in sorted(root.glob("*.json")))
+        by_name = {place.name: place for place in found if place is not None}
+        return dict(sorted(by_name.items()))
 
     def get(self, name: str) -> SshNode | None:
         """Return one, None where it was not added from here."""
-        return self._read(self._root / f"{name}.json")
+        found = (self._read(root / f"{name}.json") for root in reversed(self._roots))
+        return next(filter(None, found), None)
 
     def note(self, place: SshNode) -> None:
         """Note one."""
@@ -106,7 +118,8 @@ class SshNodes:
 
     def forget(self, name: str) -> None:
         """Note nothing of one any more."""
-        (self._root / f"{name}.json").unlink(missing_ok=True)
+        for root in self._roots:
+            (root / f"{name}.json").unlink(missing_ok=True)
 
     @staticmethod
     def _read(path: Path) -> SshNode | None:

@@ -77,6 +77,7 @@ class Health:
             **detail,
             "role": "leader" if self.parts.leads else "standby",
             "cluster_id": self.parts.history.cluster_id,
+            "former_cluster_ids": list(self.parts.history.former),
             "epoch": self.parts.history.current.number,
             "policy": self.parts.policy,
             "mechanisms": self._mechanisms(),

@@ -20,6 +20,7 @@ from colane.server.store.store import (
     EPOCHS,
     META,
     Delete,
+    Document,
     Put,
     Store,
     StoreError,
@@ -30,7 +31,9 @@ from colane.server.store.store import (
 from colane.server.store.unreadable import judge, keyed, read_one
 
 CLUSTER_KEY: Final = "cluster"
-"""In `META`: an id made with the store, and anew when a copy of it was put back by command."""
+"""In `META`: an id made with the store, and anew when a copy of it was put back by command; and those of before."""
+FORMER_MAX: Final = 100
+"""Of so many copies that were put back the cluster's ids of before are kept."""
 
 LEADER_KEY: Final = "leader"
 """In `META` of a store over the network: which scheduler leads, where, and with what lease."""
@@ -90,6 +93,7 @@ class History:
 
     Attributes:
         cluster_id: Of the cluster whose records these are.
+        former: Ids that it had before copies of it were put back, the newest last.
         epochs: By number, ascending.
         current: The one of this start.
         granted_s: The longest lease that an agent may hold of a scheduler before.
@@ -99,6 +103,7 @@ class History:
     epochs: Mapping[int, Epoch]
     current: Epoch
     granted_s: float = 0.0
+    former: tuple[str, ...] = ()
 
     def has(self, number: int, id_: str, events: int, events_now: int) -> bool:
         """Whether all that was told in an epoch until so many events is of this history.
@@ -154,10 +159,26 @@ def read_history(store: Store) -> History | None:
         StoreError: It cannot be read.
     """
     drawn = [epoch for _, epoch in keyed(store, EPOCHS, store.read_all(EPOCHS), EPOCH.read)]
-    cluster_id = read_one(store, META, CLUSTER_KEY, lambda body: str(body["id"]))
-    if not drawn or cluster_id is None:
+    cluster = read_one(store, META, CLUSTER_KEY, _cluster)
+    if not drawn or cluster is None:
         return None
-    return History(cluster_id, {epoch.number: epoch for epoch in drawn}, drawn[-1])
+    return History(cluster[0], {epoch.number: epoch for epoch in drawn}, drawn[-1], former=cluster[1])
+
+
+def _cluster(body: Document) -> tuple[str, tuple[str, ...]]:
+    return str(body["id"]), tuple(map(str, body.get("former", ())))
+
+
+def put_back(store: Store) -> None:
+    """Make the cluster of a store another one, as a copy was put back by command: job ids will be given twice.
+
+    Raises:
+        StoreError: It cannot be read or written.
+    """
+    cluster = read_one(store, META, CLUSTER_KEY, _cluster)
+    if cluster is not None:
+        former = [*cluster[1], cluster[0]][-FORMER_MAX:]
+        store.commit(Transaction([Put(META, CLUSTER_KEY, {"id": new_cluster_id(), "former": former})]))
 
 
 def granted(lease_s: float) -> Put:
@@ -190,8 +211,8 @@ def begin_epoch(
     last, events = drawn[-1].number if drawn else 0, store.last_audit_number()
     current = Epoch(last + 1, uuid.uuid4().hex, events, at_s, store.version() if version is None else version)
     puts = [Put(EPOCHS, job_key(current.number), EPOCH.write(current))]
-    cluster_id = read_one(store, META, CLUSTER_KEY, lambda body: str(body["id"]))
-    if cluster_id is None:
+    cluster_id, former = read_one(store, META, CLUSTER_KEY, _cluster) or ("", ())
+    if not cluster_id:
         cluster_id = new_cluster_id()
         puts.append(Put(META, CLUSTER_KEY, {"id": cluster_id}))
     if leader is not None:
@@ -203,7 +224,8 @@ def begin_epoch(
     old = drawn[: max(0, len(drawn) + 1 - EPOCHS_MAX)]
     writer = StoreWriter(last, events, version)
     store.commit(Transaction(puts, [Delete(EPOCHS, job_key(epoch.number)) for epoch in old]), writer)
-    return History(cluster_id, {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}, current, before_s)
+    epochs = {epoch.number: epoch for epoch in [*drawn[len(old) :], current]}
+    return History(cluster_id, epochs, current, before_s, former)
 
 
 def new_cluster_id() -> str:

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from colane.server.board.read_model import DECODERS
 from colane.server.store.checksums import decoded
 from colane.server.store.codec import UNREADABLE
-from colane.server.store.identity import CLUSTER_KEY
-from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, altered, missing, recount
-from colane.server.store.store import META, StoreError, Unreadable
+from colane.server.store.identity import put_back
+from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, SqliteStore, altered, missing
+from colane.server.store.store import StoreError, Unreadable
 
 REPLACED: Final = ".replaced"
 """Ends the name that the store of before has once a copy was put in its place."""
@@ -69,16 +69,21 @@ def restore(copy: Path, path: Path) -> Path | None:
     try:
         fresh.unlink(missing_ok=True)
         _copy(copy, fresh)
-        with closing(sqlite3.connect(fresh, isolation_level=None)) as made:
-            made.execute("DELETE FROM documents WHERE collection = ? AND key = ?", (META, CLUSTER_KEY))
-            if int(made.execute("PRAGMA user_version").fetchone()[0]) >= COUNTED_FROM:
-                recount(made)
+        store = SqliteStore(fresh)
+        try:
+            put_back(store)
+        finally:
+            store.close()
+        with closing(sqlite3.connect(fresh)) as made:
+            made.execute("PRAGMA journal_mode = DELETE")
         fresh.chmod(0o600)
         replaced = put_aside(path)
         fresh.replace(path)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, StoreError) as error:
         fresh.unlink(missing_ok=True)
         raise StoreError(f"{copy} could not be put back at {path}: {error}") from error
+    finally:
+        fresh.with_name(f"{fresh.name}-made").unlink(missing_ok=True)
     return replaced
 
 
