@@ -320,11 +320,12 @@ def test_a_job_that_waits_for_ever_is_named_with_the_reason(tmp_path: Path, caps
     own, trace = tmp_path / "own.py", tmp_path / "trace.csv"
     own.write_text(example.replace("(Free(), BesideLightest())", "(BesideLightest(),)"))
     trace.write_text("id,submit_s,duration_s,gpus\n1,0,100,1\n2,1,100,1\n")
-    assert app.run(["simulate", "-t", str(trace), "-c", "v100-36", "-p", "fifo", "-p", f"{own}:FewestRunning"]) == 0
+    assert app.run(["simulate", "-t", str(trace), "-c", "v100-36", "-p", "fifo", "-p", f"{own}:FewestRunning"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "2 jobs never ended: nothing was left to happen that could start more. The first is 1: Resources:" in said
     assert "at most 16 GB left" in said
-    assert "Policies finished different numbers of jobs" in said
+    assert "Nothing is claimed of fewest-running against FIFO: fewest-running finished 0 of 2 jobs (2 never" in said
+    assert "against FIFO: all jobs are done" not in said
 
 
 def test_any_pool_lets_every_job_run_on_any_node(tmp_path: Path) -> None:

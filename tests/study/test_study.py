@@ -281,6 +281,24 @@ def test_what_has_changed_is_told_and_never_mixed(study: Path, capsys: pytest.Ca
     assert rows(out / "cells.csv")[0]["jobs"] == "7"
 
 
+def test_nothing_is_claimed_of_a_policy_that_did_not_finish_the_same_jobs(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that only lets jobs join others never starts the first; means would be of other jobs than the baseline's."""
+    example = Path(__file__).parents[2] / "docs" / "examples" / "fewest_running.py"
+    own = study.with_name("own.py")
+    own.write_text(example.read_text().replace("(Free(), BesideLightest())", "(BesideLightest(),)"))
+    policies = f'policies = ["fifo", "srtf", "{own}:FewestRunning"]'
+    study.write_text(STUDY.replace('policies = ["fifo", "srtf"]', policies) + "loads = [0.5, 1.0]\n")
+    out = study.with_suffix("")
+    assert app.run(["study", str(study), "--out", str(out), "--processes", "1"]) == 1
+    said = " ".join(capsys.readouterr().out.split()).split("Nothing is claimed of ")[1:]
+    silent = [f"fewest-running against FIFO at load {load}" for load in ("0.5", "1")]
+    assert [line.partition(":")[0] for line in said] == silent
+    assert "(20 never ended) and FIFO finished 20 of 20 jobs" in said[0]
+    assert {row["policy"] for row in rows(out / "comparisons.csv")} == {"srtf"}
+
+
 def test_a_damaged_cell_is_simulated_anew(whole: Path, study: Path) -> None:
     plan, out = read_plan(study), study.parent / "out"
     path_of(out, KEYS[0]).parent.mkdir(parents=True)

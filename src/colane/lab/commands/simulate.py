@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from colane.cli import output
-from colane.cli.errors import INTERRUPTED, FailureError, MisuseError
+from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
 from colane.lab.commands.elsewhere import Engine, RayAddress, RunsOn, elsewhere, judge_engine
@@ -204,11 +204,15 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     request = _with_settings(request, chosen, flags)
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
+    from colane.lab.report.simulated_compared import unclaimed  # noqa: PLC0415 - imported late
+
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, asked)
         _publish(study, out, stories, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
+    if unclaimed(study):
+        raise typer.Exit(FAILURE)
 
 
 def make_request(  # noqa: PLR0913

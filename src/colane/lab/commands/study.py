@@ -121,7 +121,9 @@ def _print(made: Results, written: list[Path], *, as_json: bool) -> None:
 
 
 def _leave(made: Results, worked: Worked) -> None:
-    """End as what came of it says."""
+    """End as what came of it says; that nothing can be claimed is a failure."""
+    from colane.lab.studies.run import unclaimed  # noqa: PLC0415 - imported late
+
     if worked.problems:
         more = f" (and {len(worked.problems) - 1} more)" if len(worked.problems) > 1 else ""
         raise FailureError(f"study: {worked.problems[0]}{more}")
@@ -129,5 +131,5 @@ def _leave(made: Results, worked: Worked) -> None:
         many, kept = len(made.plan.cells), len(made.cells)
         output.note(f"interrupted: {kept} of {count(many, 'simulation')} kept; the same command goes on")
         raise typer.Exit(INTERRUPTED)
-    if len(made.cells) < len(made.plan.cells):
+    if len(made.cells) < len(made.plan.cells) or unclaimed(made.plan, made.cells):
         raise typer.Exit(FAILURE)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 from colane.lab.report.metrics import percent_change
-from colane.lab.report.prose import duration
+from colane.lab.report.prose import duration, spoken
 from colane.lab.report.simulated import confidence
+from colane.model.words import count
 
 SEEDS_MIN = 3
 """With fewer no interval is given: of two seeds it is 12.7 standard errors wide, and says nothing."""
@@ -63,6 +65,35 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
         difference_mean=interval.mean,
         half_width=interval.half_width if len(known) >= SEEDS_MIN else None,
     )
+
+
+class Ended(NamedTuple):
+    """What became of the jobs of a run: how many succeeded, and how many never ended."""
+
+    finished: int
+    unfinished: int
+    jobs: int
+
+
+def of_other_jobs(base: Mapping[int, Ended], other: Mapping[int, Ended]) -> tuple[Ended, Ended] | None:
+    """Both ends of the first seed in which two policies did not finish the same jobs; their means tell nothing then."""
+    for seed, one in base.items():
+        two = other.get(seed, one)
+        if one.finished != two.finished or one.unfinished or two.unfinished:
+            return one, two
+    return None
+
+
+def nothing_claimed(base: str, other: str, ends: tuple[Ended, Ended], where: str = "") -> str:
+    """Why nothing is said of a policy against another."""
+    one, two = ends
+    lost = " and ".join(
+        f"{spoken(name)} finished {found.finished:,} of {count(f'{found.jobs:,}', 'job')}"
+        + (f" ({found.unfinished:,} never ended)" if found.unfinished else "")
+        for name, found in ((other, two), (base, one))
+    )
+    said = f"Nothing is claimed of {spoken(other)} against {spoken(base)}{where}"
+    return f"{said}: {lost}, so means are not of the same jobs."
 
 
 PARTS = frozenset({"gpu_active_ratio", "gpu_utilization_ratio", "fragmentation_ratio"})

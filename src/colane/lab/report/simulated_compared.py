@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from colane.lab.report.metrics import Summary, percent_change
-from colane.lab.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.lab.report.paired import (
+    SEEDS_MIN,
+    Ended,
+    Paired,
+    difference_shown,
+    nothing_claimed,
+    of_other_jobs,
+    paired,
+)
 from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_lengths, percent, spoken
 from colane.lab.report.simulated import Interval, SimulatedMetrics, confidence
 from colane.lab.report.simulated_study import Study
@@ -64,8 +72,8 @@ def differences(study: Study) -> list[PolicyDifference]:
     if not is_over_seeds(study):
         return []
     base, *others = study.policies
-    made = []
-    for policy in others:
+    made, silent = [], unclaimed(study)
+    for policy in (other for other in others if other not in silent):
         for name in COMPARED:
             found = paired(_by_seed(study, base, name), _by_seed(study, policy, name))
             made += [] if found is None else [PolicyDifference(policy, name, found)]
@@ -96,10 +104,24 @@ def sentences(study: Study) -> tuple[str, ...]:
     if not study.runs:
         return ("Nothing was simulated.",)
     base, *others = study.policies
+    silent = unclaimed(study)
+    first = (*silent.values(), *_lacking(study))
+    told = [other for other in others if other not in silent]
     if not is_over_seeds(study):
-        return (*_lacking(study), *(_against(study, base, other) for other in others), _alone(study, base))
+        return (*first, *(_against(study, base, other) for other in told), _alone(study, base))
     found = differences(study)
-    return (*_lacking(study), *(_over_seeds(study, other, found) for other in others), _mean_alone(study, base))
+    return (*first, *(_over_seeds(study, other, found) for other in told), _mean_alone(study, base))
+
+
+def unclaimed(study: Study) -> dict[str, str]:
+    """Why nothing is claimed, by policy that did not finish the same jobs as the first one."""
+    base, *others = study.policies or ("",)
+    ends = {
+        policy: {run.seed: Ended(m.finished, m.unfinished, m.jobs) for run, m in study.of(policy)}
+        for policy in study.policies
+    }
+    found = {other: of_other_jobs(ends[base], ends[other]) for other in others}
+    return {other: nothing_claimed(base, other, uneven) for other, uneven in found.items() if uneven}
 
 
 def _lacking(study: Study) -> Iterator[str]:

@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from colane.lab.report.paired import SEEDS_MIN, Paired, difference_shown, paired
+from colane.lab.report.paired import SEEDS_MIN, Ended, Paired, difference_shown, nothing_claimed, of_other_jobs, paired
 from colane.lab.report.prose import lacks_lengths, spoken
 from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
 from colane.lab.simulate import request
@@ -39,9 +40,9 @@ class Compared(NamedTuple):
 
 def compare(plan: StudyPlan, cells: Cells) -> list[Compared]:
     """Compare all policies with the baseline, seed by seed; what no seed has of both is left out."""
-    made = []
+    made, silent = [], unclaimed(plan, cells)
     for load in plan.loads:
-        for policy in plan.policies:
+        for policy in (policy for policy in plan.policies if (policy, load) not in silent):
             for metric in plan.metrics if policy != plan.baseline else ():
                 found = paired(
                     _by_seed(plan, cells, plan.baseline, load, metric), _by_seed(plan, cells, policy, load, metric)
@@ -49,6 +50,25 @@ def compare(plan: StudyPlan, cells: Cells) -> list[Compared]:
                 if found is not None:
                     made.append(Compared(policy, load, metric, found))
     return made
+
+
+def unclaimed(plan: StudyPlan, cells: Cells) -> dict[tuple[str, float], str]:
+    """Why nothing is claimed, by policy and load at which it did not finish the same jobs as the baseline."""
+
+    def ends(policy: str, load: float) -> dict[int, Ended]:
+        found = {seed: cells.get(CellKey(policy, load, seed)) for seed in plan.seeds}
+        return {
+            seed: Ended(*(int(one[name] or 0) for name in Ended._fields))
+            for seed, one in found.items()
+            if one is not None
+        }
+
+    said = {}
+    for policy, load in product(plan.policies, plan.loads):
+        if policy != plan.baseline and (uneven := of_other_jobs(ends(plan.baseline, load), ends(policy, load))):
+            where = f" at load {load:g}" if len(plan.loads) > 1 else ""
+            said[policy, load] = nothing_claimed(plan.baseline, policy, uneven, where)
+    return said
 
 
 def _by_seed(plan: StudyPlan, cells: Cells, policy: str, load: float, metric: str) -> dict[int, float | None]:
@@ -97,11 +117,6 @@ def notes(plan: StudyPlan, cells: Cells, compared: Sequence[Compared]) -> Iterat
         )
     if any(cells[key]["unfinished"] for key in cells):
         yield "Some jobs never ended in some simulations (unfinished in cells.csv): means are of those that did."
-    counts = {(key.load, key.seed): set[Value]() for key in cells}
-    for key, found in cells.items():
-        counts[key.load, key.seed].add(found["finished"])
-    if any(len(several) > 1 for several in counts.values()):
-        yield "Policies finished different numbers of jobs, so their means are not of the same jobs."
 
 
 def _have(plan: StudyPlan) -> str:
@@ -245,8 +260,9 @@ class Results:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One for each policy that lacked what defines it, then one for each significant difference."""
-        return (*lacking(self.plan, self.cells), *sentences(self.plan, self.compared))
+        """What nothing is claimed of, policies that lacked what defines them, then each significant difference."""
+        silent = unclaimed(self.plan, self.cells).values()
+        return (*silent, *lacking(self.plan, self.cells), *sentences(self.plan, self.compared))
 
     @property
     def notes(self) -> tuple[str, ...]:
