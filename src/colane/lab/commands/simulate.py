@@ -16,6 +16,7 @@ from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
 from colane.lab.commands.elsewhere import Engine, RayAddress, RunsOn, elsewhere, judge_engine
+from colane.lab.commands.trace import TraceColumns, format_of
 from colane.model.words import count
 from colane.settings import table as settings
 from colane.settings.setting import Section, Setting, SettingError
@@ -162,6 +163,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
     ] = None,
+    columns: TraceColumns = None,
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave bad rows of the trace out, and count them.")
     ] = False,
@@ -189,7 +191,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
     request = make_request(
-        cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
+        cluster=cluster, trace=trace, trace_format=format_of(trace_format, columns), world=world, tables=tables,
+        measured=measured,
         demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
         skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs={
             "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,

@@ -37,6 +37,16 @@ Outcomes = Annotated[
         "--outcome", metavar="WORD", show_default="all", help="Only jobs that ended so, in the trace's words."
     ),
 ]
+TraceColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="FIELD=COLUMN,...",
+        show_default=False,
+        help="Which columns of any table are what: submit, gpus, and duration or start and end, as in "
+        "submit=Submit,duration=Elapsed,gpus=AllocGPUS.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a generator.")]
 
 
@@ -49,7 +59,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="trace")
 
 
-def check(
+def check(  # noqa: PLR0913, PLR0917 - an argument for each of its options
     trace: Trace,
     cluster: Annotated[
         str | None, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Also: which jobs fit, what load.")
@@ -58,6 +68,7 @@ def check(
         bool, typer.Option("--multi-node", help="Let jobs larger than any node of their pool lie on several.")
     ] = False,
     trace_format: Format = None,
+    columns: TraceColumns = None,
     outcome: Outcomes = None,
     tables: Tables = None,
     seed: Seed = 0,
@@ -71,7 +82,9 @@ def check(
     machines = _cluster(cluster)
     if multi_node and machines is None:
         raise MisuseError("--multi-node: which jobs are larger than a node? name the machines with --cluster")
-    workload = _ended(_workload(trace, trace_format, seed, machines, tables, skip_bad_rows=True), outcome)
+    workload = _ended(
+        _workload(trace, format_of(trace_format, columns), seed, machines, tables, skip_bad_rows=True), outcome
+    )
     from colane.lab.traces.check import check_trace  # noqa: PLC0415 - imported late
     from colane.lab.traces.workload import spread_large  # noqa: PLC0415
 
@@ -87,6 +100,7 @@ def convert(
     trace: Trace,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.")],
     trace_format: Format = None,
+    columns: TraceColumns = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out.")] = False,
     outcome: Outcomes = None,
     tables: Tables = None,
@@ -95,7 +109,9 @@ def convert(
     """Write a trace as Colane's own CSV, every column with its unit."""
     from colane.lab.traces.readers import colane_csv  # noqa: PLC0415 - imported late
 
-    workload = _ended(_workload(trace, trace_format, seed, None, tables, skip_bad_rows=skip_bad_rows), outcome)
+    workload = _ended(
+        _workload(trace, format_of(trace_format, columns), seed, None, tables, skip_bad_rows=skip_bad_rows), outcome
+    )
     if out.exists() and Path(trace).exists() and out.samefile(trace):
         raise MisuseError(f"{out}: is the trace itself; name another file to write")
     try:
@@ -125,6 +141,19 @@ def _ended(workload: Workload, outcomes: list[str] | None) -> Workload:
         return workload if outcomes is None else only_outcomes(workload, outcomes)
     except ValueError as error:
         raise MisuseError(f"--outcome: {error}") from error
+
+
+def format_of(trace_format: str | None, columns: str | None) -> str | None:
+    """The format of a trace as readers take it.
+
+    Raises:
+        MisuseError: Both are given.
+    """
+    if columns is None:
+        return trace_format
+    if trace_format is not None:
+        raise MisuseError("--columns: says what the columns are, as --format does; leave one of them out")
+    return f"columns:{columns}"
 
 
 def _workload(

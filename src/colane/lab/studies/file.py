@@ -168,7 +168,7 @@ def _request(path: Path, given: Mapping[str, Any]) -> Request:
     return Request(
         cluster=cluster if cluster in preset_names() else _beside(path, cluster),
         trace=trace if trace == SAMPLE or is_generator(trace) else _beside(path, trace),
-        trace_format=given.get("format"),
+        trace_format=f"columns:{given['columns']}" if "columns" in given else given.get("format"),
         world=kind,
         tables=tables,
         measured=None if measured is None else Path(_beside(path, measured)),
@@ -282,6 +282,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "cluster": _text,
     "trace": _text,
     "format": _text,
+    "columns": _text,
     "policies": lambda value: _once([_text(one) for one in _list(value)]),
     "baseline": _text,
     "loads": lambda value: _once([_above_0(one) for one in _list(value)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, f
 from colane.lab.traces.readers import (
     acme,
     colane_csv,
+    columns,
     gavel,
     helios,
     lucid,
@@ -57,6 +59,7 @@ def _likeness(misfit: Misfit | None) -> float:
 
 
 LOCAL = "dates without a zone, and seconds"
+TOLD = "dates, or seconds"
 ZONED = "dates with their offset from UTC, and seconds"
 
 FORMATS = {
@@ -80,6 +83,8 @@ FORMATS = {
         Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
         Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
         Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
+        Format(columns.SACCT, "Slurm, sacct -p", columns.SACCT_LAYOUTS, columns.read_sacct, LOCAL),
+        Format(columns.SWF, "Standard Workload Format", columns.SWF_LAYOUTS, columns.read_swf),
     )
 }
 """Known formats by name; no file has the layout of two."""
@@ -98,7 +103,8 @@ def read(
 
     Args:
         path: The file.
-        format_name: A name of `FORMATS`, which takes a file with columns more, or with those missing that are not read;
+        format_name: A name of `FORMATS`, which takes a file with columns more, or with those missing that are not read,
+            or `columns:` and what `--columns` says;
             None takes the one format whose header the file has, and the workload says so.
         skip_bad_rows: Leave bad rows out and count them in the notes; else the first one is an error.
         keep_cpu_only: Keep jobs that ask for no GPU; else they are left out and counted in the notes, but in Colane's
@@ -127,6 +133,14 @@ def sample() -> Workload:
 
 
 def _named(path: Path, name: str) -> Format:
+    if name.startswith(columns.PREFIX):
+        try:
+            told = columns.parse_columns(name.removeprefix(columns.PREFIX))
+        except ValueError as error:
+            raise InputFileError(path, f"--columns: {error}") from error
+        return Format(
+            columns.NAMED, "by --columns", (columns.TableByColumns(told),), partial(columns.read_told, told), TOLD
+        )
     if name not in FORMATS:
         raise InputFileError(path, f"unknown format {name!r}{did_you_mean(name, FORMATS)}; known: {', '.join(FORMATS)}")
     return FORMATS[name]
@@ -146,7 +160,9 @@ def _told(path: Path, head: str) -> Format:
             rest = f"is no column of {_called(form)}, which the rest is like: --format {form.name} leaves it out"
         raise InputFileError(path, rest, line=1, column=misfit.column)
     known = ", ".join(map(_called, FORMATS.values()))
-    raise InputFileError(path, f"is of no known format: {_beginning(head)}; known formats: {known}", line=1)
+    raise InputFileError(
+        path, f"is of no known format: {_beginning(head)}{columns.offered(head)}; known formats: {known}", line=1
+    )
 
 
 def _called(form: Format) -> str:

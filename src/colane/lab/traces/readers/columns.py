@@ -1,0 +1,330 @@
+"""Tables of jobs of which rows say what each column is: which field of a job, and how its cells are read.
+
+So are read what `sacct -p` prints, the Standard Workload Format of the Parallel Workloads Archive, and any table whose
+columns its user names (`--columns submit=Submit,duration=Elapsed,gpus=AllocGPUS`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from colane.lab.traces import cells
+from colane.lab.traces.layout import Misfit, first_row, is_header
+from colane.lab.traces.readers.assemble import Columns, Options, assemble, span
+from colane.lab.traces.readers.recorded import NOT_ENDED, NOTHING
+from colane.lab.traces.sheet import Sheet, read_sheet
+from colane.lab.traces.workload import Note, TraceJob, Workload
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.job import JobId, JobSpec
+from colane.model.nearest import did_you_mean
+
+NAMED: Final = "columns"
+SACCT: Final = "sacct"
+SWF: Final = "swf"
+PREFIX: Final = f"{NAMED}:"
+"""Before what `--columns` says, as the name of a format."""
+
+UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "-1"}
+"""Cells that say nothing."""
+
+_ELAPSED: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_GPUS: Final = re.compile(r"gpu(?::([\w.-]*[A-Za-z_.-][\w.-]*))?[=:](\d+)")
+
+
+def moment(text: str) -> float:
+    """A date and time, with or without its zone, or seconds since any one moment."""
+    for parse in (cells.number, cells.stamp, cells.zoned_stamp):
+        try:
+            return parse(text)
+        except (ValueError, TypeError):
+            continue
+    raise ValueError(f"expected a date and time like 2017-10-09T07:01:55, or seconds, got {text!r}")
+
+
+def elapsed(text: str) -> float:
+    """Seconds, or days, hours, minutes and seconds as Slurm writes them: `1-02:03:04`, `03:04`."""
+    if found := _ELAPSED.fullmatch(text):
+        days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    try:
+        return cells.seconds(text)
+    except ValueError as error:
+        raise ValueError(f"expected seconds or [days-]hours:minutes:seconds, got {text!r}") from error
+
+
+def gpu_count(text: str) -> int:
+    """A number of GPUs, or Slurm's list of what was allocated, `cpu=8,gres/gpu=2` or `gpu:a100:4`; it may have none."""
+    found = _GPUS.findall(text)
+    if found:
+        untyped = [int(many) for kind, many in found if not kind]
+        return untyped[0] if untyped else sum(int(many) for _, many in found)
+    return 0 if "=" in text or text in UNKNOWN else cells.count(text)
+
+
+class Field(NamedTuple):
+    """A field of a job: how its cells are read, what it is without a column, and the columns that usually hold it."""
+
+    parse: Callable[[str], Any]
+    without: Any
+    usual: tuple[str, ...]
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "submit": Field(moment, None, ("Submit", "submit_time", "submitted", "arrival", "created", "time")),
+    "duration": Field(elapsed, None, ("Elapsed", "duration", "run_time", "runtime", "ElapsedRaw")),
+    "gpus": Field(
+        gpu_count, 0, ("AllocGPUS", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "gpus", "num_gpus", "gpu")
+    ),
+    "start": Field(moment, None, ("Start", "start_time", "started")),
+    "end": Field(moment, None, ("End", "end_time", "finished")),
+    "id": Field(str, "", ("JobID", "JobIDRaw", "job_id", "id")),
+    "name": Field(str, "", ("JobName", "job_name", "name")),
+    "user": Field(str, "", ("User", "user", "owner")),
+    "pool": Field(str, "", ("Partition", "partition", "vc", "queue")),
+    "model": Field(str, "", ("model", "application")),
+    "cores": Field(cells.count, 0, ("AllocCPUS", "NCPUS", "ReqCPUS", "cpus", "cores")),
+    "nodes": Field(cells.count, 1, ("NNodes", "AllocNodes", "nodes")),
+    "state": Field(str, "", ("State", "state", "status")),
+}
+"""What columns can be, as `--columns` names it."""
+
+Told = Mapping[str, str]
+"""The column of each field that is told."""
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Read `submit=Submit,duration=Elapsed,gpus=AllocGPUS`.
+
+    Raises:
+        ValueError: It is not so written, names no such field, or leaves one out that is needed.
+    """
+    told: dict[str, str] = {}
+    for word in text.split(","):
+        field, is_told, column = (part.strip() for part in word.partition("="))
+        if not (field and is_told and column):
+            raise ValueError(f"expected FIELD=COLUMN, got {word!r}")
+        if field not in FIELDS:
+            raise ValueError(f"{field!r} is no field{did_you_mean(field, FIELDS)}; known: {', '.join(FIELDS)}")
+        if field in told:
+            raise ValueError(f"{field} is given twice")
+        told[field] = column
+    if lacks := _lacks(told):
+        raise ValueError(f"needs {lacks}")
+    return told
+
+
+def _lacks(told: Iterable[str]) -> str:
+    there = set(told)
+    lacks = [field for field in ("submit", "gpus") if field not in there]
+    if "duration" not in there and not {"start", "end"} <= there:
+        lacks.append("duration, or start and end")
+    return " and ".join(lacks)
+
+
+def offered(head: str) -> str:
+    """How `--columns` may be given for a table that begins so; empty where it has no header."""
+    names = first_row(head, delimiter_of(head))
+    if len(names) < 2 or not is_header(names):
+        return ""
+    there = {_plain(name): name for name in names if name}
+    usual = {
+        field: next((there[_plain(name)] for name in FIELDS[field].usual if _plain(name) in there), "COLUMN")
+        for field in ("submit", "duration", "gpus")
+    }
+    example = ",".join(f"{field}={column}" for field, column in usual.items())
+    return f"; say which columns are what: --columns {example} (it has {', '.join(name for name in names if name)})"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").strip()
+
+
+def delimiter_of(head: str) -> str:
+    """What stands between the names of a table's columns."""
+    line = next((line for line in head.splitlines() if line.strip()), "")
+    return max(",|;\t", key=line.count)
+
+
+@dataclass(frozen=True, slots=True)
+class TableByColumns:
+    """The layout of a table with a header of which it is known, or guessed from usual names, what each column is.
+
+    Attributes:
+        told: Columns by field; None guesses.
+        delimiter: Between cells; empty is told from the header.
+        marks: Columns one of which must be there for a file to be claimed.
+    """
+
+    told: Told | None = None
+    delimiter: str = ""
+    marks: tuple[str, ...] = ()
+
+    def of(self, head: str) -> Told:
+        """Columns by field."""
+        if self.told is not None:
+            return self.told
+        names = self._names(head)
+        found = {field: next((name for name in one.usual if name in names), "") for field, one in FIELDS.items()}
+        return {field: name for field, name in found.items() if name}
+
+    def fits(self, head: str) -> bool:
+        """Whether it has a mark, and whatever a job needs."""
+        names = self._names(head)
+        return any(mark in names for mark in self.marks) and not _lacks(self.of(head))
+
+    def misfit(self, head: str) -> Misfit | None:
+        """What is missing of a file that has the mark."""
+        if not any(mark in self._names(head) for mark in self.marks) or self.fits(head):
+            return None
+        lacks = _lacks(self.of(head))
+        asked = (
+            "sacct -p -a -X -o JobID,JobName,User,Partition,State,Submit,Start,End,Elapsed,AllocTRES,AllocCPUS,NNodes"
+        )
+        return Misfit(0.95, lacks.partition(" ")[0].rstrip(","), f"no column says {lacks}: print it by {asked}")
+
+    def unused(self, head: str) -> tuple[str, ...]:
+        """Columns that are nothing of a job."""
+        read = set(self.of(head).values())
+        return tuple(name for name in self._names(head) if name and name not in read)
+
+    def _names(self, head: str) -> list[str]:
+        return [name.strip() for name in first_row(head, self.delimiter or delimiter_of(head))]
+
+
+SACCT_LAYOUTS: Final = (TableByColumns(delimiter="|", marks=("JobID", "JobIDRaw")),)
+
+SWF_COLUMNS: Final = (
+    "job", "submit", "wait", "run_time", "processors", "cpu_time", "memory", "asked_processors", "asked_time",
+    "asked_memory", "status", "user", "group", "application", "queue", "partition", "preceding", "think_time",
+)  # fmt: skip
+SWF_STATES: Final = {"0": "FAILED", "1": "COMPLETED", "5": "CANCELLED"}
+SWF_TOLD: Final = {
+    "id": "job",
+    "submit": "submit",
+    "duration": "run_time",
+    "gpus": "processors",
+    "user": "user",
+    "state": "status",
+}
+
+
+class Standard:
+    """The layout of the Standard Workload Format: lines of 18 numbers, after comments that begin with a semicolon."""
+
+    def fits(self, head: str) -> bool:
+        """Whether the first line that is no comment is so."""
+        row = next((line.split() for line in head.splitlines() if _is_job(line)), [])
+        return (
+            len(row) == len(SWF_COLUMNS) and not is_header(row) and all(re.fullmatch(r"-?[\d.]+", cell) for cell in row)
+        )
+
+    def misfit(self, head: str) -> Misfit | None:
+        """None: nothing else is nearly so."""
+        del head
+        return None
+
+    def unused(self, head: str) -> tuple[str, ...]:
+        """Columns that are nothing of a job."""
+        del head
+        return tuple(name for name in SWF_COLUMNS if name not in SWF_TOLD.values())
+
+
+SWF_LAYOUTS: Final = (Standard(),)
+
+
+def _is_job(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(";")
+
+
+def read_swf(path: Path, text: str, options: Options) -> Workload:
+    """Read the Standard Workload Format: each processor counts as a GPU, as the archive knows no others.
+
+    Raises:
+        InputFileError: A bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if _is_job(line)]
+    state = SWF_COLUMNS.index("status")
+    named = [
+        (number, [*row[:state], *(SWF_STATES.get(one, one) for one in row[state : state + 1]), *row[state + 1 :]])
+        for number, row in lines
+    ]
+    sheet = Sheet(path, SWF_COLUMNS, named, skip_bad_rows=options.skip_bad_rows)
+    found = _read(sheet, SWF, SWF_TOLD, options)
+    return replace(found, notes=(*found.notes, Note(len(found.jobs), "job", "whose processors are taken for GPUs")))
+
+
+def read_sacct(path: Path, text: str, options: Options) -> Workload:
+    """Read what `sacct -p` or `--parsable2` prints; rows of steps are left out and counted.
+
+    Raises:
+        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, delimiter="|", skip_bad_rows=options.skip_bad_rows)
+    return _read(sheet, SACCT, SACCT_LAYOUTS[0].of(text), options)
+
+
+def read_told(told: Told, path: Path, text: str, options: Options) -> Workload:
+    """Read a table by the columns that are told.
+
+    Raises:
+        InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, delimiter=delimiter_of(text), skip_bad_rows=options.skip_bad_rows)
+    return _read(sheet, NAMED, told, options)
+
+
+def _read(sheet: Sheet, format_name: str, told: Told, options: Options) -> Workload:
+    column = partial(_column, sheet, told)
+    ids = [str(name).strip() or f"line-{line}" for name, line in zip(column("id"), sheet.lines, strict=True)]
+    steps = [row for row, name in enumerate(ids) if format_name == SACCT and "." in name]
+    states = [str(state).split(" ")[0] for state in column("state")]
+    unended = [row for row, state in enumerate(states) if state.upper() in NOT_ENDED and row not in set(steps)]
+    rows = sorted(set(sheet.good()) - {*steps, *unended})
+    sheet.unique([name if row in set(rows) else f"{name} {row}" for row, name in enumerate(ids)], told.get("id", "id"))
+    submit_s, run_s = column("submit"), _run_times(sheet, told, rows)
+    gpus, names, users, pools, models = (column(field) for field in ("gpus", "name", "user", "pool", "model"))
+    cores, nodes = column("cores"), column("nodes")
+    rows = [row for row in rows if row not in sheet.bad]
+    for row in rows:
+        if submit_s[row] is None:
+            sheet.fail(row, "must not be empty", told["submit"])
+    ran = [row for row in rows if run_s.get(row) and row not in sheet.bad]
+
+    def make(id_: JobId, row: int, submitted_s: float) -> TraceJob:
+        spec = JobSpec(
+            name=ids[row], family=models[row] or names[row] or format_name, user=users[row] or "",
+            pool=pools[row] or DEFAULT_POOL, gpus=gpus[row], cores=cores[row] or 0,
+            labels={"nodes": str(nodes[row])} if (nodes[row] or 1) > 1 else {},
+        )  # fmt: skip
+        return TraceJob(
+            id=id_, submit_s=submitted_s, spec=spec, duration_s=run_s[row], outcome=states[row], line=sheet.lines[row]
+        )
+
+    found = assemble(sheet, format_name, Columns(ids, submit_s, gpus), make, options, dated=True, rows=ran)
+    notes = (
+        Note(len(steps), "step", "of jobs, left out"),
+        Note(len(unended), "job", "not ended when the log was taken, left out"),
+        Note(len(rows) - len(ran), "job", "that never ran, left out"),
+    )
+    return replace(found, notes=(*found.notes, *(note for note in notes if note.many)))
+
+
+def _column(sheet: Sheet, told: Told, field: str) -> Sequence[Any]:
+    parse, without, _ = FIELDS[field]
+    if field not in told:
+        return [without] * len(sheet)
+    return sheet.column(told[field], lambda cell: without if cell.strip() in UNKNOWN else parse(cell.strip()))
+
+
+def _run_times(sheet: Sheet, told: Told, rows: Sequence[int]) -> dict[int, float | None]:
+    """Of jobs that ran: what is told, or end - start."""
+    if "duration" in told:
+        return dict(enumerate(_column(sheet, told, "duration")))
+    starts, ends = _column(sheet, told, "start"), _column(sheet, told, "end")
+    both = [row for row in rows if starts[row] is not None and ends[row] is not None]
+    return {row: span(sheet, row, starts[row], ends[row], told["end"]) for row in both}

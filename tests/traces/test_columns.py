@@ -1,0 +1,153 @@
+"""Tables whose columns are told by rows: Slurm's, the Standard Workload Format, and any by `--columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.cli import app
+from colane.lab.traces.read import read
+from colane.settings.input_file import InputFileError
+
+ORIGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as logs have it
+TOLD = "columns:submit=When,duration=Ran,gpus=Devices,id=Job,user=Who,cores=Cores,state=How"
+
+
+def clock(seconds: int) -> str:
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+MOMENTS: dict[str, Callable[[int], str]] = {
+    "seconds": str,
+    "date": lambda at: (ORIGIN + timedelta(seconds=at)).isoformat(),
+    "zoned": lambda at: (ORIGIN + timedelta(seconds=at)).isoformat(" ") + "+08:00",
+}
+LENGTHS: dict[str, Callable[[int], str]] = {"seconds": str, "decimal": lambda ran: f"{ran}.0", "clock": clock}
+GPUS: dict[str, Callable[[int], str]] = {
+    "number": str,
+    "tres": lambda gpus: f"billing=9,cpu=8,gres/gpu={gpus},mem=4G" if gpus else "billing=9,cpu=8",
+    "typed": lambda gpus: f"gres/gpu:a100={gpus}" if gpus else "",
+    "gres": lambda gpus: f"gpu:h100_80gb:{gpus}" if gpus else "N/A",
+}
+JOBS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 64)), min_size=1, max_size=9)
+
+
+@given(
+    JOBS, st.sampled_from(",;|\t"), st.sampled_from([*MOMENTS]), st.sampled_from([*LENGTHS]), st.sampled_from([*GPUS])
+)
+def test_the_same_jobs_come_of_every_way_to_write_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    jobs: list[tuple[int, int, int]],
+    delimiter: str,
+    moment: str,
+    length: str,
+    gpus: str,
+) -> None:
+    path = tmp_path_factory.mktemp("told") / "jobs.txt"
+    lines = [["Job", "When", "Ran", "Devices", "Who", "Cores", "How", "Other"]]
+    for number, (at, ran, many) in enumerate(jobs):
+        devices = GPUS[gpus](many)
+        cell = f'"{devices}"' if delimiter == "," and "," in devices else devices
+        lines.append([f"j{number}", MOMENTS[moment](at), LENGTHS[length](ran), cell, "ann", "4", "COMPLETED", "x"])
+    path.write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    found = read(path, TOLD, keep_cpu_only=True)
+    first = min(at for at, _, _ in jobs)
+    assert {job.spec.name: (job.submit_s, job.duration_s, job.spec.gpus) for job in found.jobs} == {
+        f"j{number}": (at - first, ran, many) for number, (at, ran, many) in enumerate(jobs)
+    }
+    assert {(job.spec.user, job.spec.cores, job.outcome) for job in found.jobs} == {("ann", 4, "COMPLETED")}
+    assert found.unused == ("Other",)
+
+
+SACCT = (
+    "JobID|JobName|User|Partition|State|Submit|Start|End|Elapsed|AllocTRES|NNodes{end}\n"
+    "1|train|ann|a100|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
+    "1.batch|batch|||COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
+    "2|x|ann|a100|CANCELLED by 7|2026-01-01T00:05:00|Unknown|2026-01-01T00:06:00|00:00:00||1{end}\n"
+    "3|x|bob|a100|RUNNING|2026-01-01T00:05:00|2026-01-01T00:06:00|Unknown|02:00:00|gres/gpu=1|1{end}\n"
+    "4_1|y|b|a100|CANCELLED by 7|2026-01-01T00:07:00|2026-01-01T00:08:00|2026-01-02T00:08:03|1-00:00:03|gpu:4|2{end}\n"
+)
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+def test_what_sacct_prints_is_known_by_its_columns(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(SACCT.format(end=end))
+    found = read(path)
+    assert found.format == "sacct"
+    assert [(job.spec.name, job.submit_s, job.duration_s, job.spec.gpus, job.outcome) for job in found.jobs] == [
+        ("1", 0.0, 3600.0, 2, "COMPLETED"), ("4_1", 420.0, 86403.0, 4, "CANCELLED"),
+    ]  # fmt: skip
+    assert [job.spec.labels.get("nodes") for job in found.jobs] == [None, "2"]
+    assert {(note.many, note.what) for note in found.notes} == {
+        (1, "of jobs, left out"), (1, "not ended when the log was taken, left out"), (1, "that never ran, left out"),
+    }  # fmt: skip
+
+
+def test_sacct_without_a_column_that_is_needed_says_what_to_print(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("JobID|State|Submit|Elapsed\n1|COMPLETED|2026-01-01T00:00:00|00:10:00\n")
+    with pytest.raises(InputFileError, match="no column says gpus: print it by sacct -p -a -X -o JobID"):
+        read(path)
+
+
+SWF = "; Version: 2.2\n; MaxProcs: 8\n" + "".join(
+    f" {job} {submit} 5 {ran} 4 -1 -1 4 200 -1 {status} 3 1 -1 1 -1 -1 -1\n"
+    for job, submit, ran, status in ((1, 0, 100, 1), (2, 10, -1, 5), (3, 20, 60, 0))
+)
+
+
+def test_a_file_of_the_parallel_workloads_archive(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text(SWF)
+    found = read(path)
+    assert found.format == "swf"
+    assert [(job.spec.name, job.submit_s, job.duration_s, job.spec.gpus, job.outcome) for job in found.jobs] == [
+        ("1", 0.0, 100.0, 4, "COMPLETED"), ("3", 20.0, 60.0, 4, "FAILED"),
+    ]  # fmt: skip
+    path.write_text(SWF + "4 x 5 1 4 -1 -1 4 200 -1 1 3 1 -1 1 -1 -1 -1\n")
+    with pytest.raises(InputFileError, match=r":6: column 'submit': expected a date and time"):
+        read(path)
+
+
+def test_an_unknown_table_is_refused_with_a_line_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "ours.csv"
+    path.write_text("Key;Submit;Elapsed;AllocGPUS\n7;2026-01-01 00:00:00;10:00;1\n8;2026-01-01 00:00:10;3600;2\n")
+    assert app.run(["trace", "check", str(path)]) == 2
+    offered = capsys.readouterr().err.partition("--columns ")[2].partition(" ")[0]
+    assert offered == "submit=Submit,duration=Elapsed,gpus=AllocGPUS"
+    assert app.run(["trace", "check", str(path), "--columns", f"{offered},id=Key"]) == 0
+    assert app.run(["simulate", "-t", str(path), "--columns", offered, "-p", "fifo", "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("submit=Submit,duraton=Elapsed", r"'duraton' is no field \(did you mean duration\?\); known: submit, "),
+        ("submit=Submit,gpus", r"expected FIELD=COLUMN, got 'gpus'"),
+        ("submit=Submit,submit=Submit", "submit is given twice"),
+        ("duration=Elapsed", "needs submit and gpus"),
+        ("submit=Submit,start=Elapsed,gpus=AllocGPUS", "needs duration, or start and end"),
+        ("submit=Sumit,duration=Elapsed,gpus=AllocGPUS", r"has no column 'Sumit' \(did you mean Submit\?\)"),
+    ],
+)
+def test_what_is_told_wrongly_is_named(tmp_path: Path, told: str, message: str) -> None:
+    path = tmp_path / "ours.csv"
+    path.write_text("Submit,Elapsed,AllocGPUS\n0,60,1\n")
+    with pytest.raises(InputFileError, match=message):
+        read(path, f"columns:{told}")
+
+
+def test_format_and_columns_are_not_both_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--format", "sacct", "--columns", "submit=a,duration=b,gpus=c"]
+    assert app.run(["trace", "check", str(tmp_path / "x"), *words]) == 2
+    assert "--columns: says what the columns are, as --format does" in capsys.readouterr().err
