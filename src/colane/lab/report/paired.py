@@ -67,7 +67,7 @@ def paired(base: Mapping[int, float | None], other: Mapping[int, float | None]) 
     )
 
 
-class Ended(NamedTuple):
+class EndCounts(NamedTuple):
     """What became of the jobs of a run: how many succeeded, and how many never ended."""
 
     finished: int
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
     jobs: int
 
 
-def of_other_jobs(base: Mapping[int, Ended], other: Mapping[int, Ended]) -> tuple[Ended, Ended] | None:
+def of_other_jobs(base: Mapping[int, EndCounts], other: Mapping[int, EndCounts]) -> tuple[EndCounts, EndCounts] | None:
     """Both ends of the first seed in which two policies did not finish the same jobs; their means tell nothing then."""
     for seed, one in base.items():
         two = other.get(seed, one)
@@ -84,7 +84,7 @@ def of_other_jobs(base: Mapping[int, Ended], other: Mapping[int, Ended]) -> tupl
     return None
 
 
-def nothing_claimed(base: str, other: str, ends: tuple[Ended, Ended], where: str = "") -> str:
+def nothing_claimed(base: str, other: str, ends: tuple[EndCounts, EndCounts], where: str = "") -> str:
     """Why nothing is said of a policy against another."""
     one, two = ends
     lost = " and ".join(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from colane.lab.report.metrics import Summary, percent_change
 from colane.lab.report.paired import (
     SEEDS_MIN,
-    Ended,
+    EndCounts,
     Paired,
     difference_shown,
     nothing_claimed,
@@ -117,7 +117,7 @@ def unclaimed(study: Study) -> dict[str, str]:
     """Why nothing is claimed, by policy that did not finish the same jobs as the first one."""
     base, *others = study.policies or ("",)
     ends = {
-        policy: {run.seed: Ended(m.finished, m.unfinished, m.jobs) for run, m in study.of(policy)}
+        policy: {run.seed: EndCounts(m.finished, m.unfinished, m.jobs) for run, m in study.of(policy)}
         for policy in study.policies
     }
     found = {other: of_other_jobs(ends[base], ends[other]) for other in others}

@@ -12,7 +12,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from colane.lab.report.paired import SEEDS_MIN, Ended, Paired, difference_shown, nothing_claimed, of_other_jobs, paired
+from colane.lab.report.paired import (
+    SEEDS_MIN,
+    EndCounts,
+    Paired,
+    difference_shown,
+    nothing_claimed,
+    of_other_jobs,
+    paired,
+)
 from colane.lab.report.prose import lacks_lengths, spoken
 from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
 from colane.lab.simulate import request
@@ -55,10 +63,10 @@ def compare(plan: StudyPlan, cells: Cells) -> list[Compared]:
 def unclaimed(plan: StudyPlan, cells: Cells) -> dict[tuple[str, float], str]:
     """Why nothing is claimed, by policy and load at which it did not finish the same jobs as the baseline."""
 
-    def ends(policy: str, load: float) -> dict[int, Ended]:
+    def ends(policy: str, load: float) -> dict[int, EndCounts]:
         found = {seed: cells.get(CellKey(policy, load, seed)) for seed in plan.seeds}
         return {
-            seed: Ended(*(int(one[name] or 0) for name in Ended._fields))
+            seed: EndCounts(*(int(one[name] or 0) for name in EndCounts._fields))
             for seed, one in found.items()
             if one is not None
         }

@@ -66,7 +66,7 @@ def gpu_count(text: str) -> int:
     return 0 if "=" in text or text in UNKNOWN else cells.count(text)
 
 
-class Field(NamedTuple):
+class TraceField(NamedTuple):
     """A field of a job: how its cells are read, what it is without a column, and the columns that usually hold it."""
 
     parse: Callable[[str], Any]
@@ -74,22 +74,22 @@ class Field(NamedTuple):
     usual: tuple[str, ...]
 
 
-FIELDS: Final[Mapping[str, Field]] = {
-    "submit": Field(moment, None, ("Submit", "submit_time", "submitted", "arrival", "created", "time")),
-    "duration": Field(elapsed, None, ("Elapsed", "duration", "run_time", "runtime", "ElapsedRaw")),
-    "gpus": Field(
+FIELDS: Final[Mapping[str, TraceField]] = {
+    "submit": TraceField(moment, None, ("Submit", "submit_time", "submitted", "arrival", "created", "time")),
+    "duration": TraceField(elapsed, None, ("Elapsed", "duration", "run_time", "runtime", "ElapsedRaw")),
+    "gpus": TraceField(
         gpu_count, 0, ("AllocGPUS", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "gpus", "num_gpus", "gpu")
     ),
-    "start": Field(moment, None, ("Start", "start_time", "started")),
-    "end": Field(moment, None, ("End", "end_time", "finished")),
-    "id": Field(str, "", ("JobID", "JobIDRaw", "job_id", "id")),
-    "name": Field(str, "", ("JobName", "job_name", "name")),
-    "user": Field(str, "", ("User", "user", "owner")),
-    "pool": Field(str, "", ("Partition", "partition", "vc", "queue")),
-    "model": Field(str, "", ("model", "application")),
-    "cores": Field(cells.count, 0, ("AllocCPUS", "NCPUS", "ReqCPUS", "cpus", "cores")),
-    "nodes": Field(cells.count, 1, ("NNodes", "AllocNodes", "nodes")),
-    "state": Field(str, "", ("State", "state", "status")),
+    "start": TraceField(moment, None, ("Start", "start_time", "started")),
+    "end": TraceField(moment, None, ("End", "end_time", "finished")),
+    "id": TraceField(str, "", ("JobID", "JobIDRaw", "job_id", "id")),
+    "name": TraceField(str, "", ("JobName", "job_name", "name")),
+    "user": TraceField(str, "", ("User", "user", "owner")),
+    "pool": TraceField(str, "", ("Partition", "partition", "vc", "queue")),
+    "model": TraceField(str, "", ("model", "application")),
+    "cores": TraceField(cells.count, 0, ("AllocCPUS", "NCPUS", "ReqCPUS", "cpus", "cores")),
+    "nodes": TraceField(cells.count, 1, ("NNodes", "AllocNodes", "nodes")),
+    "state": TraceField(str, "", ("State", "state", "status")),
 }
 """What columns can be, as `--columns` names it."""
 
