@@ -59,6 +59,26 @@ def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: 
 
 @pytest.mark.live
 @pytest.mark.faults
+def test_where_all_nodes_are_cut_off_longer_than_their_lease_a_job_goes_on_where_it_stood(cluster: Cluster) -> None:
+    client, job, told = counting_on_one_of_two(cluster)
+    for agent in ("agent", "agent-2"):
+        cluster.signal(agent, signal.SIGSTOP)
+    cluster.until(lambda: "no node of pool default is heard" in cluster.logs())
+    before = [f"1 {number}" for number in range(2, 1000)]
+    halted = list(cluster.told(deadline_s=2.0))  # until it is halted
+    for agent in ("agent-2", "agent"):
+        cluster.signal(agent, signal.SIGCONT)
+    went_on = list(islice(told, 4))
+    assert [*halted, *went_on] == before[: len(halted) + 4], "made once, each of them"
+    assert client.job(job)["attempt"] == 1
+    assert not any(node["lost"] for node in client.nodes())
+    client.cancel(job)
+    (record,) = ended(cluster, 1)
+    assert (record["state"], record["attempt"]) == ("cancelled", 1)
+
+
+@pytest.mark.live
+@pytest.mark.faults
 def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Cluster) -> None:
     lines = int(3 * NODE_TIMEOUT_S / 0.5)
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), str(lines)]

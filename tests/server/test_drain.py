@@ -85,8 +85,8 @@ async def test_a_job_on_a_drained_node_says_what_that_means_for_it(
 async def test_a_lost_node_is_drained_once_it_is_back() -> None:
     store = MemoryStore()
     async with world(store, node_timeout_s=0.05, tick_s=0.01) as w:
-        await w.good("POST", "/node", node())
-        await w.good("POST", "/node", node("n2", agent_id="a2"))
+        await w.good("POST", "/node", node(replaced=True))
+        await w.good("POST", "/node", node("n2", agent_id="a2", replaced=True))
         await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n1")
         await w.good("POST", "/node/n1/drain", {"reason": "smoke"})
         assert (await w.good("GET", "/node/n1"))["state"] == "lost"
@@ -127,7 +127,7 @@ async def test_a_drain_in_the_turn_in_which_its_node_returns_is_kept(*, is_first
             if by_report:
                 changes.report(turn, "n1", ReportBody.model_validate(report()))
             else:
-                changes.register(turn, NodeBody.model_validate(node()))
+                changes.register(turn, NodeBody.model_validate(node()), is_heard=True)
 
         def prepare(turn: Turn) -> None:
             for change in (drain, back) if is_first else (back, drain):

@@ -232,7 +232,7 @@ class TestRestart:
         store = MemoryStore()
         clock = SteadyClock(step_s=1.0)
         async with world(store, clocks=Clocks(steady=clock), tick_s=0.01) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             clock.go_on(w.service.config.node_timeout_s + 1)
             await w.line(lambda line: line.kind == "node-lost")
         async with world(store) as w:

@@ -56,7 +56,7 @@ class TestLost:
     async def test_a_lost_node_may_be_taken_over(self) -> None:
         clock = SteadyClock()
         async with silent_world(clock) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             clock.go_on(NODE_TIMEOUT_S + 1)
             await w.line(lambda line: line.kind == "node-lost")
             assert (await w.good("POST", "/node", node(agent_id="a2")))["lost"] is False
@@ -81,7 +81,7 @@ class TestLost:
     async def test_an_agent_that_is_heard_while_its_node_is_being_lost_is_not_told_to_go_on(self) -> None:
         clock, store = SteadyClock(), WatchedStore("node-lost")
         async with silent_world(clock, store=store) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             await w.submit()
             clock.go_on(NODE_TIMEOUT_S + 1)
             assert await asyncio.to_thread(store.has_begun.wait, DEADLINE_S)
@@ -103,7 +103,7 @@ class TestLost:
         store.goes_on.set()
         async with silent_world(clock, store=store) as w:
             for name in "abcde":
-                await w.good("POST", "/node", node(name, 2))
+                await w.good("POST", "/node", node(name, 2, replaced=True))
             clock.go_on(NODE_TIMEOUT_S + 1)
             await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "e")
             assert store.counts == [2, 2, 1]
@@ -117,7 +117,7 @@ class TestLost:
 
     async def test_a_node_that_an_operator_knows_to_be_gone_loses_its_jobs_at_once(self) -> None:
         async with world() as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             job = await w.submit()
             await w.good("POST", "/node/n1/report", report(launched(job)))
             assert (await w.refused("DELETE", "/node/n1"))[0] == 409
@@ -127,7 +127,7 @@ class TestLost:
     @staticmethod
     async def lose(w: Any, clock: SteadyClock) -> None:
         """A node with a job is not heard of for longer than it may be silent."""
-        await w.good("POST", "/node", node())
+        await w.good("POST", "/node", node(replaced=True))
         await w.submit()
         clock.go_on(NODE_TIMEOUT_S + 1)
         await w.line(lambda line: line.kind == "node-lost")
@@ -139,7 +139,7 @@ class TestOverload:
         store = WatchedStore("node-registered")
         store.goes_on.set()
         async with world(store=store) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             store.has_begun.clear()
             store.goes_on.clear()
             joining = asyncio.create_task(w.good("POST", "/node", node("n2", agent_id="a2")))
@@ -176,7 +176,7 @@ async def ask(app: Any, path: str, body: bytes, standing: Standing, sent: list[A
 class TestNudge:
     async def test_an_agent_is_told_when_its_jobs_change_and_only_then(self) -> None:
         async with world() as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             await w.good("POST", "/node", node("n2", agent_id="a2", pool="other"))
             w.agents.nudged.clear()
             w.agents.changed.clear()
@@ -188,7 +188,7 @@ class TestNudge:
     async def test_an_agent_that_is_down_costs_nothing(self) -> None:
         async with world() as w:
             w.agents.down = True
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             assert await w.submit() == 1
             assert await w.state(1) == "assigned"
 
@@ -231,7 +231,7 @@ class TestLease:
             await w.good("POST", "/node", node("n1", agent_id="a-n1"))
             await self.told(w, "n1", leased=True)
             job = await w.submit()
-            await w.good("POST", "/node", node("n2", agent_id="a-n2"))
+            await w.good("POST", "/node", node("n2", agent_id="a-n2", replaced=True))
             await self.told(w, "n1", leased=False)
             clock.go_on(NODE_TIMEOUT_S + 1)
             await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n2")
@@ -241,7 +241,7 @@ class TestLease:
 
     async def test_what_ended_for_want_of_word_is_queued_again_and_is_no_failure(self) -> None:
         async with world() as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             job = await w.submit()
             await w.good("POST", "/node/n1/report", report(launched(job)))
             end = finished(job, outcome="lease-run-out", exit_code=None, signal=15)
@@ -251,7 +251,7 @@ class TestLease:
 
     async def test_a_node_whose_agent_reports_is_not_forgotten_with_its_jobs(self) -> None:
         async with world() as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             job = await w.submit()
             await w.good("POST", "/node/n1/report", report(launched(job)))
             status, said = await w.refused("DELETE", "/node/n1")
@@ -305,7 +305,7 @@ class TestGrants:
     async def test_one_that_ends_lets_jobs_run_on_and_the_next_one_waits_for_as_long(self) -> None:
         store, clock = MemoryStore(), SteadyClock()
         async with silent_world(SteadyClock(), store=store) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             await w.good("POST", "/node", node("n2", agent_id="a2"))
             await w.submit()
             told = await w.good("POST", "/node/n1/report", report())
@@ -326,14 +326,14 @@ class TestGrants:
     async def test_one_that_ends_with_no_job_on_a_leased_node_grants_nothing(self) -> None:
         store = MemoryStore()
         async with silent_world(SteadyClock(), store=store) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             await w.service.grants.farewell()
             assert granted_s(store) == NODE_TIMEOUT_S
 
     async def test_one_with_a_shorter_lease_waits_for_the_longer_one_of_before(self) -> None:
         store, clock = MemoryStore(), SteadyClock()
         async with world(store=store, node_timeout_s=50.0) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
         async with silent_world(clock, store=store) as w:
             assert granted_s(store) == 50.0
             clock.go_on(100.0)
@@ -343,7 +343,7 @@ class TestGrants:
     async def test_an_agent_that_says_what_it_holds_of_this_scheduler_is_lost_as_soon_as_ever(self) -> None:
         store, clock = MemoryStore(), SteadyClock()
         async with world(store=store, node_timeout_s=50.0) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
         async with silent_world(clock, store=store) as w:
             told = await w.good("POST", "/node/n1/report", report(lease_left_s=49.0))
             held = {"epoch": told["epoch"], "events_seen": told["events"], "lease_left_s": told["lease_s"]}
@@ -356,7 +356,7 @@ class TestGrants:
         """Its report has named this start, by what it was told of an end; the answers to its reports were lost."""
         store, clock = MemoryStore(), SteadyClock()
         async with world(store=store, node_timeout_s=50.0) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
         async with silent_world(clock, store=store) as w:
             told = await w.good("POST", "/node/n1/report", report(lease_left_s=49.0))
             held = {"epoch": told["epoch"], "events_seen": told["events"], "lease_left_s": 45.0}
@@ -368,8 +368,8 @@ class TestGrants:
     async def test_an_agent_that_ends_its_jobs_has_a_longer_one_than_one_that_halts_them(self) -> None:
         clock = SteadyClock()
         async with silent_world(clock, unhalted_lease_s=50.0) as w:
-            await w.good("POST", "/node", node("n1", agent_id="a1"))
-            await w.good("POST", "/node", node("n2", agent_id="a2"))
+            await w.good("POST", "/node", node("n1", agent_id="a1", replaced=True))
+            await w.good("POST", "/node", node("n2", agent_id="a2", replaced=True))
             halting = await w.good("POST", "/node/n1/report", report(agent_id="a1", halts=True))
             ending = await w.good("POST", "/node/n2/report", report(agent_id="a2"))
             assert halting["lease_s"] < NODE_TIMEOUT_S < ending["lease_s"] < 50.0
@@ -380,7 +380,7 @@ class TestGrants:
     async def test_a_node_with_a_server_has_a_longer_one_from_the_report_on_that_is_answered_with_it(self) -> None:
         clock = SteadyClock()
         async with silent_world(clock, unhalted_lease_s=50.0) as w:
-            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node(replaced=True))
             before = await w.good("POST", "/node/n1/report", report(halts=True))
             job = await w.submit(kind="inference")
             after = await w.good("POST", "/node/n1/report", report(halts=True))

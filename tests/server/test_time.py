@@ -39,12 +39,42 @@ class TestPaused:
         liveness = Liveness(30.0, clock, look_s=1.0)
         liveness.hear("n1", 0.0)
         clock.skip(40.0)
-        assert liveness.silent(["n1"]) == []
+        assert liveness.silent(["n1"], {}) == []
         for _ in range(30):
             clock.skip(1.0)
-            assert liveness.silent(["n1"]) == []
+            assert liveness.silent(["n1"], {}) == []
         clock.skip(1.0)
-        assert liveness.silent(["n1"]) == ["n1"]
+        assert liveness.silent(["n1"], {}) == ["n1"]
+
+    @pytest.mark.parametrize("cut", ["all", "all but one", "one"])
+    @pytest.mark.parametrize("spread_s", [0.0, 9.0], ids=["at once", "a heartbeat apart"])
+    @pytest.mark.parametrize("back", ["all", "one"])
+    def test_a_pool_of_which_no_node_is_heard_keeps_them_all(self, cut: str, spread_s: float, back: str) -> None:
+        """Nothing could start elsewhere; once one is heard the others have the whole time again."""
+        clock, lease_s = SteadyClock(), 30.0
+        liveness = Liveness(lease_s, clock, look_s=1.0)
+        pools = {"a": "p", "b": "p", "c": "p", "other": "q"}
+        gone = {"all": "abc", "all but one": "bc", "one": "c"}[cut]
+
+        def go_on(seconds: int, speaking: str) -> set[str]:
+            lost = set[str]()
+            for _ in range(seconds):
+                clock.skip(1.0)
+                for name in (*speaking, "other"):
+                    liveness.hear(name, clock.now_s)
+                lost |= set(liveness.silent(pools, pools))
+            return lost
+
+        for name in pools:
+            liveness.hear(name, 0.0)
+        left = "abc".replace(gone[0], "")
+        assert go_on(int(spread_s), left) == set()
+        lost = go_on(5 * int(lease_s), left.translate(str.maketrans("", "", gone)))
+        assert lost == (set() if cut == "all" else set(gone))
+        if cut == "all":
+            speaking = "abc" if back == "all" else "b"
+            assert go_on(int(lease_s), speaking) == set()
+            assert go_on(2, speaking) == set("abc") - set(speaking)
 
     async def test_a_paused_scheduler_keeps_nodes_and_jobs(self) -> None:
         clock = SteadyClock()

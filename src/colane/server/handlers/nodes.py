@@ -57,7 +57,7 @@ class Nodes:
         """Return the change that takes a node in."""
 
         def prepare(turn: Turn) -> None:
-            changes.register(turn, body)
+            changes.register(turn, body, is_heard=self.parts.liveness.is_heard(body.name))
             self.grants.hear(body.name, turn.now_s)
 
         return prepare

@@ -244,15 +244,17 @@ def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
     turn.record("old-jobs-removed", jobs=len(records), keep=str(keep))
 
 
-def register(turn: Turn, body: NodeBody) -> None:
-    """Take a node in, or its new description.
+def register(turn: Turn, body: NodeBody, *, is_heard: bool) -> None:
+    """Take a node in, or its new description; one that is not heard any more loses its jobs to another agent.
 
     Raises:
         RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
     """
     known = turn.read_model.nodes.get(body.name)
     holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
-    if holder != body.agent_id:
+    if holder != body.agent_id and not is_heard and body.name not in turn.agents:
+        turn.events.append(NodeLost(body.name))
+    elif holder != body.agent_id:
         raise RefusedError.because(
             409,
             f"another live agent (id {holder or 'none'}) has the name {body.name!r}; give this one another name, "

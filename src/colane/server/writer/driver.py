@@ -725,8 +725,10 @@ class LiveDriver:
 
     def _add_time(self, turn: Turn) -> bool:
         """Add that time has passed; whether more nodes are silent than are lost in one turn."""
-        live = [name for name, record in self.read_model.nodes.items() if record.leased and not record.lost]
-        silent = [name for name in self.liveness.silent(live) if name not in turn.agents]
+        there = {name: record for name, record in self.read_model.nodes.items() if not record.lost}
+        leased = [name for name, record in there.items() if record.leased]
+        pools = {name: record.node.pool for name, record in there.items() if not record.replaced}
+        silent = [name for name in self.liveness.silent(leased, pools) if name not in turn.agents]
         self.losing = frozenset(silent[:NODES_LOST_PER_TURN_MAX])
         turn.events.extend(NodeLost(name) for name in silent[:NODES_LOST_PER_TURN_MAX])
         turn.events.append(Tick())
