@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from colane.adaptor import recorder, reporter, torch_forward, turns, wire, writer
+from colane.adaptor import recorder, reporter, torch_forward, torch_graphs, turns, wire, writer
 from colane.adaptor.memory import MemorySample
 from colane.adaptor.recorder import Recorder
 from colane.agent.gate.page import ControlPage
@@ -246,31 +246,40 @@ def others(to: Recorder) -> torch_forward.Others:
 
 
 def test_a_graph_replayed_again_and_again_is_a_step(to: Recorder, path: Path) -> None:
-    found = others(to)
+    found, one, other = others(to), SimpleNamespace(), SimpleNamespace()
     for _ in range(5):
-        found.replayed(1)
-        found.replayed(2)
+        found.replayed(one)
+        found.replayed(other)
     found.flush()
     assert seen(path).steps == 5
 
 
 def test_graphs_between_an_optimizers_steps_are_parts_of_them(to: Recorder, path: Path) -> None:
-    found = others(to)
+    found, one, other = others(to), SimpleNamespace(), SimpleNamespace()
     for _ in range(5):
-        found.replayed(1)
-        found.replayed(2)
+        found.replayed(one)
+        found.replayed(other)
         found.stepped()
     found.flush()
     assert wire.read(path) is None
 
 
 def test_an_optimizers_steps_in_a_capture_that_was_not_heard_of_belong_to_the_first_graph_replayed() -> None:
-    graphs, heard, other = torch_forward.Graphs(), SimpleNamespace(), SimpleNamespace()
-    graphs.captured(1)
-    assert [graphs.steps_of(graph) for graph in (heard, other, heard)] == [1, 0, 1]
+    graphs, heard, other = torch_graphs.Graphs(), SimpleNamespace(), SimpleNamespace()
+    graphs.captured(recorder.OPTIMIZER, 1)
+    assert [graphs.held(graph).steps for graph in (heard, other, heard)] == [1, 0, 1]
     graphs.begins(other)
-    graphs.captured(1)
-    assert [graphs.steps_of(graph) for graph in (heard, other)] == [1, 1]
+    graphs.captured(recorder.OPTIMIZER, 1)
+    graphs.ends()
+    assert [graphs.held(graph).steps for graph in (heard, other)] == [1, 1]
+
+
+def test_a_graph_holds_the_best_kind_of_steps_that_was_captured() -> None:
+    graphs, graph = torch_graphs.Graphs(), SimpleNamespace()
+    graphs.begins(graph)
+    for rank, key in ((recorder.BACKWARD, 0), (recorder.FORWARD, 1), (recorder.BACKWARD, 0), (recorder.FORWARD, 1)):
+        graphs.captured(rank, key)
+    assert (graphs.held(graph).rank, graphs.held(graph).steps) == (recorder.FORWARD, 2)
 
 
 def test_batches_alone_are_steps_once_they_go_on_for_long(

@@ -11,7 +11,7 @@ from tests.adaptor.forks import Forks
 from tests.adaptor.jobs import Job, make_job
 from tests.agent.conftest import lane, mark, marker  # noqa: F401 - fixtures
 from tests.emulated.job.emulated_cuda.device import HOME_ENV, Kind
-from tests.emulated.machine import JOB_SIDE, Machine
+from tests.emulated.machine import JOB_SIDE, OTHERS, Machine
 
 LOOPS = str(Path(__file__).with_name("loops.py"))
 Loop = Callable[..., Job]
@@ -34,7 +34,7 @@ def job(tmp_path: Path, machine: Machine) -> Job:
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """A Python that has imported PyTorch over emulated GPUs, and forks for each script."""
-    with Forks(env={"PYTHONPATH": str(JOB_SIDE), HOME_ENV: str(tmp_path_factory.mktemp("no-gpus"))}) as made:
+    with Forks(env={"PYTHONPATH": f"{JOB_SIDE}:{OTHERS}", HOME_ENV: str(tmp_path_factory.mktemp("no-gpus"))}) as made:
         yield made
 
 

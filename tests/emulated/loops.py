@@ -1,8 +1,8 @@
 """Training loops as people write them, on GPUs, which know nothing of Colane: run as a program.
 
 Arguments: the shape, the number of steps, and milliseconds of a kernel. What computes is `Work`: kernels of a known
-time, by `torch.cuda._sleep`. Prints how many kernels all its steps but the
-first have.
+time, by `torch.cuda._sleep`. Prints what its parameters have come to, and how many kernels all its steps but the
+first, or the first three calls, have.
 """
 
 # ruff: noqa: T201, PLW0603
@@ -15,11 +15,13 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 KERNELS = 4
+CALLS_FIRST = 3
+"""Calls of a model may be trials: those of a loop that only calls one are told from here on."""
 each_ns = 2_000_000
 
 
@@ -44,9 +46,11 @@ class _Work(torch.autograd.Function):  # type: ignore[misc]
 
 class Net(torch.nn.Module):  # type: ignore[misc]
     work = staticmethod(_Work.apply)
+    made: ClassVar[list[Net]] = []
 
     def __init__(self) -> None:
         super().__init__()
+        self.made.append(self)
         self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -156,6 +160,132 @@ def graph_then_saves(steps: int) -> int:
     torch.cuda.synchronize()
     time.sleep(0.5)
     return made
+
+
+def graph_inference(steps: int) -> int:
+    """PyTorch's own recipe: warmed up on another stream, captured, replayed."""
+    net, x = Net().to("cuda").eval(), torch.randn(8, 4).to("cuda")
+    side, recorded = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                net(x)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(recorded):
+            net(x)
+        for _ in range(steps - 3):
+            recorded.replay()
+    return steps - CALLS_FIRST
+
+
+def graph_sizes(steps: int) -> int:
+    """As servers of language models begin: the largest batch first, warmed up and captured, all in one pool."""
+    net = Net().to("cuda").eval()
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    graphs, sizes = [], (8, 4, 2, 1)
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        for size in sizes:
+            x = torch.zeros(size, 4).to("cuda")
+            for _ in range(2):
+                net(x)
+            torch.cuda.synchronize()
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[-1], pool=pool, stream=stream):
+                net(x)
+        for step in range(steps - 2 * len(sizes)):
+            graphs[step % len(sizes)].replay()
+        stream.synchronize()
+    return (2 * len(sizes) - CALLS_FIRST) * KERNELS + steps - 2 * len(sizes)
+
+
+def graph_pieces(steps: int) -> int:
+    """Each half of a model is captured in the first call, and replayed in all: what cannot be captured lies between."""
+
+    class Pieces(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.halves: list[torch.cuda.CUDAGraph] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for half in range(2):
+                if len(self.halves) == half:
+                    self.halves.append(torch.cuda.CUDAGraph())
+                    with torch.cuda.graph(self.halves[-1]):
+                        kernels()
+                self.halves[half].replay()
+            return self.last(self.first(x))
+
+    net, x = Pieces().to("cuda").eval(), torch.randn(8, 4).to("cuda")
+    with torch.inference_mode():
+        for _ in range(steps):
+            net(x)
+    return (steps - CALLS_FIRST) * 2
+
+
+def graph_by_hand(steps: int) -> int:
+    """The whole iteration is captured, and no optimizer of PyTorch's makes the update."""
+    net, x = Net().to("cuda"), torch.randn(8, 4).to("cuda")
+
+    def step() -> None:
+        net.zero_grad()
+        net(x).sum().backward()
+        with torch.no_grad():
+            for one in net.parameters():
+                one.sub_(0.01 * one.grad)
+
+    for _ in range(5):
+        step()
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step()
+    for _ in range(steps - 5):
+        recorded.replay()
+    return (5 - CALLS_FIRST) * 2 * KERNELS + steps - 5
+
+
+def graphed(steps: int) -> int:
+    """A module that trains is made into graphs before its optimizer is there."""
+    net, x = Net().to("cuda").train(), torch.randn(8, 4).to("cuda")
+    net = torch.cuda.make_graphed_callables(net, (x,))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(steps):
+        train(net, optimizer, x)
+    return (steps - 1) * 2
+
+
+def graphed_frozen(steps: int) -> int:
+    """A teacher that does not train is made into a graph once the optimizer of its pupil is there."""
+    net, optimizer, x = setup()
+    teacher = Net().to("cuda").eval().requires_grad_(False)
+    teacher = torch.cuda.make_graphed_callables(teacher, (x,))
+    for _ in range(steps):
+        teacher(x)
+        train(net, optimizer, x)
+    return (steps - 1) * (1 + 2 * KERNELS)
+
+
+def captures_beside(steps: int) -> int:
+    """Another thread captures a graph, for as long as the loop makes ten steps."""
+    net, optimizer, x = setup()
+    begun, enough = threading.Event(), threading.Event()
+
+    def record() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
+            kernels()
+            begun.set()
+            enough.wait()
+
+    thread = threading.Thread(target=record)
+    for step in range(steps):
+        if step == 5:
+            thread.start()
+            begun.wait()
+        train(net, optimizer, x)
+        if step == 15:
+            enough.set()
+            thread.join()
+    return (steps - 1) * 2 * KERNELS
 
 
 def evaluates(steps: int) -> int:
@@ -396,6 +526,11 @@ def asserts(steps: int) -> int:
     return made
 
 
+def _weights(net: Net) -> float:
+    parts = (one.detach() for one in net.parameters())
+    return float(sum(getattr(part, "_local_tensor", part).double().sum() for part in parts))
+
+
 def ranks(steps: int) -> int:
     """One of several ranks, each on a GPU of its own, which wait for each other in every step."""
     local = int(os.environ["LOCAL_RANK"])
@@ -457,7 +592,8 @@ SHAPES = {
     one.__name__: one
     for one in (
         plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph,
-        graph_then_saves, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
+        graph_then_saves, graph_inference, graph_sizes, graph_pieces, graph_by_hand, graphed, graphed_frozen,
+        captures_beside, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
         forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
         kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
         holds_without_statistics,
@@ -469,10 +605,12 @@ def main(shape: str, steps: str, kernel_ms: str) -> None:
     global each_ns
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    torch.empty_like = torch.ones_like  # replays compute nothing here: gradients are those of the capture, of `sum`
     each_ns = int(float(kernel_ms) * 1e6)
     made = SHAPES[shape](int(steps))
     torch.cuda.synchronize()
-    print("kernels:", made, flush=True)
+    weights = [_weights(net) for net in Net.made]
+    print(f"weights: {weights}\nkernels: {made}", flush=True)
 
 
 if __name__ == "__main__":

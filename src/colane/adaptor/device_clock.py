@@ -4,7 +4,8 @@ A script launches kernels and goes on before they have run, so the time between 
 them says how fast it launches, not how fast the GPU computes: where a script waits for its GPU at every tenth step
 only, nine steps seem to take nothing and one takes all. So an event is recorded in the stream where a step ends, and
 asked at later boundaries whether it is passed; the time between two such events is that of the steps between them,
-with everything in it that the GPU waited for. Nothing waits for an event here.
+with everything in it that the GPU waited for. Nothing waits for an event here, and while a graph is captured there is
+none: steps share the next one.
 
 Time in which the job waited for its turn lies between two events and is taken off: the GPU has nothing of this job
 to do then (`turns` sees to it).
@@ -16,9 +17,10 @@ import sys
 import time
 from collections import deque
 
+from .capture import excluded
+
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 EVENT_GAP_S = 1e-3
@@ -55,7 +57,9 @@ class DeviceClock:
         untimed: Steps that were told and are not timed yet.
     """
 
-    __slots__ = ("_cuda", "_device", "_free", "_known_s", "_mark_s", "_marks", "_steps", "untimed", "waited_s")
+    __slots__ = (
+        "_cuda", "_device", "_free", "_is_cut", "_known_s", "_mark_s", "_marks", "_steps", "untimed", "waited_s"
+    )  # fmt: skip
 
     def __init__(self, cuda: Any, device: int) -> None:
         """Begin with the step that begins now."""
@@ -64,6 +68,7 @@ class DeviceClock:
         self._free: list[Any] = []
         self._steps = self.untimed = 0
         self._known_s = self.waited_s = 0.0
+        self._is_cut = False
         self._mark_s = time.perf_counter()
         self._marks = deque((_Mark(self._record(), 0, 0.0),))
 
@@ -97,35 +102,43 @@ class DeviceClock:
         Raises:
             RuntimeError: An error of CUDA.
         """
-        last = self._marks[-1]
-        if len(self._marks) > 1 and last.waited_s is None and not self._steps:
-            self._record(last.event)  # an event that was not passed yet is passed at its new place only
-            self.waited_s = 0.0
-        else:
-            self._mark(time.perf_counter(), None)
+        self._mark(time.perf_counter(), None)
 
-    def timed(self) -> Iterator[tuple[int, float]]:
+    def timed(self) -> list[tuple[int, float]]:
         """Give how many steps, the oldest first, took how long each, of those that the GPU is done with.
 
         Raises:
             RuntimeError: An error of CUDA.
         """
-        marks = self._marks
-        while len(marks) > 1 and marks[1].event.query():
-            base, mark = marks.popleft(), marks[0]
-            if mark.steps:
-                if mark.waited_s is not None:
-                    passed_s = base.event.elapsed_time(mark.event) * 1e-3
-                    each_s = max(0.0, passed_s - mark.waited_s) / mark.steps
-                    # Of steps that a script's end is counted with, those before tell more than that does.
-                    self._known_s = min(each_s, self._known_s or each_s) if mark.is_late else each_s
-                self.untimed -= mark.steps
-                yield mark.steps, self._known_s
-            self._free.append(base.event)
+        found = []
+        with excluded as may_ask:
+            while may_ask and len(self._marks) > 1 and self._marks[1].event.query():
+                base, mark = self._marks.popleft(), self._marks[0]
+                if mark.steps:
+                    found.append((mark.steps, self._each_s(base, mark)))
+                    self.untimed -= mark.steps
+                self._free.append(base.event)
+        return found
+
+    def _each_s(self, base: _Mark, mark: _Mark) -> float:
+        if mark.waited_s is not None:
+            passed_s = base.event.elapsed_time(mark.event) * 1e-3
+            each_s = max(0.0, passed_s - mark.waited_s) / mark.steps
+            # Of steps that a script's end is counted with, those before tell more than that does.
+            self._known_s = min(each_s, self._known_s or each_s) if mark.is_late else each_s
+        return self._known_s
 
     def _mark(self, now_s: float, waited_s: float | None, *, is_late: bool = False) -> None:
-        self._marks.append(_Mark(self._record(), self._steps, waited_s, is_late=is_late))
-        self._steps, self.waited_s, self._mark_s = 0, 0.0, now_s
+        with excluded as may_record:
+            if not may_record:
+                self._is_cut |= waited_s is None
+                return
+            waited_s, last = None if self._is_cut else waited_s, self._marks[-1]
+            if waited_s is last.waited_s is None and len(self._marks) > 1 and not self._steps:
+                self._record(last.event)  # an event that was not passed yet is passed at its new place only
+            else:
+                self._marks.append(_Mark(self._record(), self._steps, waited_s, is_late=is_late))
+        self._steps, self.waited_s, self._mark_s, self._is_cut = 0, 0.0, now_s, False
 
     def _record(self, event: Any = None) -> Any:
         if event is None:
@@ -142,10 +155,11 @@ def of_process() -> DeviceClock | None:
     """
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized() or cuda.is_current_stream_capturing():
-        return None
-    used = devices_in_use(torch)
-    return DeviceClock(cuda, _busiest(torch, used)) if used else None
+    with excluded as may_record:
+        if cuda is None or not cuda.is_initialized() or not may_record:
+            return None
+        used = devices_in_use(torch)
+        return DeviceClock(cuda, _busiest(torch, used)) if used else None
 
 
 def devices_in_use(torch: Any) -> list[int]:

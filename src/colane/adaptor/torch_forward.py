@@ -6,7 +6,7 @@ In this order, the first that is seen counts:
    instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
    Without gradients a step ends with the call; with them, where the next call begins. Once a backward pass was seen
    the script trains, and calls without gradients are its evaluation; those before are not counted any more.
-2. Replays of a CUDA graph. One that was recorded with an optimizer's step in it is such a step, whatever else counts.
+2. Replays of a CUDA graph that holds none of these; one that does makes them (`torch_graphs`).
 3. Backward passes: training by hand, whose updates no hook sees.
 4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
 
@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 
-from . import recorder, side_threads, torch_first, torch_rests
+from . import capture, recorder, side_threads, torch_first, torch_graphs, torch_rests
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
@@ -37,8 +37,6 @@ FORWARDS_FIRST = 3
 LOADER_FIRST_S = 30.0
 """Running through the data beforehand (their mean, their tokens) takes less."""
 ROOTS_MAX = 64
-STEPS_HELD = "_colane_steps"
-"""Kept on each CUDA graph that was recorded with steps of optimizers in it: how many."""
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -61,37 +59,6 @@ class _Thread(threading.local):
         self.depth = 0
 
 
-class Graphs:
-    """CUDA graphs that hold whole steps, the optimizer's among them: nothing but their replays is seen of these."""
-
-    def __init__(self) -> None:
-        self._recording: Any = None
-        self._cycle = Cycle()
-        self._unclaimed = 0
-
-    def begins(self, graph: Any) -> None:
-        """Hear that a graph begins to record."""
-        self._recording, self._cycle = graph, Cycle()
-        graph.__dict__.pop(STEPS_HELD, None)
-
-    def captured(self, optimizer: int) -> None:
-        """Hear that the step of an optimizer was recorded: each replay makes it again."""
-        steps = self._cycle.event(optimizer)
-        if self._recording is None:  # by a call that is not watched: the graph is the first that is replayed
-            self._unclaimed += steps
-        else:
-            held = self._recording.__dict__
-            held[STEPS_HELD] = held.get(STEPS_HELD, 0) + steps
-
-    def steps_of(self, graph: Any) -> int:
-        """Return how many whole steps a replay makes."""
-        held = graph.__dict__
-        if self._unclaimed and STEPS_HELD not in held:
-            held[STEPS_HELD], self._unclaimed = self._unclaimed, 0
-        steps: int = held.get(STEPS_HELD, 0)
-        return steps
-
-
 class Others:
     """Finds steps other than an optimizer's in one process, until there is an optimizer."""
 
@@ -110,7 +77,7 @@ class Others:
         self._cycle = Cycle()
         self._early = 0
         self._first_s = 0.0
-        self.graphs = Graphs()
+        self.graphs = torch_graphs.Graphs()
         self._replayed: set[int] = set()
         self._replays = 0
         self._giver: weakref.ref[Any] | None = None
@@ -169,8 +136,41 @@ class Others:
             self._event(LOADER, 0)
         self._giver = weakref.ref(loader)
 
-    def replayed(self, graph: int) -> None:
-        """Hear of a replay; a graph that comes again with no step in between is the step itself."""
+    def captures(self, graph: Any) -> None:
+        """Hear that a graph begins to be captured: the call before is no part of it."""
+        if self._pending is not None:
+            self._finish_pending()
+        self.graphs.begins(graph)
+
+    def replays(self, graph: Any) -> None:
+        """Hear that a graph is about to be replayed, which uses the device as a call does."""
+        if self.thread.depth or capture.takes_this():
+            return
+        if self.graphs.held(graph).rank == FORWARD:
+            self._begin()
+        elif self.to.has_left or self.to.rests:
+            self.to.enter()
+
+    def replayed(self, graph: Any) -> None:
+        """Hear of a replay: the steps that the graph holds are made, unless a call does that of which it is a part.
+
+        One that holds none and comes again with no step in between is the step itself.
+        """
+        held = self.graphs.held(graph)
+        if capture.takes_this():
+            return
+        if held.rank == recorder.OPTIMIZER:
+            self.to.step(held.rank, held.steps)
+        elif self.thread.depth:
+            return
+        elif held.rank == FORWARD:
+            self._called(held.key, None if held.steps == 1 else held.steps, is_open=held.is_open)
+        elif held.rank:
+            self._event(held.rank, held.key, held.steps)
+        else:
+            self._replayed_alone(id(graph))
+
+    def _replayed_alone(self, graph: int) -> None:
         if graph in self._replayed:
             self._replayed = {graph}
             self._event(REPLAY, 0, 1 if self._replays else 2)
@@ -184,7 +184,10 @@ class Others:
         From then on calls without gradients are evaluation, and no steps.
         """
         self.trains()
-        self._event(BACKWARD, 0)
+        if capture.takes_this():
+            self.graphs.captured(BACKWARD, 0)
+        else:
+            self._event(BACKWARD, 0)
 
     def trains(self) -> None:
         """Hear that the script trains: calls and batches that were counted before were none of its steps."""
@@ -193,11 +196,12 @@ class Others:
             self._rank, self._early = 0, 0
         self._trains = True
 
-    def unhook(self, module: Any) -> None:
-        """Take the hooks off one module."""
-        self.evaluations.unhook(module)
-        for handle in self._handles.pop(id(module), ()):
+    def unhook(self, module: Any) -> bool:
+        """Take the hooks off one module; whether it had any."""
+        handles = self._handles.pop(id(module), ())
+        for handle in handles:
             handle.remove()
+        return self.evaluations.unhook(module) or bool(handles)
 
     def own_hooks(self) -> set[int]:
         """Return the ids of our hooks, to leave them out of what is saved."""
@@ -248,6 +252,8 @@ class Others:
         return colane_forward_pre, colane_forward_post
 
     def _begin(self) -> None:
+        if capture.takes_this():
+            return
         if self._pending is not None:
             self._finish_pending()
         if self.to.rank in ANSWERING or self.to.serves:
@@ -255,15 +261,26 @@ class Others:
             self.to.sees_request()
 
     def _end(self, key: int, *, is_open: bool) -> None:
-        self._forget_call()
-        if is_open and (self._trains or not self.to.serves):  # of an answer no pass backward follows
+        if capture.takes_this():
+            if is_open or not self._trains:
+                self.graphs.captured(FORWARD, key, is_open=is_open)
+        elif is_open and (self._trains or not self.to.serves):  # of an answer no pass backward follows
+            self._forget_call()
             self._pending = key
+        else:
+            self._called(key, None, is_open=False)
+
+    def _called(self, key: object, count: int | None, *, is_open: bool) -> None:
+        """Count a call that is over: of one with gradients all of the step that it was captured with is."""
+        self._forget_call()
+        if is_open and (self._trains or not self.to.serves):
+            self._event(FORWARD, key, count)
             return
         if self._trains:
             if self.to.rank == FORWARD:
                 self.to.boundary(0, leaves=True)  # others may take their turn here all the same
             return
-        self._event(FORWARD, key, leaves=True)
+        self._event(FORWARD, key, count, leaves=True)
         if self.to.rank == FORWARD and not self.to.is_answering:
             self.to.set_phase(BETWEEN_STEPS)
 
@@ -321,7 +338,7 @@ def attach(torch: Any, others: Others) -> None:
     _watch_optimizers(torch, others)
     _watch_backward(torch, others)
     _watch_loaders(torch, others)
-    _watch_replays(torch, others)
+    torch_graphs.attach(torch, others)
     torch_rests.watch_saves(torch, others.to)
     side_threads.attach(others.to)
     others.first.watch()
@@ -415,32 +432,6 @@ def _watch_backward(torch: Any, others: Others) -> None:
         return result
 
     torch.autograd.backward = backward
-
-
-def _watch_replays(torch: Any, others: Others) -> None:
-    graph = getattr(torch.cuda, "CUDAGraph", None)
-    own = getattr(graph, "replay", None)
-    if graph is None or own is None:
-        return
-
-    begin = graph.capture_begin
-
-    @functools.wraps(begin)
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.safely(others.graphs.begins, self)
-        return begin(self, *args, **kwargs)
-
-    @functools.wraps(own)
-    def replay(self: Any) -> Any:
-        result = own(self)
-        steps = others.graphs.steps_of(self)
-        if steps:
-            others.to.step(recorder.OPTIMIZER, steps)
-        else:
-            recorder.safely(others.replayed, id(self))
-        return result
-
-    graph.capture_begin, graph.replay = capture_begin, replay
 
 
 _saves_whole = False

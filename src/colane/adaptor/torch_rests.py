@@ -54,9 +54,9 @@ class Evaluations:
         """Return the ids of our hooks, to leave them out of what is saved."""
         return {handle.id for handles in self._handles.values() for handle in handles}
 
-    def unhook(self, module: Any) -> None:
-        """Take the hooks off one module."""
-        self._drop(id(module))
+    def unhook(self, module: Any) -> bool:
+        """Take the hooks off one module; whether it had any."""
+        return self._drop(id(module))
 
     def _hook(self, module: Any) -> None:
         key = id(module)
@@ -76,9 +76,11 @@ class Evaluations:
         post = register_post(module, colane_forward_post)
         self._handles[key] = module.register_forward_pre_hook(colane_forward_pre), post
 
-    def _drop(self, key: int) -> None:
-        for handle in self._handles.pop(key, ()):
+    def _drop(self, key: int) -> bool:
+        handles = self._handles.pop(key, None) or ()
+        for handle in handles:
             handle.remove()
+        return bool(handles)
 
 
 def register_post(module: Any, post: Callable[..., None]) -> Any:

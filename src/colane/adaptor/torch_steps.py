@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from . import recorder, stacks, torch_first, torch_forward
+from . import capture, recorder, stacks, torch_first, torch_forward
 from .cycle import Cycle
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -42,8 +42,6 @@ class StepFinder:
         self._cycle = Cycle()
         self.others = torch_forward.Others(torch, to)
         self._in_backward = getattr(torch._C, "_current_graph_task_id", _outside_backward)  # noqa: SLF001
-        self._cuda = torch.cuda
-        self._is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", _never)  # noqa: SLF001
         self._wrapper = _wrapper_code(torch)
         self.post = self._hook()
 
@@ -85,8 +83,8 @@ class StepFinder:
         if self._in_backward() != -1:
             self.others.steps_in_backward()
             return 0
-        if self._cuda._initialized and self._is_capturing():  # noqa: SLF001
-            self.others.graphs.captured(key)
+        if capture.takes_this():
+            self.others.graphs.captured(recorder.OPTIMIZER, key)
             return 0
         self.others.stepped()
         count = self._cycle.event(key)
@@ -107,10 +105,6 @@ class StepFinder:
 
 def _outside_backward() -> int:
     return -1
-
-
-def _never() -> bool:
-    return False
 
 
 def _wrapper_code(torch: Any) -> object:

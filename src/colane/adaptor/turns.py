@@ -23,6 +23,7 @@ import threading
 import time
 from contextlib import suppress
 
+from .capture import excluded
 from .device_clock import devices_in_use
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -251,20 +252,19 @@ class TurnTaker:
     def _settle(self) -> bool:
         """Wait for all devices, so that nothing of this job runs in another's turn; give memory back if asked.
 
-        False while a CUDA graph is being recorded: waiting would spoil it; and where a framework cannot be waited for:
-        such a job gives no turn up, so that the gate soon leaves it out of them.
+        False while a CUDA graph is captured, and where a framework cannot be waited for: such a job gives no turn up,
+        so that the gate soon leaves it out of them.
         """
         torch = sys.modules.get("torch")
         cuda = getattr(torch, "cuda", None)
         try:
-            if cuda is not None and cuda.is_initialized():
-                if cuda.is_current_stream_capturing():
-                    return False
-                for device in devices_in_use(torch):
-                    cuda.synchronize(device)
-                if self._words[FLUSH]:
-                    _give_cache_back(cuda)
-            return _wait_for_other_frameworks()
+            with excluded as may_wait:
+                if may_wait and cuda is not None and cuda.is_initialized():
+                    for device in devices_in_use(torch):
+                        cuda.synchronize(device)
+                    if self._words[FLUSH]:
+                        _give_cache_back(cuda)
+                return may_wait and _wait_for_other_frameworks()
         except RuntimeError:
             return False  # an error of CUDA: the job meets it itself
 

@@ -13,11 +13,13 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from . import collectives, data_parallel
+from .capture import GLOBAL, Capture, Captures, Refused, told
 from .device import HOME_ENV, FailedError, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
 
 CYCLES_PER_S = 1e9
@@ -31,13 +33,16 @@ class Stream:
     """Work of one process in order.
 
     Attributes:
+        waits_for_legacy: Whether it and the legacy stream wait for each other: not those that PyTorch makes.
+        capture: What its work is captured into instead.
         later: What was launched behind a collective to which not all ranks have come: it has no time yet. Each tries
             to get its time, waiting if that is wanted, and says whether it has.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.graph: list[float] | None = None
+    def __init__(self, device: Device, number: int) -> None:
+        self.device, self.number = device, number
+        self.waits_for_legacy = False
+        self.capture: Capture | None = None
         self.later: deque[Callable[[bool], bool]] = deque()
         self._alone = threading.RLock()
         self._ready_s = 0.0
@@ -77,7 +82,7 @@ class Device:
 
     def __init__(self, number: int, gpu: Gpu) -> None:
         self.number, self.gpu = number, gpu
-        self.streams: dict[int, Stream] = {0: Stream(self)}
+        self.streams: dict[int, Stream] = {0: Stream(self, 0)}
         self.has_context = False
         self.failure = ""
         self.allocated = self.allocated_peak = self.reserved = self.reserved_peak = 0
@@ -101,9 +106,11 @@ class Device:
         """
         self.check()
         self.use()
-        if stream.graph is not None:
-            stream.graph.append(kernel_s)
-            return
+        with _state.ruled():
+            _state.captures.uses(stream)
+            if stream.capture is not None:
+                stream.capture.add(stream, kernel_s)
+                return
         while True:
             now_s = time.monotonic()
             with self._alone:
@@ -138,8 +145,8 @@ class Device:
     def synchronize(self) -> None:
         """Wait for all streams."""
         self.use()
-        if any(stream.graph is not None for stream in self.streams.values()):
-            raise _state.error("CUDA error: operation not permitted when stream is capturing")
+        with _state.ruled():
+            _state.captures.may_be_unsafe(*self.streams.values())
         self.check()
         wait_until(max(stream.ready_s for stream in self.streams.values()))
         _state.counts["synchronize"] += 1
@@ -149,6 +156,9 @@ class Device:
         self.use()
         if self.allocated + size > self.reserved:
             wanted = -(-(self.allocated + size) // BLOCK_BYTES) * BLOCK_BYTES
+            if not _is_capturing():  # of a stream that is captured PyTorch takes memory in relaxed mode
+                with _state.ruled():
+                    _state.captures.may_be_unsafe()
             self._hold(wanted)
             self.reserved = wanted
             self.reserved_peak = max(self.reserved_peak, wanted)
@@ -162,6 +172,8 @@ class Device:
     def empty_cache(self) -> None:
         """Give back what is reserved and not used."""
         if self.has_context:
+            if any(one.origin.device is self for one in _state.captures.under_way):
+                raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
             self.reserved = -(-self.allocated // BLOCK_BYTES) * BLOCK_BYTES
             self._hold(self.reserved)
 
@@ -219,6 +231,7 @@ class _State:
         self.here = _Here()
         self.pid = os.getpid()
         self.counts: Counter[str] = Counter()
+        self.captures = Captures()
         self._devices: list[Device] | None = None
         self._log: Any = None
 
@@ -256,6 +269,14 @@ class _State:
     def stream(self) -> Stream:
         here = self.device()
         return here.streams[self.current(here.number)]
+
+    @contextmanager
+    def ruled(self) -> Iterator[None]:
+        """Tell what CUDA refuses while streams are captured as PyTorch does."""
+        try:
+            yield
+        except Refused as error:
+            raise self.error(told(error)) from None
 
     def error(self, text: str) -> Exception:
         kind = getattr(self.torch_c, "AcceleratorError", RuntimeError)
@@ -332,7 +353,7 @@ class StreamBase:
         device.use()
         if stream_id < 0:
             stream_id = len(device.streams)
-            device.streams[stream_id] = Stream(device)
+            device.streams[stream_id] = Stream(device, stream_id)
         made.stream_id, made.device_index, made.device_type = stream_id, device.number, _CUDA_TYPE
         return made
 
@@ -355,9 +376,13 @@ class StreamBase:
         return torch.device("cuda", self.device_index)
 
     def query(self) -> bool:
+        with _state.ruled():
+            _state.captures.may_be_unsafe(self._own)
         return self._own.is_done()
 
     def synchronize(self) -> None:
+        with _state.ruled():
+            _state.captures.may_be_unsafe(self._own)
         wait_until(self._own.ready_s)
         _state.counts["stream"] += 1
 
@@ -368,6 +393,7 @@ class EventBase:
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> Any:
         made = object.__new__(cls)
         made.timing, made.time_s, made.where, made.behind = enable_timing, None, None, None
+        made.captured, made.known, made.is_recorded = None, {}, False
         return made
 
     timing: bool
@@ -375,6 +401,10 @@ class EventBase:
     where: int | None
     behind: Stream | None
     """Where it is recorded and has no time yet."""
+    captured: Capture | None
+    """The capture in which it was recorded last."""
+    known: dict[Stream, int]
+    is_recorded: bool
 
     def has_time(self, *, block: bool = False) -> bool:
         """Whether what it is recorded behind has its time."""
@@ -387,7 +417,11 @@ class EventBase:
     def record(self, stream: Any) -> None:
         own: Stream = stream._own
         _state.counts["record"] += 1
-        if own.graph is None:
+        with _state.ruled():
+            _state.captures.uses(own)
+            _state.captures.records(self, own)
+        self.is_recorded = True
+        if own.capture is None:
             own.device.use()
             now_s = time.monotonic()
             self.behind, self.where = own, own.device.number
@@ -402,6 +436,9 @@ class EventBase:
 
     def wait(self, stream: Any) -> None:
         own: Stream = stream._own
+        with _state.ruled():
+            if _state.captures.waits(own, self):
+                return
 
         def wait(block: bool) -> bool:
             if not self.has_time(block=block):
@@ -413,15 +450,22 @@ class EventBase:
             own.put(wait)
 
     def query(self) -> bool:
+        with _state.ruled():
+            _state.captures.asks_for(self)
         return self.has_time() and (self.time_s is None or time.monotonic() >= self.time_s)
 
     def synchronize(self) -> None:
+        with _state.ruled():
+            _state.captures.asks_for(self)
         self.has_time(block=True)
         if self.time_s is not None:
             wait_until(self.time_s)
         _state.counts["event"] += 1
 
     def elapsed_time(self, end: EventBase) -> float:
+        with _state.ruled():
+            for one in (self, end):
+                _state.captures.asks_for(one)
         if self.time_s is None or end.time_s is None or not (self.timing and end.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True' and recorded")
         if self.where != end.where:
@@ -436,19 +480,21 @@ class GraphBase:
 
     def __new__(cls, keep_graph: bool = False) -> Any:
         made = object.__new__(cls)
-        made.kernels, made.stream = [], None
+        made.kernels, made.capture = [], None
         return made
 
     kernels: list[float]
-    stream: Stream | None
+    capture: Capture | None
 
-    def capture_begin(self, *_: Any, **__: Any) -> None:
-        self.stream = _state.stream()
-        self.kernels = self.stream.graph = []
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = GLOBAL) -> None:
+        with _state.ruled():
+            self.capture = _state.captures.begin(_state.stream(), capture_error_mode)
 
     def capture_end(self) -> None:
-        if self.stream is not None:
-            self.stream.graph = None
+        if self.capture is not None and not self.capture.has_ended:
+            with _state.ruled():
+                _state.captures.end(self.capture, _state.stream())
+            self.kernels = self.capture.kernels
 
     def instantiate(self) -> None:
         pass
@@ -526,7 +572,7 @@ def _sleep(cycles: int) -> None:
 
 
 def _is_capturing() -> bool:
-    return _state.stream().graph is not None
+    return _state.stream().capture is not None
 
 
 class _CurrentStream:
@@ -689,8 +735,8 @@ def _making(own: Callable[..., Any], moved: Callable[[Any, Any], Any]) -> Callab
 def _wait(why: str) -> None:
     if _state.is_used:
         stream = _state.stream()
-        if stream.graph is not None:
-            raise _state.error("CUDA error: operation not permitted when stream is capturing")
+        with _state.ruled():
+            _state.captures.may_be_unsafe(stream)
         wait_until(stream.ready_s)
         stream.device.check()
         _state.counts[why] += 1
