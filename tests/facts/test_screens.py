@@ -251,6 +251,18 @@ async def test_what_may_be_done_is_taken_and_what_may_not_is_refused_or_changes_
                 ), deed
 
 
+async def test_a_screen_that_has_looked_before_tells_of_new_co_runners_at_once() -> None:
+    async with world(policy="fair") as w:
+        await w.good("POST", "/node", node())
+        for _ in range(2):
+            await w.submit(**SMALL)
+            row, shown = await w.good("GET", "/page_rows?job=1"), await w.good("GET", "/job/1")
+            (run,) = [one["run"] for one in row["rows"]]
+            assert run["speed_ratio"] == shown["facts"]["speed_ratio"]
+            assert run["share_asked_ratio"] == shown["facts"]["share_asked_ratio"]
+        assert run["share_asked_ratio"] == 0.5
+
+
 RAW = {"step_mean_s", "turn_share_ratio", "steps_total_learned"}
 """What facts are worked out from; a screen that looks at them works something out anew."""
 ROWS = {"turn_share_ratio"}

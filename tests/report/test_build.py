@@ -106,7 +106,14 @@ def test_where_time_went_is_drawn_and_told_as_the_mean_of_a_job(tmp_path: Path) 
     report = build([RunGroup("fifo", tuple(jobs))], [], tmp_path, title="x")
     assert tmp_path / "time_spent.png" in report.figures
     (row,) = json.loads(report.summary_json.read_text())["time_spent"]
-    told = {"queueing_s": 2.0, "launching_s": 2.0, "running_s": 4.0, "lost_s": 1.0, "checkpointing_s": 0.5}
+    told = {
+        "queueing_s": 2.0,
+        "launching_s": 2.0,
+        "running_s": 4.0,
+        "lost_s": 1.0,
+        "checkpointing_s": 0.5,
+        "untold_s": 0.0,
+    }
     assert row == {"group": "fifo", "jobs": 2, "paused_s": 0.0, **told}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.model.job import JobState
 from colane.model.profile import ProfileKey
@@ -51,10 +51,16 @@ class JobTime(NamedTuple):
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """Seconds by what they went to; those of running that were lost are a part of their own."""
+        """Seconds by what they went to, in the order of `TIME_PARTS`."""
         parts = {name.removesuffix("_s"): value for name, value in self.spent._asdict().items()}
         lost_s = min(self.lost_s, parts["running"])
-        return {**parts, "running": parts["running"] - lost_s, "lost": lost_s}
+        whole = {**parts, "running": parts["running"] - lost_s, "lost": lost_s}
+        return {name: whole[name] for name in TIME_PARTS}
+
+
+LIFE: Final = tuple([name.removesuffix("_s") for name in TimeSpent._fields])
+TIME_PARTS: Final = (*LIFE[: LIFE.index("running") + 1], "lost", *LIFE[LIFE.index("running") + 1 :])
+"""What a job's time goes to; of running, what had to be made again is a part of its own."""
 
 
 def mean_parts_s(times: Sequence[JobTime]) -> dict[str, float]:

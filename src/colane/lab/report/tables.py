@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from colane.lab.report.measured import MeasuredSet, plain_family, short_name
 from colane.lab.report.metrics import (
@@ -17,7 +17,7 @@ from colane.lab.report.metrics import (
     shared_ratios,
 )
 from colane.lab.report.prose import duration, percent
-from colane.lab.report.records import JobTime, RunGroup, RunRecord, mean_parts_s
+from colane.lab.report.records import TIME_PARTS, JobTime, RunGroup, RunRecord, mean_parts_s
 
 Cell = str | int | float | None
 """A value as JSON carries it; None is unknown."""
@@ -119,9 +119,6 @@ def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
 def _times_row(name: str, times: Sequence[JobTime]) -> tuple[Cell, ...]:
     parts = mean_parts_s(times)
     return name, len(times), *(parts[part] for part in TIME_PARTS)
-
-
-TIME_PARTS: Final = ("queueing", "launching", "running", "lost", "paused", "checkpointing")
 
 
 def sets_table(sets: Sequence[MeasuredSet]) -> Table:

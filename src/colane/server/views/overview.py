@@ -75,6 +75,15 @@ class _KnownReasons:
     waits: QueueReasons
 
 
+class _KnownPacing(NamedTuple):
+    """How fast a job was believed to go, when, whether that needs a look, and what it depends on at once."""
+
+    steady_s: float
+    pacing: Pacing | None
+    is_slow: bool
+    stand: tuple[object, ...]
+
+
 class _NodeFacts(NamedTuple):
     """What a description of a node says of its devices."""
 
@@ -99,7 +108,7 @@ class OverviewMaker:
     shared_max_s: float = 2.0
     _known: _KnownReasons | None = field(default=None)
     _shared: tuple[float, int, OverviewAnswer] | None = field(default=None)
-    _pacings: dict[JobId, tuple[float, Pacing | None, bool]] = field(default_factory=dict)
+    _pacings: dict[JobId, _KnownPacing] = field(default_factory=dict)
     _facts: dict[str, _NodeFacts] = field(default_factory=dict)
     _there: _NodesThere | None = None
 
@@ -130,8 +139,20 @@ class OverviewMaker:
         return 0.0 if self._known is None else self._known.cost_s
 
     def pacing(self, job: JobId) -> Pacing | None:
-        """How fast a job is believed to go, as of some seconds ago at most: it takes long for thousands of jobs."""
-        return self._paced(job, time.monotonic())[1]
+        """How fast a job is believed to go: it takes long for thousands of jobs.
+
+        It is as of some seconds ago at most where the job has been where it is, with the same co-runners, since.
+        """
+        return self._paced(job, time.monotonic(), self._stand(job)).pacing
+
+    def _stand(self, job: JobId) -> tuple[object, ...]:
+        """What a job's pace depends on at once: where it is, and with which jobs in which lanes."""
+        driver = self.parts.driver
+        live = driver.core.state.jobs.get(job) if driver.is_ready else None
+        if live is None:
+            return ()
+        loads = [driver.core.state.gpus[gpu] for gpu in live.gpus_held]
+        return live.placement, tuple([(one.job, one.lane) for load in loads for one in load.bookings])
 
     def slow(self, placed: Iterable[Job]) -> set[JobId]:
         """Return which jobs are so slow beside others that they need a look."""
@@ -139,19 +160,19 @@ class OverviewMaker:
         for job in placed:
             if job.spec.gpus:
                 one = known.get(job.id)
-                if one is None or steady_s > one[0] + PACING_AGE_MAX_S:
-                    one = self._paced(job.id, steady_s)
-                if one[2]:
+                if one is None or steady_s > one.steady_s + PACING_AGE_MAX_S:
+                    one = self._paced(job.id, steady_s, self._stand(job.id))
+                if one.is_slow:
                     found.add(job.id)
         return found
 
-    def _paced(self, job: JobId, steady_s: float) -> tuple[float, Pacing | None, bool]:
+    def _paced(self, job: JobId, steady_s: float, stand: tuple[object, ...]) -> _KnownPacing:
         known = self._pacings.get(job)
-        if known is None or steady_s > known[0] + PACING_AGE_MAX_S:
+        if known is None or steady_s > known.steady_s + PACING_AGE_MAX_S or known.stand != stand:
             early_s = job % PACING_PHASES / PACING_PHASES * PACING_AGE_MAX_S / 2  # so that not all are due at once
             pacing = self.parts.driver.pacing(job)
             is_slow = pacing is not None and look.beside_others(pacing) < look.SLOW_RATIO_MAX
-            known = self._pacings[job] = steady_s - early_s, pacing, is_slow
+            known = self._pacings[job] = _KnownPacing(steady_s - early_s, pacing, is_slow, stand)
         return known
 
     def facts(self, node: Node) -> _NodeFacts:
