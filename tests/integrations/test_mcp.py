@@ -104,3 +104,16 @@ async def test_what_it_asks_wrongly_is_said_in_words(running: Scheduler) -> None
         said = await refused(session, "plan", command=["true"], options={"gpu": 1})
         assert "gpus" in said
         assert "Traceback" not in said
+
+
+async def test_arguments_that_a_tool_does_not_take_are_refused(running: Scheduler) -> None:
+    """Of every tool; a job's fields are told their place."""
+    async with assistant(running) as session:
+        for tool in (await session.list_tools()).tools:
+            assert tool.inputSchema["additionalProperties"] is False
+            said = await refused(session, tool.name, surely_not=1)
+            assert said.startswith(f"{tool.name} takes no 'surely_not', but "), said
+        assert await refused(session, "plan", command=["true"], gpus=2) == (
+            "plan takes no 'gpus', but command, workdir, options; fields of a job go into options"
+        )
+        assert "whatever" in await refused(session, "plan", command=["true"], options={"whatever": 2})
