@@ -65,7 +65,8 @@ export MINE="of the script"
 srun -o task-%t sh -c 'echo $SLURM_PROCID $SLURM_NODEID $SLURM_LOCALID $SLURM_NTASKS $COLANE_NODE, $MINE'
 srun --output=both sh -c 'echo "$SLURM_JOB_NODELIST"'
 srun --label sh -c 'exit $((3 * SLURM_PROCID))' || echo "code $?"
-srun -n 4 -l sh -c 'echo $SLURM_LOCALID on $SLURM_NODEID' | sort
+srun -n 4 true || echo "code $?"
+srun -n 4 -O -l sh -c 'echo $SLURM_LOCALID on $SLURM_NODEID' | sort
 srun --nodes=3 true
 srun false & wait $! || echo "beside it $?"
 exit 5
@@ -82,9 +83,14 @@ def test_a_script_runs_on_the_first_of_its_machines_and_srun_on_all(
     out = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else cluster.logs()
     assert said.code == 5, (said, out)
     nodes = cluster.client().job(int(said.out))["nodes"]
+    assert "NumNodes=2 " in on_two("scontrol", "show", "job", said.out.strip()).out
+    told = on_two("sacct", "-X", "-n", "-P", "-j", said.out.strip(), "-o", "NNodes,AllocNodes").out
+    assert told == "2|2\n"
     assert sorted(nodes) == ["node-1", "node-2"]
     assert out.splitlines() == [
         "2 2 2 1(x2) 0 1024", " ".join(nodes), f"one on {nodes[1]}, 0 of 1", "code 3",
+        ("srun: error: 4 tasks are more than this job has room for (2 tasks, 2 cores, 2 GPUs): sbatch --ntasks, or "
+        "--overcommit"), "code 1",
         "0: 0 on 0", "1: 1 on 0", "2: 0 on 1", "3: 1 on 1",
         "srun: error: --nodes must be 1 to 2, the machines of this job, got '3'", "beside it 1",
     ]  # fmt: skip

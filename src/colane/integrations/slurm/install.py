@@ -13,12 +13,23 @@ from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.main import VERBS
 
 MARK: Final = "# Written by 'colane shims'."
-SHIM: Final = """#!/bin/sh
+SHIM: Final = """#!{python} -I
+{mark} Runs Slurm's {verb} on Colane; the directory may be removed at any time.
+import sys
+from colane.integrations.slurm.main import main
+sys.exit(main({verb!r}, {directory!r}, sys.argv[1:]))
+"""
+"""Python at once: some shells (dash) drop what bash has exported as functions, as `module`."""
+BY_SHELL: Final = """#!/bin/sh
 {mark} Runs Slurm's {verb} on Colane; the directory may be removed at any time.
 exec {python} -I -c 'import sys
 from colane.integrations.slurm.main import main
 sys.exit(main(*sys.argv[1:3], sys.argv[3:]))' {verb} {directory} "$@"
 """
+
+
+INTERPRETER_BYTES_MAX: Final = 120
+"""Of a path that older kernels take behind `#!`, where it has no blanks."""
 
 
 def install(directory: Path) -> list[str]:
@@ -35,11 +46,18 @@ def install(directory: Path) -> list[str]:
             if (path.exists() or path.is_symlink()) and not is_shim(path):
                 raise SlurmError(f"{path} is there and is none of Colane's; name another directory")
         for verb in VERBS:
-            _write(directory / verb, SHIM.format(mark=MARK, verb=verb, python=shlex.quote(sys.executable),
-                                                 directory=shlex.quote(str(directory))))  # fmt: skip
+            _write(directory / verb, _shim(verb, str(directory)))
     except OSError as error:
         raise SlurmError(f"{error.filename or directory}: {error.strerror}") from error
     return _others(directory)
+
+
+def _shim(verb: str, directory: str) -> str:
+    python = sys.executable
+    if len(os.fsencode(python)) <= INTERPRETER_BYTES_MAX and not any(one.isspace() for one in python):
+        return SHIM.format(mark=MARK, verb=verb, python=python, directory=directory)
+    quoted = {"python": shlex.quote(python), "directory": shlex.quote(directory)}
+    return BY_SHELL.format(mark=MARK, verb=verb, **quoted)
 
 
 def _write(path: Path, text: str) -> None:
@@ -49,11 +67,14 @@ def _write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+HEAD_CHARS: Final = 4_096
+
+
 def is_shim(path: Path) -> bool:
     """Whether a program is one of ours."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return MARK in file.read(len(MARK) + 100)
+            return MARK in file.read(HEAD_CHARS)
     except OSError:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -114,10 +115,12 @@ def command(shims: str, files: BatchFiles, interpreter: str, text: str, words: S
         text: The script, which may change or go after it was submitted.
         words: Its arguments.
     """
-    return [*BEGIN, PROLOGUE, NAME, shims, *files, interpreter, text, *words]
+    shell = "bash" if any(posixpath.basename(word) == "bash" for word in interpreter.split()) else "sh"
+    return [shell, "-c", PROLOGUE, NAME, shims, *files, interpreter, text, *words]
 
 
-BEGIN: Final = ("sh", "-c")
+SHELLS: Final = frozenset({"sh", "bash"})
+"""What runs the piece of shell: of a script of bash it is bash, as others drop functions that bash has exported."""
 NAME: Final = "sbatch"
 """What the piece of shell is called: `$0`."""
 
@@ -157,9 +160,9 @@ def batch_files(command: Sequence[str]) -> BatchFiles | None:
 
 def _apart(command: Sequence[str]) -> tuple[BatchFiles, Sequence[str]] | None:
     """Part a command into its files, and what runs with its words."""
-    at = len(BEGIN) + 1
+    at = 3
     files, words = at + 2, at + 2 + len(BatchFiles._fields)
-    is_ours = tuple(command[: len(BEGIN)]) == BEGIN and command[at : at + 1] == [NAME]
+    is_ours = command[:1] and command[0] in SHELLS and command[1:2] == ["-c"] and command[at : at + 1] == [NAME]
     if not is_ours or len(command) < words + 2:
         return None
     return BatchFiles(*command[files:words]), command[words:]

@@ -96,10 +96,11 @@ OF_SRUN: Final = (
     OptionRow("-K,--kill-on-bad-exit", M, DONE),
     OptionRow("--mpi -W,--wait -T,--threads --msg-timeout --task-prolog --task-epilog --prolog --epilog --signal", V,
         NO_EFFECT),
-    OptionRow("--exact --overlap -E,--preserve-env -X,--disable-status -Z,--no-allocate", N, NO_EFFECT),
+    OptionRow("--exact --overlap", N, DONE),
+    OptionRow("--jobid", V, DONE),
+    OptionRow("-E,--preserve-env -X,--disable-status -Z,--no-allocate", N, NO_EFFECT),
     OptionRow("--pty", M, REFUSED, "there are no interactive jobs; submit it, and follow it with 'colane logs -f'"),
     OptionRow("--multi-prog", N, REFUSED, "start the programs from a script"),
-    OptionRow("--jobid", V, REFUSED, "steps are started from within their job"),
     OptionRow("--het-group -r,--relative", V, REFUSED, "name the machines of the step: --nodelist"),
     OptionRow("-I,--immediate", M, REFUSED, "leave it out; the job starts when there is room"),
 )  # fmt: skip

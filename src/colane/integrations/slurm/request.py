@@ -24,6 +24,7 @@ SESSION_NAMES: Final = frozenset({"bash", "interactive"})
 """Lightning takes a job of such a name for a session, in which it does not look for its ranks."""
 
 LABEL: Final = "account"
+QOS: Final = "qos"
 RANDOM: Final = re.compile(r"[0-9a-f]{16,}")
 T = TypeVar("T")
 
@@ -214,8 +215,9 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
     for option, field in (("partition", "pool"), ("qos", "qos"), ("comment", "comment"), ("array", "array")):
         if options.get(option):
             request[field] = options.get(option)
-    if options.get("account"):
-        request["labels"] = {LABEL: options.get("account")}
+    labels = {name: options.get(name) for name in (LABEL, QOS) if options.get(name)}
+    if labels:
+        request["labels"] = labels
     if (begin := read(options, "begin", quantities.begin)) is not None:
         request["begin"] = begin
     request |= _order(options)
@@ -336,6 +338,7 @@ def _told(options: SlurmOptions, request: dict[str, Any], tasks: int, each: int 
         "SLURM_GPUS": gpus or None,
         "SLURM_GPUS_ON_NODE": gpus or None,
         "SLURM_GPUS_PER_NODE": options.get("gpus-per-node"),
+        "SLURM_GPUS_PER_TASK": gpus_each[0] if (gpus_each := read(options, "gpus-per-task", quantities.gpus)) else None,
         "SLURM_MEM_PER_NODE": memory_bytes and memory_bytes // 2**20,
         "SLURM_TIMELIMIT_S": limit_s and int(limit_s),
     }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from colane.client.in_force import in_force
 from colane.client.told import facts_of
 from colane.integrations.slurm.errors import SlurmError
-from colane.integrations.slurm.request import LABEL
+from colane.integrations.slurm.request import LABEL, QOS
 from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
 from colane.model.phases import ENDED
 
@@ -53,12 +53,14 @@ class SlurmRow:
         job: The job, or the array.
         waiting: Indexes of those elements with their limit, as `4-7%2`; empty of a job.
         expected_s: When it would start, Unix time; None where that was not asked, or is not known.
+        used: What it has used, as `colane eff` tells it: by `what`; empty where that was not asked.
     """
 
     def __init__(self, job: JobObject, waiting: str = "") -> None:
         self.job = job
         self.waiting = waiting
         self.expected_s: float | None = None
+        self.used: Mapping[str, float] = {}
 
     @property
     def array(self) -> int:
@@ -105,6 +107,24 @@ class SlurmRow:
         return "" if self.waiting else ",".join(self.job.get("nodes") or [])
 
     @property
+    def cores(self) -> int:
+        """Cores that are its own, or that it asks for; 1 of one that shares them."""
+        booked = [] if self.waiting else self.job.get("booked_cores") or []
+        return len(booked) or self.need("cores") or 1
+
+    @property
+    def node_count(self) -> int:
+        """Machines that it is on, or asks for."""
+        each = self.need("gpus_per_node")
+        asked = self.need("gpus") // each if each else 1
+        return (0 if self.waiting else len(self.job.get("nodes") or [])) or asked
+
+    @property
+    def qos(self) -> str:
+        """What was said at submission by `--qos` of Slurm's verbs."""
+        return self.job["labels"].get(QOS, "normal")
+
+    @property
     def reason(self) -> str:
         """Slurm's word for why it waits."""
         if self.state != "PENDING":
@@ -141,9 +161,11 @@ class SlurmRow:
     @property
     def tres(self) -> str:
         """What it takes, as Slurm counts it."""
-        words = [f"cpu={self.need('cores') or 1}"]
+        words = [f"cpu={self.cores}"]
         words += [f"mem={self.need('host_memory_bytes') // 2**20}M"] * bool(self.need("host_memory_bytes"))
-        return ",".join([*words, "node=1", *([f"gres/gpu={self.need('gpus')}"] * bool(self.need("gpus")))])
+        return ",".join(
+            [*words, f"node={self.node_count}", *([f"gres/gpu={self.need('gpus')}"] * bool(self.need("gpus")))]
+        )
 
 
 def duration(seconds: float | None) -> str:

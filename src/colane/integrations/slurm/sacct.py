@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from getpass import getuser
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from colane.client.errors import Refused
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.rows import ENDED_MAX, SlurmRow, long_duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.squeue import wanted_states
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
 
 
 def _limit(row: SlurmRow) -> str:
@@ -28,6 +33,11 @@ def _state(row: SlurmRow) -> str:
     return "RUNNING" if row.state in {"CONFIGURING", "COMPLETING", "SUSPENDED"} else row.state
 
 
+def _total_cpu(row: SlurmRow) -> str:
+    """What its processes had of cores, from their mean use of them."""
+    return long_duration(row.used["cores"] * row.used["ran"]) if "cores" in row.used else ""
+
+
 COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
     name.lower(): (name, width, value)
     for name, width, value in (
@@ -37,11 +47,15 @@ COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
         ("User", 9, lambda row: row.job["user"]),
         ("Partition", 10, lambda row: row.job["pool"]),
         ("Account", 10, lambda row: row.account),
-        ("QOS", 10, lambda _: "normal"),
-        ("AllocCPUS", 10, lambda row: row.need("cores") or 1),
+        ("QOS", 10, lambda row: row.qos),
+        ("AllocCPUS", 10, lambda row: row.cores),
         ("ReqCPUS", 8, lambda row: row.need("cores") or 1),
-        ("NCPUS", 10, lambda row: row.need("cores") or 1),
-        ("NNodes", 8, lambda row: len(row.job.get("nodes") or []) or 1),
+        ("NCPUS", 10, lambda row: row.cores),
+        ("CPUTime", 10, lambda row: long_duration(row.cores * row.elapsed_s)),
+        ("CPUTimeRAW", 10, lambda row: int(row.cores * row.elapsed_s)),
+        ("TotalCPU", 10, _total_cpu),
+        ("MaxRSS", 10, lambda row: f"{row.used['host-memory'] / 1024:.0f}K" if "host-memory" in row.used else ""),
+        ("NNodes", 8, lambda row: row.node_count),
         ("AllocNodes", 10, lambda row: len(row.job.get("nodes") or [])),
         ("AllocTRES", 10, lambda row: row.tres),
         ("ReqTRES", 10, lambda row: row.tres),
@@ -67,7 +81,7 @@ COLUMNS: Final[Mapping[str, tuple[str, int, Callable[[SlurmRow], object]]]] = {
 """Columns by name in small letters: as Slurm writes the name, how wide, and what of a job."""
 
 UNKNOWN: Final = frozenset({
-    "maxrss", "averss", "maxvmsize", "avevmsize", "cputime", "cputimeraw", "totalcpu", "usercpu", "systemcpu",
+    "averss", "maxvmsize", "avevmsize", "usercpu", "systemcpu",
     "avecpu", "mincpu", "maxdiskread", "maxdiskwrite", "avediskread", "avediskwrite", "ntasks", "maxpages", "avepages",
     "consumedenergy", "consumedenergyraw", "group", "uid", "gid", "assoc", "blockid", "layout", "eligible", "planned",
     "suspended", "tresusageinmax", "tresusageintot", "tresusageinave", "wckey", "reservation", "flags", "constraints",
@@ -110,19 +124,41 @@ def run(words: Sequence[str], shims: str) -> int:
         else:
             user = next(iter(users)) if len(users) == 1 else None
             found = scheduler.listing(ENDED_MAX, ended=True, user=user, elements=True)["jobs"]
-    told = (("name", "name"), ("partition", "pool"))
-    rows = [
-        row
-        for row in rows_of(found)
-        if _state(row) in states
-        and (wanted or not users or row.job["user"] in users)
-        and _end_s(row) >= since_s
-        and row.job["submit_s"] <= until_s
-        and all(not (some := asked.all(option)) or row.job[field] in some for option, field in told)  # type: ignore[literal-required]
-    ]
+        told = (("name", "name"), ("partition", "pool"))
+        rows = [
+            row
+            for row in rows_of(found)
+            if _state(row) in states
+            and (wanted or not users or row.job["user"] in users)
+            and _end_s(row) >= since_s
+            and row.job["submit_s"] <= until_s
+            and all(not (some := asked.all(option)) or row.job[field] in some for option, field in told)  # type: ignore[literal-required]
+        ]
+        if any(name in USED for name in _names(asked)):
+            for row in rows:
+                row.used = _used(scheduler, row)
     rows.sort(key=lambda row: (row.array, row.job["id"]))
     contact.print_lines(*_lines(rows, asked))
     return 0
+
+
+USED: Final = frozenset({"maxrss", "totalcpu"})
+
+
+def _used(scheduler: Client, row: SlurmRow) -> Mapping[str, float]:
+    """What a job has used, by what; nothing of one that has not run."""
+    if row.waiting or row.job.get("first_start_s") is None:
+        return {}
+    with suppress(Refused):  # an array has not run, nor has an element without a record
+        found = scheduler.efficiency(row.job["id"])
+        known = {one["what"]: one["used"] for one in found["rows"] if one["used"] is not None}
+        return {**known, "ran": found["ran_s"]}
+    return {}
+
+
+def _names(asked: getopt.VerbWords) -> list[str]:
+    text = asked.last("format") or (BRIEF if asked.has("brief") else USUAL)
+    return [part.strip().partition("%")[0].lower() for part in text.split(",")]
 
 
 def _lines(rows: Sequence[SlurmRow], asked: getopt.VerbWords) -> list[str]:

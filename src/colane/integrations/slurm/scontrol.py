@@ -217,7 +217,7 @@ def _job(row: SlurmRow, whole: JobObject) -> list[str]:
     element = f" ArrayJobId={row.array} ArrayTaskId={row.index}" if row.waiting or array is not None else ""
     return [
         f"JobId={job['id']}{element} JobName={job['name']}",
-        f"UserId={job['user']} Account={row.account or '(null)'} QOS=normal",
+        f"UserId={job['user']} Account={row.account or '(null)'} QOS={row.qos}",
         f"Priority={job['priority']}",
         f"JobState={row.state} Reason={row.reason} Dependency={row.in_force('after') or '(null)'}",
         f"Requeue=1 Restarts={max(int(job['attempt']) - 1, 0)} BatchFlag=1 Reboot=0 ExitCode={row.exit}",
@@ -227,7 +227,7 @@ def _job(row: SlurmRow, whole: JobObject) -> list[str]:
             f"EndTime={moment(job.get('end_s'), 'Unknown')}"
         ),
         f"Partition={job['pool']} NodeList={row.nodes or '(null)'}",
-        f"NumNodes=1 NumCPUs={row.need('cores') or 1} NumTasks=1 TRES={row.tres}",
+        f"NumNodes={row.node_count} NumCPUs={row.cores} NumTasks=1 TRES={row.tres}",
         f"Comment={job['comment'] or '(null)'}",
         f"WorkDir={whole.get('workdir') or '(null)'}",
         *_files(row, whole),

@@ -58,8 +58,7 @@ def send(scheduler: Client, job_id: int, elements: set[int] | None, number: int)
 def _listeners(job_id: int) -> list[int]:
     """The `srun`s of a job, which pass a signal on to their tasks; where it has none, its first process."""
     of_job = dict(_processes(job_id))
-    steps = [pid for pid, words in of_job.items() if words[:1] and b"colane.integrations.slurm" in b" ".join(words[:6])
-             and b"srun" in words]  # fmt: skip
+    steps = [pid for pid, words in of_job.items() if any(word.rpartition(b"/")[2] == b"srun" for word in words[:5])]
     if steps:
         return steps
     parents = {pid: _parent(pid) for pid in of_job}

@@ -55,9 +55,11 @@ LETTERS: Final[Mapping[str, Column]] = {
     "m": ("MEMORY", lambda some: some[0].node["host_memory_bytes"] // 2**20),
     "G": ("GRES", lambda some: some[0].gres),
     "f": ("AVAIL_FEATURES", lambda _: "(null)"),
+    "F": ("NODES(A/I/O/T)", lambda some: _counted([_use(each) for each in some])),
     "E": ("REASON", lambda some: (some[0].node["drain"] or {"reason": ""})["reason"] or "none"),
 }
 USUAL: Final = "%9P %.5a %.10l %.6D %.6t %N"
+SUMMARY: Final = "%9P %.5a %.10l %.16F %N"
 OF_NODES: Final = "%.12N %.6D %.9P %.6t"
 _LETTER: Final = re.compile(r"%(?P<right>\.?)(?P<width>[0-9]*)(?P<letter>[A-Za-z])")
 VALUED: Final = "-p,--partition -n,--nodes -o,--format -t,--states"
@@ -80,11 +82,12 @@ def run(words: Sequence[str], shims: str) -> int:
         if (not pools or each.node["pool"] in pools) and (not names or each.node["name"] in names)
         and (not states or {each.state, LONG_STATES[each.state]} & states)
     ]  # fmt: skip
-    text = asked.last("format") or (OF_NODES if asked.has("Node") else USUAL)
+    is_summary = asked.has("summarize")
+    text = asked.last("format") or (SUMMARY if is_summary else OF_NODES if asked.has("Node") else USUAL)
     is_each = asked.has("Node") or "%n" in text
     groups: dict[tuple[str, ...], list[SlurmNode]] = {}
     for each in found:
-        key = (each.node["pool"], each.state, each.node["name"] if is_each else "")
+        key = (each.node["pool"], "" if is_summary else each.state, each.node["name"] if is_each else "")
         groups.setdefault(key, []).append(each)
     for match in _LETTER.finditer(text):
         if match["letter"] not in LETTERS:
@@ -106,6 +109,15 @@ def state_of(node: NodeObject) -> str:
     if not node["jobs"]:
         return "idle"
     return "alloc" if node["gpus"] and len(used) == len(node["gpus"]) else "mix"
+
+
+def _use(each: SlurmNode) -> str:
+    """Whether a machine is allocated, idle or out of use."""
+    return {"alloc": "A", "mix": "A", "idle": "I"}.get(each.state, "O")
+
+
+def _counted(uses: Sequence[str]) -> str:
+    return "/".join(str(uses.count(use)) for use in "AIO") + f"/{len(uses)}"
 
 
 def _line(text: str, value: Callable[[str], object]) -> str:

@@ -49,7 +49,7 @@ def _left(row: SlurmRow) -> str:
 
 
 def _gres(row: SlurmRow) -> str:
-    return f"gres/gpu:{row.need('gpus')}" if row.need("gpus") else NONE
+    return f"gres/gpu:{row.need('gpus') // row.node_count}" if row.need("gpus") else NONE
 
 
 def _expected_end(row: SlurmRow) -> str:
@@ -84,7 +84,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "S": ("START_TIME", lambda row: moment(_begin_s(row))),
     "e": ("END_TIME", _expected_end),
     "V": ("SUBMIT_TIME", lambda row: moment(row.job["submit_s"])),
-    "D": ("NODES", lambda row: len(row.job.get("nodes") or []) or 1),
+    "D": ("NODES", lambda row: row.node_count),
     "N": ("NODELIST", lambda row: row.nodes),
     "B": ("EXEC_HOST", lambda row: row.nodes.partition(",")[0] or "n/a"),
     "R": ("NODELIST(REASON)", _place),
@@ -93,9 +93,9 @@ LETTERS: Final[Mapping[str, Column]] = {
     "p": ("PRIORITY", lambda row: row.job["priority"]),
     "Q": ("PRIORITY", lambda row: row.job["priority"]),
     "a": ("ACCOUNT", lambda row: row.account or NONE),
-    "q": ("QOS", lambda _: "normal"),
-    "C": ("CPUS", lambda row: row.need("cores") or 1),
-    "c": ("MIN_CPUS", lambda row: row.need("cores") or 1),
+    "q": ("QOS", lambda row: row.qos),
+    "C": ("CPUS", lambda row: row.cores),
+    "c": ("MIN_CPUS", lambda row: row.cores),
     "b": ("TRES_PER_NODE", _gres),
     "m": ("MIN_MEMORY", _memory),
     "k": ("COMMENT", lambda row: row.job["comment"] or "(null)"),

@@ -15,12 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
 
-from colane.integrations.slurm import contact, steps
+from colane.integrations.slurm import contact, quantities, steps
 from colane.integrations.slurm.errors import SlurmError
 from colane.integrations.slurm.launch import BatchFiles, command
 from colane.integrations.slurm.options import ONE_NODE, SlurmOptions, parse
-from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, tasks_of
-from colane.integrations.slurm.sbatch import check_partition, hand_in, open_mode, tell
+from colane.integrations.slurm.request import build, count_of, job_name, nodes_of, read, tasks_of
+from colane.integrations.slurm.sbatch import check_exclusive, check_partition, hand_in, open_mode, tell
+from colane.integrations.slurm.slots import StepSlots
+from colane.model.words import count
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 """Signals that go to the tasks."""
@@ -46,10 +48,15 @@ def run(words: Sequence[str], shims: str) -> int:
     if not options.rest:
         raise SlurmError("No command given to execute: srun [OPTIONS] COMMAND...")
     if os.environ.get("SLURM_JOB_ID") and os.environ.get("COLANE_JOB_ID") == os.environ["SLURM_JOB_ID"]:
+        asked = options.get("jobid")
+        if asked not in {None, os.environ["SLURM_JOB_ID"]}:
+            raise SlurmError(f"--jobid must be this job, {os.environ['SLURM_JOB_ID']}, got {asked!r}")
         share = steps.own_share()
         return (
             _step_over_nodes(options, words) if share is None and steps.LEADER in os.environ else _step(options, share)
         )
+    if options.get("jobid") is not None:
+        raise SlurmError("--jobid is not done here: steps are started from within their job")
     return _as_job(options, shims)
 
 
@@ -66,6 +73,7 @@ def _as_job(options: SlurmOptions, shims: str) -> int:
 
     with contact.client() as scheduler:
         check_partition(scheduler, options)
+        check_exclusive(scheduler, options, request)
         job_id = hand_in(scheduler, request, options, "srun")
         contact.note("srun", f"job {job_id} queued")
         try:
@@ -89,10 +97,12 @@ def _of_step(options: SlurmOptions) -> list[str]:
 
 def _step_over_nodes(options: SlurmOptions, words: Sequence[str]) -> int:
     """Start a step from the script of a job over several machines."""
+    own, whole = [int(one) for one in os.environ[steps.TASKS].split(",")], count_of(options, "ntasks")
+    _demand_room(options, whole or 0, sum(own), _said_number("SLURM_GPUS_ON_NODE") * len(own))
     nodes, tasks = steps.shared_out(
-        os.environ["SLURM_JOB_NODELIST"].split(","), [int(one) for one in os.environ[steps.TASKS].split(",")],
+        os.environ["SLURM_JOB_NODELIST"].split(","), own,
         nodes=options.get("nodes"), named=[name for name in (options.get("nodelist") or "").split(",") if name],
-        each=count_of(options, "ntasks-per-node"), whole=count_of(options, "ntasks"),
+        each=count_of(options, "ntasks-per-node"), whole=whole,
     )  # fmt: skip
     for pattern in (options.get("output"), options.get("error")):
         if pattern is not None and not _is_apart(pattern) and not _is_added_to(options, os.environ):
@@ -101,18 +111,98 @@ def _step_over_nodes(options: SlurmOptions, words: Sequence[str]) -> int:
     return steps.follow(words, nodes, tasks, kills=kills)
 
 
+def _said_number(name: str) -> int:
+    """A number that the job was told; 0 where it was not."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _whole_share(options: SlurmOptions) -> steps.TaskShare:
+    """The tasks of a step in a job on one machine.
+
+    Raises:
+        SlurmError: It asks for more than the job has.
+    """
+    if nodes_of(options) > 1:
+        raise SlurmError(f"--nodes must be 1, the machines of this job, got {options.get('nodes')!r}")
+    own = _said_number("SLURM_NTASKS") or 1
+    number = tasks_of(options, 0) if options.get("ntasks") or options.get("ntasks-per-node") else own
+    _demand_room(options, number, own, _said_number("SLURM_GPUS_ON_NODE"))
+    return steps.TaskShare(0, [os.environ.get("SLURM_JOB_NODELIST", "")], [number])
+
+
+def _demand_room(options: SlurmOptions, tasks: int, own: int, gpus: int) -> None:
+    """Refuse a step of more tasks than its job has, unless that has a core or a GPU for each.
+
+    Raises:
+        SlurmError: It has not.
+    """
+    each, cores = count_of(options, "cpus-per-task") or 1, own * (_said_number("SLURM_CPUS_PER_TASK") or 1)
+    if tasks > own and tasks * each > max(cores, gpus) and options.get("overcommit") is None:
+        has = f"{count(own, 'task')}, {count(cores, 'core')}, {count(gpus, 'GPU')}"
+        raise SlurmError(f"{tasks} tasks are more than this job has room for ({has}): sbatch --ntasks, or --overcommit")
+
+
+def _devices(options: SlurmOptions, share: steps.TaskShare, slots: StepSlots) -> Sequence[Mapping[str, str]]:
+    """Take what the step has of the job to itself, and return what shows each task its GPUs.
+
+    A step that says nothing of GPUs, or overlaps with others, takes none: its tasks see all that the job has.
+
+    Raises:
+        SlurmError: It asks for more GPUs than the job has on this machine.
+    """
+    here, is_alone = len(share.ranks), len(share.nodes) == 1
+    names = [name for name in os.environ.get("SLURM_JOB_GPUS", "").split(",") if name]
+    have = len(names) or _said_number("SLURM_GPUS_ON_NODE")
+    of_task = read(options, "gpus-per-task", quantities.gpus)
+    inherited = _said_number("SLURM_GPUS_PER_TASK")
+    whole = [read(options, name, quantities.gpus) for name in ("gpus", "gpus-per-node")]
+    whole.append(read(options, "gres", quantities.gres))
+    of_step = next((number for number, _ in filter(None, whole)), None)
+    if of_step is not None and options.get("gpus") is not None:
+        of_step = -(-of_step // len(share.nodes))
+    each = of_task[0] if of_task is not None else inherited if of_step is None else 0
+    gpus = of_step if of_step is not None else each * here
+    if gpus > have and options.get("overcommit") is None and (of_task is not None or of_step is not None):
+        raise SlurmError(f"the step asks for {count(gpus, 'GPU')} of a machine, and this job has {have}")
+    is_shared = options.get("overlap") is not None or not is_alone
+    is_exact = any(options.get(word) is not None for word in ("exact", "exclusive"))
+    own = _said_number("SLURM_NTASKS") if is_alone and is_exact and not is_shared else 0
+    taken = [*range(min(gpus, have))] if is_shared else slots.take(min(here, own), own, min(gpus, have), have)
+    if (of_step is None and not each) or gpus > have:
+        return [{}] * here
+    if not each or options.get("gpu-bind") == "none":
+        return [_shown(names, taken)] * here
+    return [_shown(names, taken[at * each : (at + 1) * each]) for at in range(here)]
+
+
+def _shown(names: Sequence[str], places: Sequence[int]) -> dict[str, str]:
+    """What shows a process these of the job's GPUs alone."""
+    told = {"SLURM_GPUS_ON_NODE": str(len(places)), "SLURM_STEP_GPUS": ",".join(map(str, places))}
+    if not names:
+        return told
+    positions = ",".join(str(at) for at in range(len(places)))
+    if "ROCR_VISIBLE_DEVICES" not in os.environ:
+        return {**told, "CUDA_VISIBLE_DEVICES": ",".join(names[place] for place in places)}
+    uuids = os.environ["ROCR_VISIBLE_DEVICES"].split(",")
+    return {
+        **told, "ROCR_VISIBLE_DEVICES": ",".join(uuids[place] for place in places),
+        "HIP_VISIBLE_DEVICES": positions or "-1", "CUDA_VISIBLE_DEVICES": positions,
+    }  # fmt: skip
+
+
 def _step(options: SlurmOptions, share: steps.TaskShare | None) -> int:
-    if share is None:
-        number = int(os.environ.get("SLURM_NTASKS", "1"))
-        if options.get("ntasks") or options.get("ntasks-per-node"):
-            number = tasks_of(options, 0)
-        share = steps.TaskShare(0, [os.environ.get("SLURM_JOB_NODELIST", "")], [number])
+    slots, is_whole = StepSlots(), share is None
+    share = share or _whole_share(options)
+    devices = _devices(options, share, slots)
+    if is_whole:
+        share = share._replace(step=slots.number())
     workdir = options.get("chdir")
     with ExitStack() as opened:
         tasks, labelled = list[subprocess.Popen[bytes]](), list[threading.Thread]()
         _pass_signals_on(tasks)
         for rank in share.ranks:
-            env = _told(options, share, rank)
+            env = {**_told(options, share, rank), **devices[rank - share.ranks[0]]}
             outputs = _outputs(options, env, opened)
             try:
                 task = subprocess.Popen(
@@ -137,7 +227,8 @@ def _told(options: SlurmOptions, share: steps.TaskShare, rank: int) -> dict[str,
     number, here = sum(share.tasks), share.ranks
     own: dict[str, object] = {
         "SLURM_NTASKS": number, "SLURM_NPROCS": number, "SLURM_PROCID": rank, "SLURM_LOCALID": rank - here[0],
-        "SLURM_NODEID": share.node, "SLURM_STEP_ID": 0, "SLURM_STEPID": 0, "SLURM_STEP_NUM_TASKS": number,
+        "SLURM_NODEID": share.node, "SLURM_STEP_ID": share.step, "SLURM_STEPID": share.step,
+        "SLURM_STEP_NUM_TASKS": number,
         "SLURM_NNODES": len(share.nodes), "SLURM_STEP_NUM_NODES": len(share.nodes),
         "SLURM_STEP_NODELIST": ",".join(share.nodes), "SLURM_STEP_TASKS_PER_NODE": steps.tasks_per_node(share.tasks),
         "SLURM_TASKS_PER_NODE": steps.tasks_per_node(share.tasks), "SLURM_GTIDS": ",".join(map(str, here)),

@@ -74,11 +74,13 @@ class TaskShare(NamedTuple):
         node: Which of the step's machines it is.
         nodes: Names of all of them.
         tasks: How many tasks each of them has.
+        step: The step's number.
     """
 
     node: int
     nodes: Sequence[str]
     tasks: Sequence[int]
+    step: int = 0
 
     @property
     def ranks(self) -> range:
@@ -187,7 +189,7 @@ class StepLeader:
         self._base = dict(os.environ)
         self._members: dict[int, _Member] = {}
         self._steps: dict[int, _Step] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count()
         self._lock = threading.Condition()
         self._script: subprocess.Popen[bytes] | None = None
         self._lost = ""
@@ -290,7 +292,7 @@ class StepLeader:
             number = next(self._numbers)
             step = self._steps[number] = _Step(client, nodes, asked["kills"])
         for at, node in enumerate(nodes):
-            share = json.dumps(TaskShare(at, names, asked["tasks"]))
+            share = json.dumps(TaskShare(at, names, asked["tasks"], number))
             run = {name: asked[name] for name in ("words", "cwd", "env")}
             self._members[node].peer.send({"step": number, **run, "share": share})
         while client.receive() is not None:

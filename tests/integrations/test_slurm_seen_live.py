@@ -1,0 +1,47 @@
+"""What Slurm's verbs tell of machines and jobs, against a real agent of two devices."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.integrations.conftest import Shell
+
+pytestmark = pytest.mark.live
+
+
+def test_machines_are_summed_up_by_their_partition(shell: Shell) -> None:
+    head, line = shell("sinfo", "-s").out.splitlines()
+    assert head.split() == ["PARTITION", "AVAIL", "TIMELIMIT", "NODES(A/I/O/T)", "NODELIST"]
+    assert re.fullmatch(r"default\*\s+up\s+infinite\s+(1/0|0/1)/0/1 here", line), line
+
+
+@pytest.mark.parametrize("words", [(), ("--gres=gpu:1",)], ids=str)
+@pytest.mark.parametrize("verb", ["sbatch", "srun"])
+def test_exclusive_is_refused_where_it_would_not_mean_the_machine(
+    shell: Shell, verb: str, words: tuple[str, ...]
+) -> None:
+    rest = ("--wrap", "true") if verb == "sbatch" else ("true",)
+    said = shell(verb, "--exclusive", *words, *rest)
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        f"{verb}: error: --exclusive means a whole machine, and this job takes {len(words)} of the 2 GPUs of here: ask "
+        "for all (--gres=gpu:2), or for GPUs that no other job shares (#COLANE --no-share)\n"
+    )
+
+
+UNTIL_MEASURED = "until sacct -X -n -P -j $SLURM_JOB_ID -o TotalCPU | grep -q :; do :; done"
+
+
+def test_a_job_is_told_as_it_was(shell: Shell) -> None:
+    """It goes on until its use of cores is known."""
+    options = ("--exclusive", "--gres=gpu:2", "-q", "debug", "-t", "5", "-o", "/dev/null")
+    said = shell("sbatch", "--parsable", "--wait", *options, "--wrap", UNTIL_MEASURED)
+    number = said.out.strip()
+    assert said.code == 0, said
+    assert " QOS=debug" in shell("scontrol", "show", "job", number).out
+    names = "QOS,NNodes,NCPUS,MaxRSS,TotalCPU,CPUTime,CPUTimeRAW"
+    told = shell("sacct", "-X", "-n", "--parsable2", "-j", number, "-o", names).out.strip()
+    clock = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    assert re.fullmatch(rf"debug\|1\|[1-9][0-9]*\|[1-9][0-9]*K\|{clock}\|{clock}\|[0-9]+", told), told
