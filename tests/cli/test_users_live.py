@@ -10,6 +10,7 @@ import pytest
 
 from colane.client.client import Client
 from colane.client.errors import Refused
+from colane.verbs.of_jobs import SUSPEND
 from tests.cli.conftest import Up, start_up, until_gone
 from tests.users import NEEDS_ROOT, OTHER_UID, as_user, open_directory
 
@@ -91,7 +92,7 @@ def test_what_is_not_ones_own(up: Up) -> None:
     up.wait_for(job, "running", "running-protected", "launching")
     asked: dict[str, Callable[[Client], Any]] = {
         "cancel": lambda client: client.cancel(job),
-        "suspend": lambda client: client.suspend(job),
+        "suspend": lambda client: client.act(SUSPEND, job),
         "log": lambda client: client.log(job),
         "launch": lambda client: client._get(f"/job/{job}/launch"),
         "submit for root": lambda client: submit(client, "true", user="root"),

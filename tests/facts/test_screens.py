@@ -15,12 +15,12 @@ from colane.cli import output
 from colane.cli.jobs import objects, ps, show, why
 from colane.cli.top.drawing import TopPicture, TopView
 from colane.cli.top.snapshot import ClusterShot
-from colane.facts.may import Deed
 from colane.integrations.assistant import _short
 from colane.integrations.slurm.rows import duration, rows_of
 from colane.integrations.slurm.squeue import LETTERS
 from colane.model.job import JobId
 from colane.server.planning.forecast import _Ends
+from colane.verbs.of_jobs import Deed
 from tests.cli.shots import AT_S, empty_overview
 from tests.server.harness import GB, SteadyClock, World, finished, launched, node, report, world
 from tests.server.test_lost_nodes import NODE_TIMEOUT_S, silent_world

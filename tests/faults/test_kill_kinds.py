@@ -18,6 +18,7 @@ import pytest
 
 from colane.agent.files.jobdir import JobDir
 from colane.client.errors import Refused
+from colane.verbs.of_jobs import RESUME, SUSPEND
 
 from .bench import benched
 from .cluster import Cluster
@@ -70,7 +71,7 @@ class KindsBench(PolicyBench):
         running = [job for job, one in self.live().items() if one["state"] == "running" and self.kinds[job] == "long"]
         for job in running:
             with suppress(Refused):  # it has made no step yet
-                client.suspend(job)
+                client.act(SUSPEND, job)
                 self.suspended.add(job)
         for job in sorted(self.suspended):
             if self.random.random() < GOES_ON:
@@ -81,7 +82,7 @@ class KindsBench(PolicyBench):
         """Let a suspended job go on, if it has not ended."""
         self.suspended.discard(job)
         with suppress(Refused):
-            self.cluster.client().resume(job)
+            self.cluster.client().act(RESUME, job)
 
     def strike(self, job: int, place: JobDir) -> bool:
         """Kill a job's process or its supervisor, and count its kind."""

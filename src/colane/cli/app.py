@@ -37,9 +37,9 @@ NOUNS: Final = {
     "attach": "cli.jobs.attach",
     "cancel": "cli.jobs.cancel",
     "suspend": "cli.jobs.suspend",
-    "resume": "cli.jobs.resume",
+    "resume": "cli.jobs.verbs:resume",
     "release": "cli.jobs.release",
-    "requeue": "cli.jobs.requeue",
+    "requeue": "cli.jobs.verbs:requeue",
     "change": "cli.jobs.change",
     "wait": "cli.jobs.wait",
     "events": "cli.jobs.events",
@@ -68,7 +68,7 @@ NOUNS: Final = {
     "policies": "cli.words.policies",
     "glossary": "cli.words.glossary",
 }
-"""Commands, in the order `colane --help` names them, and where each has its `register(app)`.
+"""Commands, in the order `colane --help` names them, and where each has its `register(app)`, with the verb it is told.
 
 The service's commands know nothing of `colane.lab`: its own are imported when one of them is named."""
 
@@ -90,7 +90,8 @@ def make_app(nouns: Iterable[str] = NOUNS) -> typer.Typer:
     )
     app.callback(help=_flowing(_options.__doc__))(_options)
     for noun in nouns:
-        import_module(f"colane.{NOUNS[noun]}").register(app)
+        module, *verb = NOUNS[noun].split(":")
+        import_module(f"colane.{module}").register(app, *verb)
     for command in (*app.registered_commands, *_of_groups(app)):
         command.cls = StrictCommand
     for group in app.registered_groups:

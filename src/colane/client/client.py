@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from colane.client.errors import Refused, SchedulerUnreachable, refused
 from colane.client.light_httpx import prepare_httpx
 from colane.client.locate import UNIX, find_token, find_url, urls_of, web_url
+from colane.verbs.of_jobs import CANCEL, CHANGE, JobVerb
 
 if TYPE_CHECKING:
     import ssl
@@ -182,30 +183,25 @@ class Client:
         start: StartAnswer = self._get(f"/job/{job_id}/start")
         return start
 
+    def act(self, verb: JobVerb, job_id: int, by: str | None = None, **given: Any) -> None:  # noqa: ANN401 - JSON
+        """Do to a job what a verb says; `given` are its arguments, as the API names them, and None is left out."""
+        said = {name: value for name, value in given.items() if value is not None}
+        query = {name: said.pop(name) for name in given if name in verb.in_query and name in said}
+        body = None if verb.method == "DELETE" else said
+        self._change(verb.method, f"/job/{job_id}{verb.suffix}", body, _without_none(by=by) | query)
+
     def cancel(self, job_id: int, by: str | None = None, *, elements: str | None = None) -> None:
         """Cancel a job; of an array, only the elements with these indexes where some are given, as `3,7-9`."""
-        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by, elements=elements))
-
-    def requeue(self, job_id: int, by: str | None = None) -> None:
-        """Take a running job off its GPUs; it is queued again, and goes on from what it has saved."""
-        self._change("POST", f"/job/{job_id}/requeue", {}, _without_none(by=by))
+        self.act(CANCEL, job_id, by, elements=elements)
 
     def change(self, job_id: int, limits: Mapping[str, Any], by: str | None = None) -> None:
         """Give a live job other limits: `time_limit_s`, or `at_once` for an array; None takes one away."""
-        self._change("POST", f"/job/{job_id}/change", limits, _without_none(by=by))
+        self._change(CHANGE.method, f"/job/{job_id}{CHANGE.suffix}", limits, _without_none(by=by))
 
     def stacks(self, job_id: int, *, text: bool = True) -> StacksAnswer:
         """Return where the processes of a running job are in their code, with their stacks unless `text` is False."""
         answer: StacksAnswer = self._get(f"/job/{job_id}/stacks", text=str(text).lower())
         return answer
-
-    def suspend(self, job_id: int, by: str | None = None, *, to_host: bool = False) -> None:
-        """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""
-        self._change("POST", f"/job/{job_id}/suspend", {"to_host": True} if to_host else {}, _without_none(by=by))
-
-    def resume(self, job_id: int, by: str | None = None, *, at: str | None = None) -> None:
-        """Let a suspended job go on; one that waits, not before a time such as `now+2h` or `16:00`."""
-        self._change("POST", f"/job/{job_id}/resume", _without_none(at=at), _without_none(by=by))
 
     def cancel_queued(self, by: str | None = None) -> list[int]:
         """Cancel all queued jobs and return their ids."""

@@ -6,7 +6,6 @@ What the service would refuse is not offered, nor what would change nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from colane.core.cluster.state import ClusterState
@@ -14,19 +13,7 @@ from colane.core.reducers import suspension
 from colane.model.job import Job
 from colane.model.phases import HoldKind
 from colane.model.progress import Progress
-
-
-class Deed(StrEnum):
-    """What users do to jobs."""
-
-    SUSPEND = "suspend"
-    """Or hold, while it waits."""
-    RESUME = "resume"
-    """Or release, while it waits."""
-    REQUEUE = "requeue"
-    CANCEL = "cancel"
-    AGAIN = "again"
-    """Submit one like it: it runs as its user, so no other user may."""
+from colane.verbs.of_jobs import Deed
 
 
 class Asker(NamedTuple):

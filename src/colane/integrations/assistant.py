@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from colane.api.jobs import JobObject, WhyAnswer
 from colane.api.plans import PlanAnswer, StartAnswer
 from colane.model.phases import is_in
+from colane.verbs.of_jobs import CANCEL, JOB_VERBS, REQUEUE, RESUME, SUSPEND, Deed
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -161,17 +162,13 @@ class AssistantSession:
                 f"job {planned.job} is not as it was when this was planned: by now it {is_in(found['state'])} "
                 f"({found['reason']}); call plan_change again"
             )
-        getattr(self.scheduler, planned.deed)(planned.job)
+        self.scheduler.act(JOB_VERBS[Deed(planned.deed)], planned.job)
         del self._changes[plan_index]
         return _short(self.scheduler.job(planned.job))
 
 
-DEEDS: Final[Mapping[str, str]] = {
-    "cancel": "end the job for good; what it has not saved is lost",
-    "suspend": "keep it from going on until it is resumed",
-    "resume": "let it go on, or start though it is held",
-    "requeue": "take it off its GPUs, once it has saved its state if it has said how; it waits anew",
-}
+DEEDS: Final[Mapping[str, str]] = {row.deed.value: row.would for row in (CANCEL, SUSPEND, RESUME, REQUEUE)}
+"""What is told of each before it is done."""
 
 LOOKING: Final = ("queue", "job", "why", "start", "logs", "nodes", "plan", "whatif", "plan_change")
 CHANGING: Final = ("submit", "change")

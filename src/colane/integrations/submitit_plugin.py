@@ -21,6 +21,7 @@ from colane.client.client import Client
 from colane.client.errors import Refused
 from colane.client.shell import shell_environment
 from colane.model.arrays import element_id
+from colane.verbs.of_jobs import REQUEUE
 
 NAME: Final = "colane"
 STATES: Final[Mapping[str, str]] = {
@@ -82,7 +83,7 @@ class ColaneJob(core.Job[Any]):  # type: ignore[misc] # as above
         """Have it save its state and wait anew, as when it gives way to another."""
         del timeout
         with Client() as client:
-            client.requeue(_number(self.job_id))
+            client.act(REQUEUE, _number(self.job_id))
 
 
 class ColaneJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc] # as above
@@ -98,7 +99,7 @@ class ColaneJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc
         """Its state is saved: it is queued again by the scheduler that asked for that, or because it asks itself."""
         del countdown
         with Client() as client, suppress(Refused):  # refused while it is on its way out already
-            client.requeue(int(os.environ[self._env["job_id"]]))
+            client.act(REQUEUE, int(os.environ[self._env["job_id"]]))
 
 
 class ColaneExecutor(core.PicklingExecutor):  # type: ignore[misc] # as above

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from colane.agent.link import contact
 from colane.agent.reconcile import Key
+from colane.api.job_request import SuspendBody
 from colane.api.jobs import JobIdAnswer
 from colane.api.nodes import FinishedAnswer, LaunchObject, NodeObject
 from colane.api.wire import ProfileBody
@@ -36,6 +37,7 @@ from colane.server.store.store import FINISHED_JOBS, META, StoreError, StoreWrit
 from colane.server.writer import changes
 from colane.server.writer.boundary import FaultLog
 from colane.server.writer.driver import restore_state
+from colane.verbs.of_jobs import RESUME, SUSPEND
 from tests.core.audit import audit
 from tests.faults.simulated.drains import DrainFaults
 from tests.faults.simulated.machine import STEP_S, Machine, forget
@@ -350,9 +352,14 @@ class FaultyCluster:
             self.laws.touched(job, user)
 
         if act == "suspend":
-            self.ask(lambda service: service.job_changes.suspend(job, user, user.name, via), told)
+            self.ask(
+                lambda service: service.job_changes.of(
+                    SUSPEND, job, user, user.name, SuspendBody(to_host=via is SuspendVia.HOST)
+                ),
+                told,
+            )
         elif act == "resume":
-            self.ask(lambda service: service.job_changes.resume(job, user, user.name), told)
+            self.ask(lambda service: service.job_changes.of(RESUME, job, user, user.name), told)
         elif self.random.random() < 0.3:
             self.ask(lambda service: service.job_changes.cancel(job, user, user.name), told)
 
@@ -478,7 +485,7 @@ def _declared(_service: Service, body: ProfileBody) -> Callable[[Turn], None]:
 
 
 def _resumed(service: Service, job: JobId) -> Callable[[Turn], JobIdAnswer]:
-    return service.job_changes.resume(job, OPERATOR, "operator")
+    return service.job_changes.of(RESUME, job, OPERATOR, "operator")
 
 
 def survive(policy: str, seed: int, root: Path) -> tuple[list[str], list[str]]:

@@ -8,6 +8,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.jobs.suspend import JobsArgument, change
+from colane.verbs.of_jobs import RESUME
 
 
 def register(app: typer.Typer) -> None:
@@ -27,4 +28,4 @@ def release(
 
     Jobs that wait for others (--after) go on waiting for them.
     """
-    change(job, lambda scheduler, each: scheduler.resume(each, at=at), as_json=as_json)
+    change(job, lambda scheduler, each: scheduler.act(RESUME, each, at=at), as_json=as_json)

@@ -13,6 +13,7 @@ from colane.cli.completing import complete_jobs
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.jobs import objects as jobs
 from colane.client.errors import Refused
+from colane.verbs.of_jobs import SUSPEND
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
@@ -62,7 +63,12 @@ def suspend(
     A policy may park a running job in that way to preempt it for another, whether or not it is --preemptible: 'colane
     why' says for which. It goes on by itself once its node has a GPU for it; 'colane suspend' keeps it off its GPUs.
     """
-    change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), to_host=to_host, as_json=as_json)
+    change(
+        job,
+        lambda scheduler, each: scheduler.act(SUSPEND, each, to_host=to_host or None),
+        to_host=to_host,
+        as_json=as_json,
+    )
 
 
 def change(

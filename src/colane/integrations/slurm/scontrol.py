@@ -14,6 +14,7 @@ from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
 from colane.model.arrays import element_id, known_indexes
+from colane.verbs.of_jobs import JOB_VERBS, RESUME
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
@@ -23,13 +24,9 @@ CONFLICT, NOT_FOUND = 409, 404
 NO_ELEMENT: Final = 4294967294
 """What Slurm writes for `%a` of a job that is no element (NO_VAL)."""
 
-CHANGES: Final[Mapping[str, Callable[[Client, int], None]]] = {
-    "hold": lambda scheduler, job_id: scheduler.suspend(job_id),
-    "uhold": lambda scheduler, job_id: scheduler.suspend(job_id),
-    "release": lambda scheduler, job_id: scheduler.resume(job_id),
-    "requeue": lambda scheduler, job_id: scheduler.requeue(job_id),
-    "suspend": lambda scheduler, job_id: scheduler.suspend(job_id),
-    "resume": lambda scheduler, job_id: scheduler.resume(job_id),
+CHANGES: Final = {
+    **{word: row for row in JOB_VERBS.values() for word in row.slurm if word != row.deed},
+    **{row.deed.value: row for row in JOB_VERBS.values() if row.slurm},
 }
 ELSEWHERE: Final = {
     "requeuehold": "requeue, then hold",
@@ -71,7 +68,7 @@ def _change(scheduler: Client, verb: str, job_id: int, elements: set[int] | None
     code = 0
     for each in _ids(scheduler, job_id, elements):
         try:
-            CHANGES[verb](scheduler, each)
+            scheduler.act(CHANGES[verb], each)
         except Refused as refused:
             if refused.status not in {CONFLICT, NOT_FOUND}:
                 raise
@@ -152,7 +149,7 @@ def _at_once(scheduler: Client, job_id: int, value: str, sign: str) -> None:
 def _begin(scheduler: Client, job_id: int, value: str, sign: str) -> None:
     if sign:
         raise SlurmError(f"StartTime must be a time, got {sign}{value!r}")
-    scheduler.resume(job_id, at=quantities.begin(value))
+    scheduler.act(RESUME, job_id, at=quantities.begin(value))
 
 
 UPDATES: Final[Mapping[str, Callable[[Client, int, str, str], None]]] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Final
 
-from colane.api.job_request import ChangeBody
+from colane.api.job_request import ResumeBody, SuspendBody
 from colane.api.jobs import JobIdAnswer
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server.board.arrays import element_ordinals
@@ -18,6 +19,7 @@ from colane.server.parts import Parts
 from colane.server.submitting import changed_limits
 from colane.server.submitting.admission import begin_hold
 from colane.server.writer import changes
+from colane.verbs.of_jobs import Deed, JobVerb
 
 
 @dataclass(slots=True)
@@ -56,43 +58,38 @@ class JobChanges:
             left = left[await self.parts.driver.change(partial(changes.cancel_queued, queued=left, by=by)) :]
         return left
 
-    def requeue(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that takes a running job off its GPUs, to wait anew."""
+    def of(
+        self,
+        verb: JobVerb,
+        job_id: JobId,
+        caller: Caller,
+        by: str,
+        body: Any = None,  # noqa: ANN401 - of the verb
+    ) -> Callable[[Turn], JobIdAnswer]:
+        """Return the change that does to a live job what a verb says, with the arguments that it has."""
 
         def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(turn, job_id, self.parts.sight(caller), "requeue")
-            changes.requeue(turn, job_id, by, is_own=caller.job == job_id)
+            ownership.demand_live(turn, job_id, self.parts.sight(caller), verb.deed)
+            _ADDING[verb.deed](self.parts, turn, job_id, caller, by, body)
             return {"id": job_id}
 
         return prepare
 
-    def change_limits(self, job_id: JobId, caller: Caller, by: str, body: ChangeBody) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that gives a live job other limits."""
 
-        def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(turn, job_id, self.parts.sight(caller), "change")
-            changed_limits.change(turn, job_id, by, body)
-            return {"id": job_id}
+def _suspend(parts: Parts, turn: Turn, job_id: JobId, _caller: Caller, by: str, body: SuspendBody | None) -> None:
+    via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
+    changes.suspend(turn, parts.driver.core.state, job_id, by, via)
 
-        return prepare
 
-    def suspend(self, job_id: JobId, caller: Caller, by: str, via: SuspendVia) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that suspends a live job."""
+def _resume(parts: Parts, turn: Turn, job_id: JobId, _caller: Caller, by: str, body: ResumeBody | None) -> None:
+    begin = None if body is None or body.at is None else begin_hold(body.at, turn.now_s, "at")
+    parts.driver.keeper.resume(turn, job_id, by, begin)
 
-        def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(turn, job_id, self.parts.sight(caller), "suspend")
-            changes.suspend(turn, self.parts.driver.core.state, job_id, by, via)
-            return {"id": job_id}
 
-        return prepare
-
-    def resume(self, job_id: JobId, caller: Caller, by: str, at: str | None = None) -> Callable[[Turn], JobIdAnswer]:
-        """Return the change that lets a live job go on; one that waits not before a time, where one is given."""
-
-        def prepare(turn: Turn) -> JobIdAnswer:
-            ownership.demand_live(turn, job_id, self.parts.sight(caller), "resume")
-            begin = None if at is None else begin_hold(at, turn.now_s, "at")
-            self.parts.driver.keeper.resume(turn, job_id, by, begin)
-            return {"id": job_id}
-
-        return prepare
+_ADDING: Final[Mapping[Deed, Callable[[Parts, Turn, JobId, Caller, str, Any], None]]] = {
+    Deed.SUSPEND: _suspend,
+    Deed.RESUME: _resume,
+    Deed.REQUEUE: lambda _parts, turn, job, caller, by, _: changes.requeue(turn, job, by, is_own=caller.job == job),
+    Deed.CHANGE: lambda _parts, turn, job_id, _caller, by, body: changed_limits.change(turn, job_id, by, body),
+}
+"""What each adds to a turn; cancelling judges ended jobs in its own way."""

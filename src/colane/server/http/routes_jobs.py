@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
@@ -15,7 +17,7 @@ from colane.api.nodes import LaunchObject
 from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
 from colane.api.stacks import StacksAnswer
 from colane.model.field_values import EXACT_MAX
-from colane.model.job import JobId, JobState, SuspendVia
+from colane.model.job import JobId, JobState
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
 from colane.server.ground.problems import RefusedError
@@ -37,6 +39,7 @@ from colane.server.http.submit_route import SubmitBatchRoute, SubmitRoute, submi
 from colane.server.views.logs import NEXT_OFFSET_HEADER, LogPlace, Reading, read_range, read_through
 from colane.server.views.stacks import ask_all
 from colane.server.writer import changes
+from colane.verbs.of_jobs import CANCEL, JOB_VERBS, Deed, JobVerb
 
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
@@ -172,84 +175,51 @@ async def show(service: TheService, caller: TheCaller, number: JobIdPath) -> JSO
     return JSONResponse(await service.jobs.job(JobId(number), caller))
 
 
-@router.delete("/job/{number}", responses=answered(JobIdAnswer))
-async def cancel(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    number: JobIdPath,
-    idempotency_key: IdempotencyKey = None,
-    by: By = None,
-    elements: Elements = None,
-) -> JSONResponse:
-    """Cancel a job: a queued one ends now, a running one when its process is gone; of an array, all or some."""
-    prepare = service.job_changes.cancel(JobId(number), caller, _said(request, caller, by), elements)
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+_BODIES: Final[Mapping[Deed, tuple[Any, Any]]] = {
+    Deed.CHANGE: (ChangeBody, Parameter.empty),
+    Deed.SUSPEND: (SuspendBody | None, None),
+    Deed.RESUME: (ResumeBody | None, None),
+}
+"""Of verbs that have arguments: their type, and what they are where none is sent."""
 
 
-@router.post("/job/{number}/requeue", responses=answered(JobIdAnswer))
-async def requeue(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    number: JobIdPath,
-    idempotency_key: IdempotencyKey = None,
-    by: By = None,
-) -> JSONResponse:
-    """Take a running job off its GPUs, once it has saved its state if it has said how; it is queued again."""
-    prepare = service.job_changes.requeue(JobId(number), caller, _said(request, caller, by))
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+def _route_of(verb: JobVerb) -> Callable[..., Awaitable[JSONResponse]]:
+    """Return the route of a verb, with what its row says for parameters."""
+
+    async def act(
+        request: Request,
+        service: TheService,
+        caller: TheCaller,
+        number: JobIdPath,
+        idempotency_key: IdempotencyKey = None,
+        by: By = None,
+        **given: Any,  # noqa: ANN401 - judged by the types that the signature below names
+    ) -> JSONResponse:
+        doing = service.job_changes.cancel if verb is CANCEL else partial(service.job_changes.of, verb)
+        prepare = doing(JobId(number), caller, _said(request, caller, by), *given.values())
+        return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+    known = {name: each for name, each in signature(act, eval_str=True).parameters.items() if name != "given"}
+    further = {"elements": (Elements, None)} if "elements" in verb.in_query else {}
+    if verb.deed in _BODIES:
+        further["body"] = _BODIES[verb.deed]
+    own = [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in further.items()
+    ]
+    act.__signature__ = Signature([*known.values(), *own])  # type: ignore[attr-defined]
+    return act
 
 
-@router.post("/job/{number}/change", responses=answered(JobIdAnswer))
-async def change(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    number: JobIdPath,
-    body: ChangeBody,
-    idempotency_key: IdempotencyKey = None,
-    by: By = None,
-) -> JSONResponse:
-    """Give a live job another time limit, or an array another number of elements that run at once; null for none."""
-    prepare = service.job_changes.change_limits(JobId(number), caller, _said(request, caller, by), body)
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
-
-
-@router.post("/job/{number}/suspend", responses=answered(JobIdAnswer))
-async def suspend(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    number: JobIdPath,
-    idempotency_key: IdempotencyKey = None,
-    by: By = None,
-    body: SuspendBody | None = None,
-) -> JSONResponse:
-    """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory.
-
-    With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
-    """
-    via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
-    prepare = service.job_changes.suspend(JobId(number), caller, _said(request, caller, by), via)
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
-
-
-@router.post("/job/{number}/resume", responses=answered(JobIdAnswer))
-async def resume(
-    request: Request,
-    service: TheService,
-    caller: TheCaller,
-    number: JobIdPath,
-    idempotency_key: IdempotencyKey = None,
-    by: By = None,
-    body: ResumeBody | None = None,
-) -> JSONResponse:
-    """Let a suspended job go on, one that waits not before `at`; any other stays as it is."""
-    prepare = service.job_changes.resume(
-        JobId(number), caller, _said(request, caller, by), None if body is None else body.at
+for _verb in JOB_VERBS.values():
+    router.add_api_route(
+        f"/job/{{number}}{_verb.suffix}",
+        _route_of(_verb),
+        methods=[_verb.method],
+        name=_verb.deed,
+        description=_verb.does,
+        responses=answered(JobIdAnswer),
     )
-    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
 @router.get("/job/{number}/why", responses=answered(WhyAnswer))

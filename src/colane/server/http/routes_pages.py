@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Final
@@ -19,6 +20,7 @@ from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
 from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.views.live import ScreenWanted, live, screen
 from colane.server.views.rows import RowsWanted
+from colane.verbs.of_jobs import JOB_VERBS
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 ROWS_MAX: Final = 500
@@ -37,8 +39,25 @@ HEADERS: Final = {
 }
 
 
+BUTTONS: Final = [
+    {
+        "verb": row.deed,
+        "method": row.method,
+        "suffix": row.suffix,
+        "label": row.label,
+        "past": row.past,
+        "waiting_label": row.waiting_label,
+    }
+    for row in JOB_VERBS.values()
+    if row.label
+]
+"""What the page does to jobs, in the order of its buttons from the right."""
+
+
 @cache
 def _file(name: str) -> bytes | None:
+    if name == "verbs.js":
+        return f"export const ROWS = {json.dumps(BUTTONS)};\n".encode()
     known = {each.name: each for each in (files("colane.server.web") / "static").iterdir()}
     return known[name].read_bytes() if name in known else None
 

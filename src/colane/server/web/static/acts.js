@@ -1,21 +1,18 @@
 // What can be done to jobs, and the question before it: what it costs, by number.
 import { change, count, get, html, jobLink, known, lasting } from "/page/common.js";
+import { ROWS } from "/page/verbs.js";
 
 const AT_ONCE = 6, TOLD = 8;
 const VERBS = {
-  cancel: { label: "Cancel", past: "cancelled", act: id => change("DELETE", `/job/${id}`) },
-  requeue: { label: "Requeue", past: "queued again", act: id => change("POST", `/job/${id}/requeue`) },
-  suspend: { label: "Suspend", past: "suspended", act: id => change("POST", `/job/${id}/suspend`) },
-  resume: { label: "Resume", past: "let go on", act: id => change("POST", `/job/${id}/resume`) },
+  ...Object.fromEntries(ROWS.map(row => [row.verb, { ...row, act: id => change(row.method, `/job/${id}${row.suffix}`) }])),
   again: { label: "Submit again", past: "submitted again", costs: false, act: async id => change("POST", "/job", await get(`/job/${id}/request`)) },
 };
-const WAITING_LABELS = { suspend: "Hold", resume: "Release" };
 let asked = null, told = { changed() {}, draw() {} };
 
 export const connect = hooks => { told = hooks; };
 const waits = job => job.state === "queued";
 
-const label = (verb, jobs) => jobs.every(waits) && WAITING_LABELS[verb] || VERBS[verb].label;
+const label = (verb, jobs) => jobs.every(waits) && VERBS[verb].waiting_label || VERBS[verb].label;
 
 async function ask(verb, jobs) {
   const mine = asked = { verb, jobs, costs: null, done: 0, busy: false, refused: [], error: "" };
