@@ -204,6 +204,44 @@ async def test_what_could_never_run_and_what_is_too_much_at_once_is_refused_whol
         assert [job["user"] for job in await w.good("GET", "/jobs")] == ["ann", "ann", "dan", "dan", "dan"]
 
 
+async def test_elements_of_arrays_count_in_every_quota() -> None:
+    clock = SteadyClock(step_s=0.0)
+    quotas = Quotas(Limits(queued=5), {"dan": Limits(submits_per_minute=4)})
+    async with world(quotas=quotas, clocks=Clocks(steady=clock)) as w:
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "ann", "array": "0-99999"})
+        assert (status, said.startswith("ann may have 5 jobs waiting, and has 0 (elements of arrays count each); ")) == (
+            429, True
+        )  # fmt: skip
+        await w.submit(user="ann", array="0-2")
+        for more in ({"array": "0-2"}, {"array": "7,9,11"}):
+            assert (await w.refused("POST", "/job", {**SLEEP, "user": "ann", **more}))[0] == 429
+        await w.submit(user="ann", array="0-1")
+        assert (await w.refused("POST", "/jobs", [{**SLEEP, "user": "ann"}]))[0] == 429
+        await w.good("POST", "/node", node(gpus=3))
+        await has_state(w, 2, "assigned")
+        await has_state(w, 4, "assigned")
+        await w.submit(user="ann", array="0-2")
+        assert (await w.refused("POST", "/job", {**SLEEP, "user": "ann"}))[0] == 429
+        await w.submit(user="dan", array="0-3")
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "dan"})
+        assert (status, said.startswith("dan may submit 4 jobs a minute, and has submitted 4;")) == (429, True)
+
+
+async def test_users_without_a_name_have_one_quota_together() -> None:
+    quotas = Quotas(Limits(queued=3, running=1), {"4711": Limits(queued=1)})
+    async with world(quotas=quotas) as w:
+        for number in range(3):
+            await w.submit(user=str(100_000 + number))
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "100777"})
+        assert (status, said.startswith("users without a name may have 3 jobs waiting, and has 3;")) == (429, True)
+        await w.submit(user="4711")
+        await w.submit(user="ann")
+        await w.good("POST", "/node", node(gpus=8))
+        await has_state(w, 1, "assigned")
+        await has_state(w, 5, "assigned")
+        assert await w.state(2) == await w.state(3) == "queued"
+
+
 LAB = GroupQuota(Limits(gpus=3, running=2, queued=6, submits_per_minute=8), frozenset({"ann", "bob"}))
 
 

@@ -13,6 +13,10 @@ QUEUED_DEFAULT: Final = 10_000
 """Waiting jobs of a user without a limit of its own: each adds a little to every decision on its jobs."""
 
 
+UNNAMED: Final = "users without a name"
+"""Those of the machine that are numbers alone have one quota together: any user may get numbers by the thousand."""
+
+
 def too_much(guarantees: Sequence[Guarantee], gpus: int) -> str:
     """Return what is wrong with guarantees of a cluster with so many GPUs, and the fix; empty where they can be given.
 
@@ -131,7 +135,7 @@ class Quotas:
 
         `in_groups` are the groups of the system that the user is in.
         """
-        found = [Bound(user, self.of(user))]
+        found = [Bound(UNNAMED if user.isdecimal() and user not in self.users else user, self.of(user))]
         for name in sorted(self.groups):
             group = self.groups[name]
             if user in group.members if group.members is not None else name in in_groups:

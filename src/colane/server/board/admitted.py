@@ -40,3 +40,8 @@ class Admitted:
     def ids(self) -> int:
         """How many ids it takes: of an array, one more than it has elements."""
         return 1 if self.array is None else 1 + self.array.size
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs of it wait, as quotas count them: of an array, its elements."""
+        return 1 if self.array is None else self.array.size

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from colane.model.arrays import both, has
+from colane.model.arrays import both, has, number_of
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState
 from colane.server.board.hardware import Hardware
@@ -133,7 +133,7 @@ class ReadModel:
     elements: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
     queued: Counter[str] = field(default_factory=Counter)
     entering: dict[JobId, BatchSlice] = field(default_factory=dict)
-    _queued_as: dict[JobId, str] = field(default_factory=dict)
+    _queued_as: dict[JobId, tuple[str, int]] = field(default_factory=dict)
     _hardware: Hardware | None = None
 
     @property
@@ -180,7 +180,7 @@ class ReadModel:
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
-        self._count(job.id, job.spec.user if job.state is JobState.QUEUED else None)
+        self._count(job.id, (job.spec.user, _waiting(job)) if job.state is JobState.QUEUED else None)
         for node in _held_nodes(old):
             self.on_node[node].discard(job.id)
         if job.array is not None or job.element is not None:
@@ -208,16 +208,15 @@ class ReadModel:
         if job.element is not None:
             self.elements.get(job.element.array, {}).pop(job_id, None)
 
-    def _count(self, job_id: JobId, waits_for: str | None) -> None:
-        """Note whose job waits in the queue now; None where it does not."""
-        before = self._queued_as.pop(job_id, None)
-        if before is not None:
-            self.queued[before] -= 1
-            if not self.queued[before]:
-                del self.queued[before]
-        if waits_for is not None:
-            self._queued_as[job_id] = waits_for
-            self.queued[waits_for] += 1
+    def _count(self, job_id: JobId, waits: tuple[str, int] | None) -> None:
+        """Note whose job waits in the queue now, and for how many it counts; None where it does not."""
+        if (before := self._queued_as.pop(job_id, None)) is not None:
+            self.queued[before[0]] -= before[1]
+            if not self.queued[before[0]]:
+                del self.queued[before[0]]
+        if waits is not None:
+            self._queued_as[job_id] = waits
+            self.queued[waits[0]] += waits[1]
 
     def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
         """Take new values of nodes and drop others."""
@@ -324,6 +323,11 @@ def read_board(store: Store, decode: Callable[[Mapping[str, Any]], Live] | None 
         if attempts:
             read_model.attempts[job.id] = attempts
     return read_model
+
+
+def _waiting(job: Job) -> int:
+    """How many jobs wait in a queued one: of an array those of its elements that are none of their own yet."""
+    return 1 if job.array is None else number_of(job.array.pending)
 
 
 def decode_live(body: Mapping[str, Any]) -> tuple[Job, str | None, tuple[AttemptRecord, ...]]:

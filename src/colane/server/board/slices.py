@@ -93,7 +93,15 @@ def sliced(first: int, jobs: Sequence[Admitted], texts: Sequence[str]) -> Iterat
 
 def waiting(slices: Iterable[BatchSlice]) -> Counter[str]:
     """Return how many jobs of each user are still to enter."""
-    return Counter(job.spec.user for each in slices for job in each.jobs)
+    return waiting_of(job for each in slices for job in each.jobs)
+
+
+def waiting_of(jobs: Iterable[Admitted]) -> Counter[str]:
+    """Return how many of these each user has, elements of arrays among them."""
+    found = Counter[str]()
+    for job in jobs:
+        found[job.spec.user] += job.waiting
+    return found
 
 
 PROMISED: Final = maybe(documents.PROMISED)

@@ -5,20 +5,20 @@ Jobs over a limit on what runs are held by the core (`core.cluster.limits`).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colane.core.cluster.limits import gpus_counted
 from colane.core.eligibility import hold_reason
 from colane.core.events import GroupsSeen
-from colane.model.job import JobId, JobSpec
+from colane.model.job import JobId
 from colane.model.limits import Bound, Quotas
 from colane.model.phases import Hold, HoldKind
 from colane.model.sentences import sentence_of
 from colane.model.words import count
 from colane.server.board.admitted import Admitted
-from colane.server.board.slices import waiting
+from colane.server.board.slices import waiting, waiting_of
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
 from colane.server.writer import changes
@@ -43,17 +43,17 @@ class QuotaKeeper:
         Raises:
             RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
         """
-        of_user, asked = defaultdict[str, list[JobSpec]](list), defaultdict[Bound, list[JobSpec]](list)
+        of_user, asked = defaultdict[str, list[Admitted]](list), defaultdict[Bound, list[Admitted]](list)
         for job in jobs:
-            of_user[job.spec.user].append(job.spec)
+            of_user[job.spec.user].append(job)
         for user, own in of_user.items():
             for bound in self._bounds(user):
                 asked[bound] += own
-        for bound, specs in asked.items():
-            self._demand_room(bound, specs, turn)
-        for bound, specs in asked.items():
+        for bound, own in asked.items():
+            self._demand_room(bound, own, turn)
+        for bound, own in asked.items():
             if bound.limits.submits_per_minute is not None:
-                turn.submissions[bound.name] += len(specs)
+                turn.submissions[bound.name] += sum(job.waiting for job in own)
         self.tell_groups(turn, of_user)
         return changes.submit(turn, jobs, texts)
 
@@ -99,34 +99,40 @@ class QuotaKeeper:
     def _bounds(self, user: str) -> tuple[Bound, ...]:
         return self._quotas.bounds(user, self._groups.of(user) if self._quotas.of_system else ())
 
-    def _demand_room(self, bound: Bound, asked: Sequence[JobSpec], turn: Turn) -> None:
-        (name, limits), most = bound, max(gpus_counted(spec) for spec in asked)
+    def _demand_room(self, bound: Bound, asked: Sequence[Admitted], turn: Turn) -> None:
+        (name, limits), most = bound, max(gpus_counted(job.spec) for job in asked)
+        number = sum(job.waiting for job in asked)
         if limits.gpus is not None and most > limits.gpus:
             raise RefusedError.because(422, f"must be at most {limits.gpus}, the limit of {name}, got {most}", "gpus")
         if limits.running == 0:
             raise RefusedError.because(422, f"{name} may run no jobs", "user")
         if limits.queued is not None:
             queued = self._waiting(bound, turn)
-            if queued + len(asked) > limits.queued:
+            if queued + number > limits.queued:
                 text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {queued}"
                 raise RefusedError.because(
                     TOO_MANY,
-                    f"{text}; submit {len(asked)} more when some have started, "
+                    f"{text}{_of_arrays(asked)}; submit {number} more when some have started, "
                     "or ask an operator for a larger `queued` (colane server --limits FILE)",
                 )
-        self._demand_pace(bound, len(asked), turn)
+        self._demand_pace(bound, asked, turn)
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
         """Jobs under a limit that wait, those of this turn included."""
         coming = waiting(turn.slices) + waiting(turn.read_model.entering.values())
-        jobs = turn.read_model.queued + coming + Counter(job.spec.user for job in turn.admitted.values())
+        jobs = turn.read_model.queued + coming + waiting_of(turn.admitted.values())
         return sum(number for user, number in jobs.items() if bound in self._bounds(user))
 
-    def _demand_pace(self, bound: Bound, asked: int, turn: Turn) -> None:
+    def _demand_pace(self, bound: Bound, asked: Sequence[Admitted], turn: Turn) -> None:
         most, recent = bound.limits.submits_per_minute, self._submitted[bound.name]
         while recent and recent[0] + MINUTE_S <= turn.now_s:
             recent.popleft()
         submitted = len(recent) + turn.submissions[bound.name]
-        if most is not None and submitted + asked > most:
+        if most is not None and submitted + sum(job.waiting for job in asked) > most:
             text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {submitted}"
+            text += _of_arrays(asked)
             raise RefusedError.because(TOO_MANY, f"{text}; wait, or send fewer at once")
+
+
+def _of_arrays(asked: Sequence[Admitted]) -> str:
+    return " (elements of arrays count each)" if any(job.array is not None for job in asked) else ""
