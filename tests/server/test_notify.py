@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import smtplib
+import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import httpx
@@ -211,6 +213,23 @@ async def test_that_a_job_starts_soon_is_told_once() -> None:
 )  # fmt: skip
 def test_what_is_this_machine_or_link_local(address: str, near: bool) -> None:
     assert is_near(address) is near
+
+
+def test_an_address_of_this_machine_s_on_a_network_is_as_near_as_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = {
+        "eth0": [
+            SimpleNamespace(family=family, address=address)
+            for family, address in (
+                (socket.AF_INET, "10.0.0.8"),
+                (socket.AF_INET6, "fd12::8%eth0"),
+                (socket.AF_PACKET, "02:00:00:00:00:01"),
+            )
+        ]
+    }
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: network)
+    for address in ("10.0.0.8", "::ffff:10.0.0.8", "fd12::8"):
+        assert is_near(address)
+    assert not is_near("10.0.0.9")
 
 
 async def test_a_webhook_never_leads_to_where_secrets_are() -> None:

@@ -17,6 +17,7 @@ from colane.agent.reconcile import Desired, Key
 from colane.api.nodes import LaunchObject
 from colane.api.reports import FinishedObject, RegistrationObject, ReportObject
 from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable
+from colane.listening.seldom import Seldom
 from colane.model.versions import own_version
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Contact:
         self._registered = False
         self._reachable = True
         self._scheduler_version = own_version()
+        self._seldom = Seldom()
 
     async def report(self, report: ReportObject) -> Desired | None:
         """Report, registering first where needed; what shall run, or None when the scheduler does not say.
@@ -185,6 +187,7 @@ class Contact:
         self._reachable = False
 
     def _note_refusal(self, error: SchedulerError) -> None:
-        log.warning("the scheduler refuses this report: %s", error)
+        if (line := self._seldom.due(f"the scheduler refuses this report: {error}")) is not None:
+            log.warning("%s", line)
         if error.status in {NOT_FOUND, CONFLICT}:  # it forgot us, or gave our name away: registering will tell
             self._registered = False

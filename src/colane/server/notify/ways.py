@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import httpx
+import psutil
 
 from colane.server.notify.channels import NotifyChannel, NotifyConfig
 
@@ -103,7 +104,14 @@ def is_near(text: str) -> bool:
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     address = mapped or address
     own = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    return own or address == METADATA
+    return own or address == METADATA or address in _own_addresses()
+
+
+def _own_addresses() -> frozenset[IPv4Address | IPv6Address]:
+    """Those that this machine has on its networks: a service there that listens on them alone trusts it as much."""
+    known = (one for each in psutil.net_if_addrs().values() for one in each)
+    inet = socket.AF_INET, socket.AF_INET6
+    return frozenset(ip_address(one.address.partition("%")[0]) for one in known if one.family in inet)
 
 
 async def _run(command: tuple[str, ...], message: Message) -> None:

@@ -27,6 +27,7 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
+from colane.listening.seldom import Seldom
 from colane.model.job import JobId
 from colane.model.placement import Turns
 from colane.model.profile import Memory
@@ -236,6 +237,7 @@ class LiveDriver:
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str | None = None
+    _seldom: Seldom = field(init=False, default_factory=Seldom)
     _stopping: bool = False
     _written_steady_s: float = 0.0
     _next_tick_steady_s: float = 0.0
@@ -770,8 +772,8 @@ class LiveDriver:
         return True
 
     def _note(self, error: StoreError) -> None:
-        if self.problem != str(error):
-            log.error("%s", error)  # the operator needs the line, not where it was raised
+        if self.problem != str(error) and (line := self._seldom.due(str(error))) is not None:
+            log.error("%s", line)  # the operator needs the line, not where it was raised
         self.problem = str(error)
 
     def _fail_all(self, message: str) -> None:

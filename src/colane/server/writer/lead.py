@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from colane.listening.seldom import Seldom
 from colane.server.board.clock import since_boot_s
 from colane.server.nodes.leases import DRIFT_RATIO
 from colane.server.store.identity import LEADER, LEADER_KEY, Leader
@@ -61,6 +62,7 @@ class Lead:
         self._clock = clock
         self._renewed_s = self._alive_s = clock()
         self._superseded: SupersededError | None = None
+        self._seldom = Seldom()
         self._lock = threading.Lock()
         self._ends = threading.Event()
 
@@ -136,7 +138,8 @@ class Lead:
             except ConflictError as error:
                 log.info("%s", error)
             except StoreError as error:
-                log.warning("that this scheduler leads could not be written: %s", error)
+                if (line := self._seldom.due(f"that this scheduler leads could not be written: {error}")) is not None:
+                    log.warning("%s", line)
 
     def release(self) -> None:
         """Let another scheduler lead at once; this one says nothing any more.
