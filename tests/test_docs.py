@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.cli.words.reference import job_fields, reference
+from colane.cli.reference import job_fields, reference
 from colane.core.lifecycle import diagram
 from colane.model.glossary import WORDS
 from colane.model.job import JobState
@@ -122,13 +122,13 @@ def test_the_diagram_is_drawn_from_the_table() -> None:
 
 def test_the_command_reference_is_the_one_the_commands_write() -> None:
     assert (DOCS / "reference/commands.md").read_text() == reference(), (
-        "run: python -m colane.cli.words.reference > docs/reference/commands.md"
+        "run: python -m colane.cli.reference > docs/reference/commands.md"
     )
 
 
 def test_the_page_of_a_jobs_fields_is_the_one_the_table_writes() -> None:
     page = (DOCS / "reference/job-fields.md").read_text()
-    assert page == job_fields(), "run: python -m colane.cli.words.reference fields > docs/reference/job-fields.md"
+    assert page == job_fields(), "run: python -m colane.cli.reference fields > docs/reference/job-fields.md"
 
 
 def test_every_endpoint_has_its_row() -> None:

@@ -1,7 +1,7 @@
 """Pages that are written from the source: commands from themselves, a job's fields from their table.
 
-python -m colane.cli.words.reference > docs/reference/commands.md
-python -m colane.cli.words.reference fields > docs/reference/job-fields.md
+python -m colane.cli.reference > docs/reference/commands.md
+python -m colane.cli.reference fields > docs/reference/job-fields.md
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Click = Any
 
 HEAD = """# Commands
 
-Written by `python -m colane.cli.words.reference`; a test keeps it true. Every command that prints a table takes
+Written by `python -m colane.cli.reference`; a test keeps it true. Every command that prints a table takes
 `--json`. Exit code 0 is success, 1 a failure, 2 a misuse, named in one line. Before any command, `colane --url URL`,
 `--token-file FILE` and `--ca-file FILE` say which scheduler is meant.
 """
@@ -87,7 +87,7 @@ def _plain(text: str) -> str:
 
 FIELDS_HEAD: Final = """# Fields of a job
 
-Written by `python -m colane.cli.words.reference fields`; a test keeps it true. A job request (`POST /job`), an
+Written by `python -m colane.cli.reference fields`; a test keeps it true. A job request (`POST /job`), an
 entry of a job file and a row of a trace name these fields; unknown ones are refused, with the nearest known. An amount
 is a number in the unit that its field's name ends in, or text in the field beside it: `gpu_memory: 2GB` or
 `gpu_memory_bytes: 2000000000`, not both.
