@@ -164,7 +164,38 @@ for batch, target in data:
     opt.zero_grad(); torch.nn.functional.mse_loss(model(batch), target).backward(); opt.step()
 """
 
+GROUPS = f"""{SMALL}
+groups = [list(part.parameters()) for part in (model[0], model[2])]
+opt = torch.optim.AdamW([{{"params": one}} for one in groups], lr=0.1)
+class Zero:  # as DeepSpeed's stages 1 to 3: no optimizer of PyTorch's, it steps the inner one for each group
+    def step(self):
+        everything = opt.param_groups
+        for group in everything:
+            opt.param_groups = [group]
+            opt.step()
+        opt.param_groups = everything
+zero = Zero()
+for i in range(20):
+    loss_of().backward(); zero.step(); opt.zero_grad()
+"""
+HYBRID = f"""{SMALL}
+opts = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[2])]
+for i in range(12):
+    loss_of().backward()
+    for opt in opts:
+        opt.step(); opt.zero_grad()
+"""
+BY_HAND = f"""{SMALL}{SGD}
+loss_of().backward(); opt.step()
+for i in range(99):
+    for p, grad in zip(model.parameters(), torch.autograd.grad(loss_of(), list(model.parameters()))):
+        p.grad = grad
+    opt.step()
+"""
 EXACT = {
+    "groups": (GROUPS, 20),
+    "hybrid": (HYBRID, 12),
+    "backward unseen": (BY_HAND, 100),
     "plain": (PLAIN, 20),
     "accumulation": (ACCUMULATION, 4),
     "scheduler": (SCHEDULER, 7),

@@ -60,7 +60,11 @@ class _Thread(threading.local):
 
 
 class Others:
-    """Finds steps other than an optimizer's in one process, until there is an optimizer."""
+    """Finds steps other than an optimizer's in one process, until there is an optimizer.
+
+    Attributes:
+        passes: Passes backward that were seen so far.
+    """
 
     def __init__(self, torch: Any, to: recorder.Recorder) -> None:
         self.thread = _Thread()
@@ -82,6 +86,7 @@ class Others:
         self._replays = 0
         self._giver: weakref.ref[Any] | None = None
         self._trains = False
+        self.passes = 0
 
     def root(self, module: Any) -> None:
         """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
@@ -159,6 +164,7 @@ class Others:
         held = self.graphs.held(graph)
         if capture.takes_this():
             return
+        self.passes += 1  # it may hold one
         if held.rank == recorder.OPTIMIZER:
             self.to.step(held.rank, held.steps)
         elif self.thread.depth:
@@ -183,6 +189,7 @@ class Others:
 
         From then on calls without gradients are evaluation, and no steps.
         """
+        self.passes += 1
         self.trains()
         if capture.takes_this():
             self.graphs.captured(BACKWARD, 0)

@@ -2,7 +2,8 @@
 
 They fire for every `torch.optim.Optimizer`, under DDP, FSDP, ZeRO, accelerate, Lightning and the like, once for
 each step however many batches were accumulated. What does not end an iteration is left out: an optimizer inside
-another's step (ZeRO, SAM), steps during backward, what a CUDA graph records, and a GAN's optimizers but one.
+another's step (SAM), one's steps with no pass backward in between (ZeRO's groups of parameters), steps during
+backward, what a CUDA graph records, and a GAN's optimizers but one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import sys
 
 from . import capture, recorder, stacks, torch_first, torch_forward
-from .cycle import Cycle
+from .cycle import KNOWN_MAX, MANY, Cycle
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class StepFinder:
         self.events = 0
         self._to = to
         self._cycle = Cycle()
+        self._stepped_at: dict[int, int] = {}
+        self._without = 0
         self.others = torch_forward.Others(torch, to)
         self._in_backward = getattr(torch._C, "_current_graph_task_id", _outside_backward)  # noqa: SLF001
         self._wrapper = _wrapper_code(torch)
@@ -87,11 +90,28 @@ class StepFinder:
             self.others.graphs.captured(recorder.OPTIMIZER, key)
             return 0
         self.others.stepped()
-        count = self._cycle.event(key)
+        count = self._cycle.event(key) if self._follows_a_pass(key) else 0
+        if self._without == MANY + 1:  # those before were iterations, too
+            self._without, count = MANY + 2, count + MANY
         if count:
             self.others.trains()
             to.rank = recorder.OPTIMIZER
         return count
+
+    def _follows_a_pass(self, key: int) -> bool:
+        """Whether a pass backward came since this optimizer's last step: ZeRO steps once for each group of parameters.
+
+        Not asked of a script that goes backward unseen, so that it steps and steps without.
+        """
+        passes = self.others.passes
+        if self._stepped_at.get(key) == passes:
+            self._without += 1
+        elif self._without <= MANY:
+            self._without = 0
+        if len(self._stepped_at) >= KNOWN_MAX:
+            self._stepped_at.clear()
+        self._stepped_at[key] = passes
+        return not (passes and 0 < self._without <= MANY)
 
     def _is_nested(self) -> bool:
         """Whether the step that ends now is part of another optimizer's, from the frames of the calls."""

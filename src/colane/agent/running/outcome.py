@@ -11,12 +11,30 @@ TAIL_BYTES = 8192
 """What is read of the end of a log: a Python traceback's last lines are always within it."""
 
 TAIL_LINES = 20
+"""An error that is further above was survived, unless the last lines say that it was not."""
 
 _MEMORY_WORDS = re.compile(
-    r"CUDA out of memory|CUDA error: out of memory|torch\.(cuda\.)?OutOfMemoryError|\bMemoryError\b"
-    r"|Cannot allocate memory|can't allocate memory|std::bad_alloc|CUDNN_STATUS_ALLOC_FAILED"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory"
+    # PyTorch on NVIDIA's and AMD's GPUs, and CuPy, JAX, Paddle and RMM, that call their errors alike
+    r"\b(?:CUDA|HIP)(?: driver)?(?: error:)? out of memory|\w*OutOfMemoryError\b|\b\w*MemoryError\b|\bout_of_memory\b"
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|ResourceExhaustedError: Out of memory"
+    r"|OOM when allocating"  # TensorFlow
+    # The driver, the runtime and what stands on them: llama.cpp and NCCL tell the runtime's words
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    r"|(?:Malloc\w*|HIP|CUDA|[Cc]uda) (?:\w+ )?(?:failed|failure|retry failed):? '?(?:\d+ ')?out of memory"
+    r"|\bCU\w+_STATUS_(?:\w+_)?ALLOC(?:ATION)?_FAILED|CUFFT_ALLOC_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES"
+    # A library's handle needs memory of the GPU before anything is computed with it
+    r"|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate|CUDNN_STATUS_NOT_INITIALIZED"
+    # Servers of language models, which take a share of the GPU when they begin
+    r"|No available memory for the cache blocks|larger than the available KV cache memory"
+    r"|Free memory on device .* is less than desired GPU memory utilization"
+    r"|Not enough memory\. Please try (?:to increase|increasing) --mem-fraction-static"
+    r"|(?:unable|failed) to allocate \w+ buffer|Failed to allocate memory for requested buffer"
+    r"|Requested amount of GPU memory \(.*\) could not be allocated"  # TensorRT
+    # The host's
+    r"|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc"
 )
+_SAYS_ABOVE = re.compile(r"See root cause above|Root Cause \(first observed failure\)")
+"""Words of launchers and servers that end because one of their processes has: what it said may stand far above."""
 _WORKER_KILLED = re.compile(r"killed by signal: Killed|died with <Signals\.SIGKILL")
 _ABORTS = frozenset({signal.SIGABRT, signal.SIGSEGV})
 
@@ -51,7 +69,9 @@ def printable(text: str) -> str:
 
 
 def _memory_evidence(record: Mapping[str, Any], tail: str) -> str:
-    lines = tail.splitlines()[-TAIL_LINES:]
+    lines = tail.splitlines()
+    if not _SAYS_ABOVE.search(tail):
+        lines = lines[-TAIL_LINES:]
     kernel_killed = record["oom_kills"] > 0
     if kernel_killed and record["signal"] == signal.SIGKILL:
         return "killed by the kernel for want of host memory"
