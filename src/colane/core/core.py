@@ -333,6 +333,8 @@ class Core:
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
+        if asks and changed.left:
+            changed.resume()
         while asks and changed.pools:
             asked += 1
             if asked > ASKS_MAX and asked > ASKS_MAX + len(state.jobs):
@@ -347,6 +349,10 @@ class Core:
             if limits is not None:
                 self._review_limits(step, limits)
                 again.update(self._ask_for_refused(limits, again))
+            if changed.left:
+                changed.put_off()
+        if changed.left:
+            self._timers.wake(step.now_s)
         if limits is not None:
             step.settle_holds()
 
@@ -393,6 +399,11 @@ class Core:
             self._follow(step, self._cpu_only, waiting)
         return plan is not None and any(self._wants_more(*wish) for wish in plan.replan.items())
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next step goes on with what this one has left."""
+        return bool(self.state.changed_pools.left)
+
     def _wants_more(self, pool: str, replan: Replan) -> bool:
         """Whether a pool is to be planned again after what a plan has changed there."""
         if not replan.after_moves:
@@ -422,12 +433,16 @@ class Core:
             if alone:
                 newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in alone}
             news = {pool: self._news(pool) for pool in pools if timers.replan(pool).news_until_s > step.now_s}
-        self.state.changed_pools.clear()  # from here on what this plan changes is noted
+        changed = self.state.changed_pools
+        told = changed.pools
+        changed.clear()  # from here on what this plan changes is noted
         plan = self._follow(step, self.policy, pools, newcomers, news)
         for pool in pools:
             self._planned_s[pool] = step.now_s
             replan = plan.replan.get(pool, ON_CHANGE)
             is_partial = replan.newcomers_only and newcomers.get(pool) is not None
+            if replan.goes_on and plan.actions and step.rejected is None:  # or it would go on for ever
+                changed.leave(pool, told[pool])
             if step.rejected is not None:
                 replan = replan._replace(newcomers_only=False, full_up_to=-inf)
             if step.rejected is not None or self._refused:

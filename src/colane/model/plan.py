@@ -169,10 +169,12 @@ class Replan(NamedTuple):
         news_until_s: Until then a plan may look at no more than jobs that come and GPUs that change, while nothing else
             happens (`ClusterView.news`): nothing is forced at that time.
         settled: Nothing is left to decide after what this plan changes: for that alone it is not planned again.
+        goes_on: More is left to decide than one plan may: the next step goes on with it, so that whatever else waits
+            for the core has its turn between. What this plan was told of the pool the next one is told, too.
 
-    What the last four save, in functions called with 400 queued jobs and 256 GPUs (`tests/costs`), without and with:
-    `newcomers_only` 2,521 and 539 for an arrival under `colocate`, `full_up_to` 222 and 89 under `easy-backfill`,
-    `news_until_s` 17,950 and 900 under `colane`, and 36,897 and 3,434 for an end, as `settled` 5,700 and 3,434.
+    In functions called with 400 queued jobs and 256 GPUs (`tests/costs`), without and with: `newcomers_only` 2,521 and
+    539 for an arrival under `colocate`, `full_up_to` 222 and 89 under `easy-backfill`, `news_until_s` 17,950 and 900
+    under `colane`, and 36,897 and 3,434 for an end, as `settled` 5,700 and 3,434.
     """
 
     at_s: float = inf
@@ -182,6 +184,7 @@ class Replan(NamedTuple):
     full_up_to: float = -inf
     news_until_s: float = -inf
     settled: bool = False
+    goes_on: bool = False
 
 
 ON_CHANGE: Final = Replan()

@@ -53,7 +53,7 @@ def _replan(replan: object, now_s: float) -> str:
     at_s: object = replan.at_s
     if not isinstance(at_s, (int, float)) or at_s <= now_s:  # a moment that is over would come again and again
         return f"has at_s={at_s!r}, not a time after view.now_s; leave it out to be asked when something changes"
-    switches = ("after_moves", "while_idle", "newcomers_only", "settled")
+    switches = ("after_moves", "while_idle", "newcomers_only", "settled", "goes_on")
     wrong = [name for name in switches if not isinstance(getattr(replan, name), bool)]
     if wrong:
         return f"has {wrong[0]}={getattr(replan, wrong[0])!r}, not True or False"

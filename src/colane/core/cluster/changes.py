@@ -22,14 +22,23 @@ class Happened:
         self.more = False
         self.any = False
 
+    def add(self, other: Happened) -> None:
+        """That has happened, too."""
+        self.came.update(other.came)
+        self.jobs.update(other.jobs)
+        self.gpus.update(other.gpus)
+        self.more = self.more or other.more
+        self.any = self.any or other.any
+
 
 class Changes:
-    """Pools in which something has changed: `pools`, to be read by others."""
+    """Pools in which something has changed, to be read by others: `pools`, and those `left` to the next step."""
 
-    __slots__ = ("pools",)
+    __slots__ = ("left", "pools")
 
     def __init__(self) -> None:
         self.pools: dict[str, Happened] = {}
+        self.left: dict[str, Happened] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.pools)
@@ -38,8 +47,8 @@ class Changes:
         return len(self.pools)
 
     def clear(self) -> None:
-        """All of it is known."""
-        self.pools.clear()
+        """All of it is known, to whom it was given."""
+        self.pools = {}
 
     def add(self, pool: str) -> None:
         """Anything may have changed there."""
@@ -82,6 +91,22 @@ class Changes:
             self.on(pool, () if known is None else known.gpus)
             if known is not None and known.any:
                 self.add(pool)
+
+    def leave(self, pool: str, told: Happened) -> None:
+        """A plan has left to the next step what it was told of a pool."""
+        told.more = True
+        self.left[pool] = told
+
+    def put_off(self) -> None:
+        """Leave what has happened in such pools since to the next step, too."""
+        for pool in [pool for pool in self.pools if pool in self.left]:
+            self.left[pool].add(self.pools.pop(pool))
+
+    def resume(self) -> None:
+        """The next step begins."""
+        for pool, happened in self.left.items():
+            self._of(pool).add(happened)
+        self.left = {}
 
     def newcomers(self, pool: str) -> Newcomers | None:
         """Classes of the jobs that arrived, where nothing else has changed."""

@@ -532,6 +532,14 @@ class Draft(Overlay):
         """Until then a plan of the pool may look at jobs that come and GPUs that change alone."""
         self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(news_until_s=until_s)
 
+    def go_on(self, pool: str) -> None:
+        """Leave the rest of what there is to decide in a pool to the next step."""
+        self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(goes_on=True, after_moves=True)
+
+    def goes_on(self, pool: str) -> bool:
+        """Whether that was said."""
+        return self.replan.get(pool, ON_CHANGE).goes_on
+
     def settle(self, pool: str) -> None:
         """If no more is decided in this plan, the next one finds nothing to do in a pool because of it."""
         self.settled[pool] = len(self.actions)

@@ -168,7 +168,7 @@ class Composed:
                     draft.settled.clear()
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
-            for pool in view.changed_pools:
+            for pool in [pool for pool in view.changed_pools if not draft.goes_on(pool)]:
                 self.moving.plan(SchedulingContext(draft, pool, self.bind(draft, pool), self.sizes))
         return draft.plan()
 
@@ -244,6 +244,8 @@ class _Service:
                     self._serve_urgent(job)
         if self._chooser is not None:
             self._chooser.serve(self._context, self._take)
+        if self._draft.goes_on(self._context.pool):
+            return
         if self._bound_sources or not self._context.skips_hopeless:
             while self._serve_line():
                 self._newcomers = None

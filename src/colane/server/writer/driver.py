@@ -548,7 +548,7 @@ class LiveDriver:
             self.meters.decisions.add(time.perf_counter() - began_s)
             self._timer_s = outcome.wake_s
             if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
-                self._timer_s = turn.now_s + AGAIN_MIN_S
+                self._timer_s = turn.now_s + (0.0 if self.core.goes_on else AGAIN_MIN_S)
             if isinstance(self.decider, GuardedPolicy):
                 self.decider.settle(outcome.rejected)
         except Exception as error:

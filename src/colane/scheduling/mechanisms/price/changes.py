@@ -6,11 +6,13 @@ moves, in the same unit. So joining, taking a place, taking it beside one that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from itertools import combinations
 from math import ceil, inf
 from typing import Final, NamedTuple
 
+from colane.core.cluster.bookings import books_host
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Means, is_untouched, may_leave, means_of, stopped_s
 from colane.model.hardware import GpuId
@@ -95,108 +97,224 @@ Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
 """GPUs that are alike, and which of them are to be looked at, with the least that their jobs count; None for all."""
 
 
+class Line(NamedTuple):
+    """GPUs that are alike and one way to come to them, in the order of what that is worth at most.
+
+    Attributes:
+        gpu_group: They.
+        way: Who stays, and who leaves.
+        gpus: What the jobs there count at least, the least first.
+        most: What the change is worth on a GPU whose jobs count nothing.
+        cap: What it is worth on any.
+        place: Of the first that was not looked at.
+    """
+
+    gpu_group: GpuGroup
+    way: Regrouping
+    gpus: Sequence[tuple[float, GpuId]]
+    most: float
+    cap: float
+    place: int = 0
+
+
+class _Entry(NamedTuple):
+    """A line, or a change found on it: the first in order is worth most.
+
+    Attributes:
+        minus_most: What it is worth at most, a change exactly, with its sign turned.
+        stage: Of those that may be worth the same first lines, then changes.
+        gpu: Of a change, or of one that is known to be worth as much; that on the first GPU goes first,
+        leaving: then that which fewest leave.
+        number: Tells apart what else would be equal.
+        line: The line, of a change too.
+        change: What was found.
+        seen: So much had been decided then.
+    """
+
+    minus_most: float
+    stage: int
+    gpu: GpuId
+    leaving: int
+    number: int
+    line: Line
+    change: GpuChange | None = None
+    seen: int = 0
+
+
+NO_GPU: Final = GpuId("", 0)
+UNSEEN: Final = 0
+FOUND: Final = 1
+
+
+class Search:
+    """What jobs that are alike could have on GPUs in use, for one plan: no more of it is worked out than is asked for.
+
+    What was found stays until something is decided on its GPU; then that GPU alone is looked at anew.
+
+    Args:
+        changes: Works out what each is worth.
+        job: One of the jobs: they wait, or one runs on the GPU `at` and would leave that.
+        at: Where it is; then no job leaves for it.
+        floor: What a change must be worth at least to come into question.
+        among: GPUs to be looked at; None for all.
+    """
+
+    def __init__(
+        self, changes: GpuChanges, job: Job, at: GpuLoad | None, floor: float, among: Iterable[GpuId] | None
+    ) -> None:
+        self._changes = changes
+        self._at = at
+        self._floor = floor
+        self._heap: list[_Entry] = []
+        self._number = 0
+        self._seen = len(changes.draft.touched)
+        self._kinds = changes.draft.view.gpu_types_for(job.effective)
+        every, groups = changes.among(self._kinds, at is not None, among)
+        self._enter(job, groups, every)
+
+    def best(self, job: Job, above: float) -> GpuChange | None:
+        """The change that is worth most by which one of the jobs comes; None where none is worth more than that."""
+        touched, heap = self._changes.draft.touched, self._heap
+        if self._seen < len(touched):
+            new, self._seen = dict.fromkeys(touched[self._seen :]), len(touched)
+            self._enter(job, self._changes.of_these(self._kinds, self._at is not None, new), 1)
+        while heap and -heap[0].minus_most > above:
+            entry = heap[0]
+            if entry.change is not None and self._holds(job, entry, entry.change):
+                return entry.change
+            heappop(heap)
+            if entry.change is None:
+                self._look(job, entry.line)
+        return None
+
+    def _enter(self, job: Job, groups: Iterable[Alike], every: int) -> None:
+        """Take up GPUs, by all ways to come to them."""
+        changes, floor, is_moving, numbers = self._changes, self._floor, self._at is not None, dict[str, int]()
+        price, may_leave = changes.price(job), changes.may_leave and not is_moving
+        is_sum = changes.lowest is None or job.spec.priority <= changes.lowest  # else it is not asked what all gain
+        for gpu_group, given in groups:
+            kind = gpu_group.kind[1]
+            if kind not in numbers:
+                numbers[kind] = changes.values.number_any(job, job.effective, kind)
+            kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
+            ways, gpus = kept.get(numbers[kind]), given
+            if ways is None:
+                ways = kept[numbers[kind]] = changes.ways(job, gpu_group, may_leave=may_leave)
+            for way in ways:
+                changes.looks += 1
+                cap = price * (way.ratio + SLACK) - way.slowed  # each second of the others saves a second at least
+                if cap <= floor or (way.leaves and not changes.takes_places(job, gpu_group, given, every)):
+                    continue
+                if gpus is None:
+                    gpus = changes.cheapest_first(gpu_group, is_moving, every)
+                if gpus:
+                    most = price * (way.ratio + SLACK - way.join_part) if is_sum and way.slowed > -inf else inf
+                    self._put(Line(gpu_group, way, gpus, most, cap))
+
+    def _put(self, line: Line) -> None:
+        most = line.most - line.gpus[line.place][0] * line.way.fall
+        bound = min(line.cap, most)
+        if bound > self._floor:
+            self._number += 1
+            heappush(self._heap, _Entry(-bound, UNSEEN, NO_GPU, 0, self._number, line))
+
+    def _holds(self, job: Job, entry: _Entry, change: GpuChange) -> bool:
+        """Whether nothing was decided that forbids it by now."""
+        changes, gpu = self._changes, change.load.id
+        if changes.decided(gpu) > entry.seen:
+            return False
+        if changes.decided_on(gpu.node) <= entry.seen or not books_host(job.effective):
+            return True
+        return changes.is_allowed(job, entry.line.gpu_group, entry.line.way, change)
+
+    def _look(self, job: Job, line: Line) -> None:
+        """Work out what the next of a line is worth."""
+        changes, gpu_group, way = self._changes, line.gpu_group, line.way
+        weight, gpu = line.gpus[line.place]
+        found: GpuChange | None = None
+        if changes.values.gpu_groups.of(gpu) is gpu_group and (self._at is None or gpu != self._at.id):
+            change = changes.change(job, changes.draft.load(gpu), way)
+            if change.net > self._floor:
+                if way.stays and not changes.all_gain(job, gpu_group, way):
+                    return  # on none of its GPUs
+                if changes.is_allowed(job, gpu_group, way, change):
+                    found = change
+        if found is not None:
+            self._number += 1
+            place = found.load.id, len(found.out)
+            heappush(self._heap, _Entry(-found.net, FOUND, *place, self._number, line, found, self._seen))
+        if line.place + 1 == len(line.gpus):
+            return
+        rest = line._replace(place=line.place + 1)
+        following, gpu = line.gpus[rest.place]
+        if found is None or way.leaves or len(gpu_group.members) > 1 or following > weight:
+            self._put(rest)
+        else:  # worth as much
+            self._number += 1
+            heappush(self._heap, _Entry(-found.net, FOUND, gpu, 0, self._number, rest))
+
+
 class GpuChanges:
     """The worth of changes on a pool's GPUs, for one plan.
 
     Args:
         context: Where.
         jobs_max: Jobs on a GPU at most.
+
+    Attributes:
+        draft: Where decisions are made.
+        values: What sharing is worth.
+        looks: So much was looked at: changes, and ways to come to GPUs that are alike.
+        price: Of a job.
+        may_leave: Whether any job may have its place taken by now.
+        lowest: Priority of those that run.
     """
 
     def __init__(self, context: SchedulingContext, jobs_max: int) -> None:
         self._context = context
-        self._draft = context.draft
+        self.draft = context.draft
         self._queue = context.queue
         self._jobs_max = jobs_max
         self.values = SharingValues(context.draft, context.pool, jobs_max - 1, context.queue)
+        self.looks = 0
+        self.price = context.queue.weigh
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._live = live
-        self._may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
+        self.may_leave = live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s)
         self._last: Rank | None = None
-        self._lowest = context.draft.view.derived(Priorities).lowest(context.pool)
+        self.lowest = context.draft.view.derived(Priorities).lowest(context.pool)
         self._lasts: dict[tuple[GpuGroup, int], Rank] = {}
         self._ranks: dict[JobId, Rank] = {}
-        self._in_order: dict[tuple[GpuGroup, bool], Sequence[tuple[float, GpuId]]] = {}
+        self._in_order: dict[tuple[GpuGroup, bool], tuple[int, Sequence[tuple[float, GpuId]]]] = {}
         self._alike: dict[tuple[str, ...], tuple[int, list[Alike]]] = {}
         self._given: dict[tuple[bool, tuple[str, ...]], tuple[Iterable[GpuId], list[Alike]]] = {}
+        self._decided: dict[GpuId, int] = {}
+        self._decided_on: dict[str, int] = {}
+        self._followed = 0
 
     def look(self) -> None:
         """Something was decided."""
-        self._in_order.clear()
+        touched = self.draft.touched
+        if self._followed == len(touched):
+            return
+        for gpu in touched[self._followed :]:
+            self._followed += 1
+            self._decided[gpu] = self._decided_on[gpu.node] = self._followed
         self._alike.clear()
         self._given.clear()
         for known in [known for known in self._lasts if known[1] > 1]:  # others are looked at now
             del self._lasts[known]
         self.values.look()
 
-    def best(
-        self, job: Job, *, at: GpuLoad | None = None, least: float = 0.0, among: Iterable[GpuId] | None = None
-    ) -> GpuChange | None:
-        """The change that is worth most by which a job comes to a GPU in use; None where none is worth more than that.
+    def decided(self, gpu: GpuId) -> int:
+        """When something was decided about a GPU last, in decisions."""
+        return self._decided.get(gpu, 0)
 
-        Args:
-            job: It waits, or runs on the GPU `at` and would leave that.
-            at: Where it is; then no job leaves for it.
-            least: What it must be worth.
-            among: GPUs to be looked at; None for all.
-        """
-        best: GpuChange | None = None
-        spec, numbers, price = job.effective, dict[str, int](), self._queue.weigh(job)
-        is_moving = at is not None
-        may_leave = self._may_leave and not is_moving
-        every, groups = self._among(self._draft.view.gpu_types_for(spec), is_moving, among)
-        is_sum = self._lowest is None or job.spec.priority <= self._lowest
-        for gpu_group, given in groups:
-            kind = gpu_group.kind[1]
-            if kind not in numbers:
-                numbers[kind] = self.values.number_any(job, spec, kind)
-            number, gpus = numbers[kind], given
-            kept: dict[int, list[Regrouping]] = gpu_group.worked_out if may_leave else gpu_group.joins
-            ways = kept.get(number)
-            if ways is None:
-                ways = kept[number] = list(self._work_out(job, spec, number, gpu_group, may_leave=may_leave))
-            for way in ways:
-                if price * way.ratio - way.slowed < least:  # each second of the others saves a second at least
-                    continue
-                if way.leaves and not self._takes_places(job, gpu_group, given, every):
-                    continue
-                if gpus is None:
-                    gpus = self._in_order.get((gpu_group, is_moving)) or self._cheapest_first(
-                        gpu_group, is_moving, every
-                    )
-                most = price * (way.ratio + SLACK - way.join_part) if is_sum and way.slowed > -inf else inf
-                if gpus and most - gpus[0][0] * way.fall < least:
-                    continue
-                found = self._best_of_alike(job, at, gpu_group, way, gpus, best, least, most)
-                if found is not None:
-                    best, least = found, found.net
-        return best
+    def decided_on(self, node: str) -> int:
+        """The same of any GPU of a node."""
+        return self._decided_on.get(node, 0)
 
-    def _best_of_alike(
-        self, job: Job, at: GpuLoad | None, gpu_group: GpuGroup, way: Regrouping,
-        gpus: Sequence[tuple[float, GpuId]], best: GpuChange | None, least: float, most: float,
-    ) -> GpuChange | None:  # fmt: skip
-        """The best by which a job comes to one of these GPUs; None where none is better than what was found before.
-
-        At `most` it is worth so much, less what the first job there counts and falls.
-        """
-        found: GpuChange | None = None
-        for weight, gpu in gpus:
-            if most - weight * way.fall < least:
-                break  # none of those that follow is worth so much
-            if at is not None and gpu == at.id:
-                continue
-            change = self._change(job, self._draft.load(gpu), way)
-            if change.net < least or (change.net == least and not _is_first(change, found or best)):
-                continue
-            number = self.values.number_any(job, job.effective, gpu_group.kind[1])
-            if way.stays and not self._all_gain(number, gpu_group, way):
-                break
-            if self._is_allowed(job, job.effective, number, gpu_group, way, change):
-                found, least = change, change.net
-        return found
-
-    def _takes_places(
+    def takes_places(
         self, job: Job, gpu_group: GpuGroup, given: Sequence[tuple[float, GpuId]] | None, every: int
     ) -> bool:
         """Whether a waiting job may take the place of any: if not of the last in the order, then of none before it.
@@ -219,7 +337,7 @@ class GpuChanges:
 
     def _last_on(self, gpus: Iterable[GpuId]) -> Rank:
         """Rank of the last of the jobs on these."""
-        ranks, rank, jobs, load = self._ranks, self._queue.rank, self._draft.view.jobs, self._draft.load
+        ranks, rank, jobs, load = self._ranks, self._queue.rank, self.draft.view.jobs, self.draft.load
         found: Rank = (-inf,)
         for gpu in gpus:
             for booking in load(gpu).bookings:
@@ -229,16 +347,19 @@ class GpuChanges:
                 found = max(found, one)
         return found if found > (-inf,) else (inf,)
 
-    def _cheapest_first(self, gpu_group: GpuGroup, is_moving: bool, every: int) -> Sequence[tuple[float, GpuId]]:
+    def cheapest_first(self, gpu_group: GpuGroup, is_moving: bool, every: int) -> Sequence[tuple[float, GpuId]]:
         """One in so many GPUs of one job each, with its price, the least first; of others 0, in no such order."""
+        known = self._in_order.get((gpu_group, is_moving))
+        if known is not None and known[0] == gpu_group.version:
+            return known[1]
         gpus = _every(gpu_group.gpus if is_moving else gpu_group.joinable, every)
         found = [(self._least_of(gpu_group, gpu), gpu) for gpu in gpus]
         if len(gpu_group.members) == 1:
             found.sort()
-        self._in_order[gpu_group, is_moving] = found
+        self._in_order[gpu_group, is_moving] = gpu_group.version, found
         return found
 
-    def _among(self, kinds: list[str], is_moving: bool, among: Iterable[GpuId] | None) -> tuple[int, list[Alike]]:
+    def among(self, kinds: list[str], is_moving: bool, among: Iterable[GpuId] | None) -> tuple[int, list[Alike]]:
         """GPUs in use by group, and how many of these one stands for.
 
         No running job comes to a GPU of which something was decided in this plan.
@@ -248,7 +369,7 @@ class GpuChanges:
             asked = is_moving, tuple(kinds)
             given = self._given.get(asked)
             if given is None or given[0] is not among:
-                given = self._given[asked] = among, self._of_these(kinds, is_moving, among)
+                given = self._given[asked] = among, self.of_these(kinds, is_moving, among)
             return 1, given[1]
         known = self._alike.get(tuple(kinds))
         if known is None:
@@ -257,7 +378,7 @@ class GpuChanges:
             known = self._alike[tuple(kinds)] = every, [(group, None) for group in groups]
         return known
 
-    def _of_these(self, kinds: list[str], is_moving: bool, gpus: Iterable[GpuId]) -> list[Alike]:
+    def of_these(self, kinds: list[str], is_moving: bool, gpus: Iterable[GpuId]) -> list[Alike]:
         """Each of them by itself."""
         found: list[Alike] = []
         for gpu in gpus:
@@ -269,7 +390,7 @@ class GpuChanges:
     def _least_of(self, gpu_group: GpuGroup, gpu: GpuId) -> float:
         """What the first job on a GPU counts at least: its price where it is the only one."""
         return (
-            self._queue.weigh(self._draft.view.jobs[self._draft.load(gpu).jobs[0]])
+            self._queue.weigh(self.draft.view.jobs[self.draft.load(gpu).jobs[0]])
             if len(gpu_group.members) == 1
             else 0.0
         )
@@ -288,20 +409,20 @@ class GpuChanges:
 
     def moving_price(self, job: Job, lasts_s: float) -> float:
         """What leaving a GPU and going on later costs a job, if what is won by it lasts so long."""
-        cost_s = stopped_s(self._draft.view, job) + STOP_S
-        return self._queue.weigh(job) * (cost_s / max(1.0, lasts_s) + dearness(job, self._draft.now_s))
+        cost_s = stopped_s(self.draft.view, job) + STOP_S
+        return self._queue.weigh(job) * (cost_s / max(1.0, lasts_s) + dearness(job, self.draft.now_s))
 
     def leaving_price(self, job: Job, away_s: float) -> float:
         """What waiting for so long costs a job beside its time: as moving, or less if it is parked where it is."""
-        if means_of(self._draft, job, away_s=away_s) is Means.PARK:
-            return self._queue.weigh(job) * dearness(job, self._draft.now_s)
+        if means_of(self.draft, job, away_s=away_s) is Means.PARK:
+            return self._queue.weigh(job) * dearness(job, self.draft.now_s)
         return self.moving_price(job, away_s)
 
     # -- speeds of GPUs that are alike
 
-    def _work_out(
-        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, *, may_leave: bool
-    ) -> Iterator[Regrouping]:
+    def ways(self, job: Job, gpu_group: GpuGroup, *, may_leave: bool) -> list[Regrouping]:
+        """Who may stay when a job comes, and who leaves."""
+        spec, number, found = job.effective, self._number(job, gpu_group), list[Regrouping]()
         members, before = gpu_group.members, self._before(gpu_group)
         known = self.values.number(job, spec, gpu_group.kind[1]) is not None
         places = range(len(members))
@@ -321,7 +442,8 @@ class GpuChanges:
                 fall = before[0] - (after[0] if 0 in stays else 0.0)
                 bound = -inf if some_gain else slowed
                 join_part = JOIN_PART if count == 1 else 0.0
-                yield Regrouping(stays, leaves, before, after[:-1], after[-1], bound, fall, join_part)
+                found.append(Regrouping(stays, leaves, before, after[:-1], after[-1], bound, fall, join_part))
+        return found
 
     def _may_stay(self, number: int, gpu_group: GpuGroup, kept: Members) -> bool:
         """Whether these may share their GPU with a newcomer that may share one itself, memory apart."""
@@ -342,15 +464,18 @@ class GpuChanges:
 
     # -- each of them
 
-    def _change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
+    def change(self, job: Job, load: GpuLoad, way: Regrouping) -> GpuChange:
         """What a change is worth, of a running job all but what its leaving costs where it was."""
-        weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self._draft.view.jobs
+        self.looks += 1
+        weigh, price, jobs = self._queue.weigh, self._queue.weigh(job), self.draft.view.jobs
         here = [jobs[booking.job] for booking in load.bookings]
-        lasts_s = self._lasts_s(job, way.ratio)
-        net = price * way.ratio
+        net, lasts_s = price * way.ratio, 0.0
         for place, ratio in zip(way.stays, way.after, strict=True):
             net += weigh(here[place]) * (ratio - way.before[place])
-            lasts_s = min(lasts_s, self._lasts_s(here[place], ratio))
+        if way.leaves or not job.is_waiting:  # else none pays for a move
+            lasts_s = self._lasts_s(job, way.ratio)
+            for place, ratio in zip(way.stays, way.after, strict=True):
+                lasts_s = min(lasts_s, self._lasts_s(here[place], ratio))
         out = tuple([here[place] for place in way.leaves])
         if out:  # without it the job would wait as long as those there run
             lasts_s = max(lasts_s, min([self._queue.left_s(victim) or 0.0 for victim in out]))
@@ -364,7 +489,7 @@ class GpuChanges:
         if not job.is_waiting:
             net -= self.moving_price(job, lasts_s)
         elif net > 0:
-            net *= returning_part(job, self._draft.now_s)
+            net *= returning_part(job, self.draft.now_s)
         return GpuChange(net, way.ratio, rise - lost / price, load, out)
 
     def _lasts_s(self, job: Job, ratio: float) -> float:
@@ -373,13 +498,12 @@ class GpuChanges:
 
     # -- what forbids a change
 
-    def _is_allowed(
-        self, job: Job, spec: JobSpec, number: int, gpu_group: GpuGroup, way: Regrouping, change: GpuChange
-    ) -> bool:
-        load, out = change.load, change.out
+    def is_allowed(self, job: Job, gpu_group: GpuGroup, way: Regrouping, change: GpuChange) -> bool:
+        """Whether nothing forbids it, as things are now."""
+        load, out, spec = change.load, change.out, job.effective
         if not all(self._may_go(victim, job) for victim in out):
             return False
-        if out and not is_untouched(self._draft, load):
+        if out and not is_untouched(self.draft, load):
             return False
         rest = load
         for victim in out:
@@ -388,13 +512,16 @@ class GpuChanges:
             return False
         if not rest.bookings:
             return self._starts_on(job, spec, load)
-        kept = _at_places(gpu_group.members, way.stays)
+        kept, number = _at_places(gpu_group.members, way.stays), self._number(job, gpu_group)
         return not self.values.is_declined(rest, gpu_group.site, kept, number, job)
 
-    def _all_gain(self, number: int, gpu_group: GpuGroup, way: Regrouping) -> bool:
+    def all_gain(self, job: Job, gpu_group: GpuGroup, way: Regrouping) -> bool:
         """Whether all end earlier on average if a job comes to those that stay, on whichever of the GPUs."""
-        kept = _at_places(gpu_group.members, way.stays)
+        kept, number = _at_places(gpu_group.members, way.stays), self._number(job, gpu_group)
         return self.values.rise(number, gpu_group.site, kept) > self.values.dilution(gpu_group.site, kept, number)
+
+    def _number(self, job: Job, gpu_group: GpuGroup) -> int:
+        return self.values.number_any(job, job.effective, gpu_group.kind[1])
 
     def _may_go(self, victim: Job, job: Job) -> bool:
         """Whether a job may leave for another: that goes before it, and it has not been moved too often."""
@@ -405,19 +532,19 @@ class GpuChanges:
         if self.values.waits.keeps_place(victim, job):
             return False
         queue = self._queue
-        return may_move(victim, self._draft.now_s) and queue.displaces(queue.rank(job), queue.rank(victim))
+        return may_move(victim, self.draft.now_s) and queue.displaces(queue.rank(job), queue.rank(victim))
 
     def _may_stop(self, job: Job) -> bool:
         """Whether a job of one GPU may leave it now."""
-        if not self._draft.is_undecided(job.id) or len(job.gpus_held) != 1 or job.home or job.is_leaving:
+        if not self.draft.is_undecided(job.id) or len(job.gpus_held) != 1 or job.home or job.is_leaving:
             return False
-        if not job.is_movable or ran_since_s(job) + self._queue.quantum_s > self._draft.now_s:
+        if not job.is_movable or ran_since_s(job) + self._queue.quantum_s > self.draft.now_s:
             return False
-        return may_leave(self._draft.view, job)
+        return may_leave(self.draft.view, job)
 
     def _fits(self, job: Job, spec: JobSpec, rest: GpuLoad, out: Sequence[Job]) -> bool:
         """Whether a job fits next to those that remain, with the cores of those that leave."""
-        draft, node = self._draft, self._draft.view.nodes[rest.id.node]
+        draft, node = self.draft, self.draft.view.nodes[rest.id.node]
         if not rest.bookings:
             fits = draft.fits_alone(rest, spec)
         else:
@@ -434,8 +561,8 @@ class GpuChanges:
 
     def _starts_on(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
         """Whether a job would not decline a GPU for its neighbours, once it is empty."""
-        least, node = least_utility(self._context, job), self._draft.view.nodes[load.id.node]
-        return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
+        least, node = least_utility(self._context, job), self.draft.view.nodes[load.id.node]
+        return not least or best_emptied(self.draft, node, spec, (load,), least) is not None
 
 
 def _every(gpus: Iterable[GpuId], every: int) -> list[GpuId]:
@@ -446,11 +573,6 @@ def _every(gpus: Iterable[GpuId], every: int) -> list[GpuId]:
 def _counts(members: int) -> Sequence[int]:
     """How many of so many may stay: of many none, one, or all but at most one, as all ways would be too many."""
     return range(members + 1) if members <= EVERY_WAY_MAX else (0, 1, members - 1, members)
-
-
-def _is_first(change: GpuChange, best: GpuChange | None) -> bool:
-    """Whether of two changes worth the same this is to be made: the one on the first GPU, that which fewest leave."""
-    return best is not None and (change.load.id, len(change.out)) < (best.load.id, len(best.out))
 
 
 def _at_places(members: Members, places: Sequence[int]) -> Members:

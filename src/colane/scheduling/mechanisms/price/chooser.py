@@ -12,7 +12,7 @@ pays, but prices drift: in a small pool, where it costs little, everything is lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,7 +20,6 @@ from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from colane.core.cluster.bookings import books_host
 from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouched, may_split_off, split_off
@@ -50,6 +49,7 @@ from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.mechanisms.price.changes import (
     GpuChange,
     GpuChanges,
+    Search,
     returning_part,
 )
 from colane.scheduling.mechanisms.price.whole import next_kept, next_whole
@@ -76,6 +76,10 @@ LOOK_EVERY_S: Final = 300.0
 
 SHARED_SEEN_MAX: Final = 32
 """The same where no more is looked at than what has changed."""
+
+LOOKS_A_PLAN: Final = 2048
+"""A plan that has looked at so much more after its first change, and at as much as for that, leaves the rest to the
+next step (`Replan.goes_on`): it ends soon, and looking at all anew in each costs no more than what they change."""
 
 SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
@@ -178,7 +182,8 @@ class _Chooser:
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
-        self._known: dict[JobId, tuple[GpuChange | None, int]] = {}
+        self._searches: dict[JobId, Search] = {}
+        self._of_alike: dict[Hashable, Search] = {}
         self._lines: dict[ClassKey, list[Job]] = {}
         self._users = context.draft.view.derived(Users)
         self._has_users = len(self._users.lines(context.pool)) > 1
@@ -212,9 +217,15 @@ class _Chooser:
         self._keep_what_is_made()
         self._start_whole()
         self._look()
+        enough: int | None = None
         while (change := self._best()) is not None:
+            looks = self._changes.looks
+            if enough is None:
+                enough = looks + max(LOOKS_A_PLAN, looks)
+            elif looks > enough and not self._context.explains:
+                self._draft.go_on(self._pool)
+                return
             self._make(change)
-            self._changes.look()
             self._look()
         if self._settings.parts:
             self._part()
@@ -263,6 +274,7 @@ class _Chooser:
 
     def _look(self) -> None:
         """Something was decided: GPUs that this plan changes again are the next one's news."""
+        self._changes.look()
         touched = self._draft.touched
         self._open = dict.fromkeys([gpu for gpu in self._changed if gpu not in touched])
         self._any_free = any_free(self._context)
@@ -436,8 +448,8 @@ class _Chooser:
             least = best.net if best is not None else least
         if least >= price * part:  # at full speed, at no cost to any
             return best
-        change = self._found(job, None, 0.0)
-        found = None if change is None or change.net <= least else self._candidate(job, change)
+        change = self._found(job, None, 0.0, least)
+        found = None if change is None else self._candidate(job, change)
         return best if change is None or found is None else _Chosen(change.net, job, found)
 
     def _vacated(self, parked: Job, least: float) -> _Chosen | None:
@@ -471,24 +483,30 @@ class _Chooser:
         need = host_needs(parked.effective, 1) - host_needs(job.effective, 1)
         return need.cores <= free.cores and need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
 
-    def _found(self, job: Job, at: GpuLoad | None, least: float) -> GpuChange | None:
-        """The best GPU in use for a job: looked for once in a plan, then where something was decided since."""
+    def _found(self, job: Job, at: GpuLoad | None, floor: float, above: float) -> GpuChange | None:
+        """The best GPU in use for a job, if it is worth more than that; a parked one has its homes alone."""
+        changes = self._changes
         if job.home:
-            return self._changes.best(job, least=least, among=[load.id for load in self._draft.homes(job)])
-        known, touched = self._known.get(job.id), self._draft.touched
-        if known is None and self._is_new(job):
-            change = self._changes.best(job, at=at, least=least)
-        elif known is None:
-            change = self._changes.best(job, at=at, least=least, among=self._open)
-        else:
-            change, seen = known
-            new = dict.fromkeys(touched[seen:])
-            if change is not None and (change.load.id in new or self._is_node_taken(job, change.load.id.node, new)):
-                change = self._changes.best(job, at=at, least=least)
-            elif new:
-                change = self._changes.best(job, at=at, least=change.net if change else least, among=new) or change
-        self._known[job.id] = change, len(touched)
-        return change
+            return Search(changes, job, at, floor, [load.id for load in self._draft.homes(job)]).best(job, above)
+        changes.looks += 1
+        search = self._searches.get(job.id)
+        if search is None and not self._is_new(job):
+            search = self._searches[job.id] = Search(changes, job, at, floor, self._open)
+        elif search is None and at is not None:
+            search = self._searches[job.id] = Search(changes, job, at, floor, None)
+        elif search is None:
+            search = self._searches[job.id] = self._search_of_alike(job, floor)
+        return search.best(job, above)
+
+    def _search_of_alike(self, job: Job, floor: float) -> Search:
+        """Waiting jobs alike in all that counts find the same."""
+        queue, spec = self._queue, job.effective
+        left_s, part = queue.left_s(job), returning_part(job, self._draft.now_s)
+        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), queue.weigh(job), left_s, part
+        search = self._of_alike.get(alike)
+        if search is None:
+            search = self._of_alike[alike] = Search(self._changes, job, None, floor, None)
+        return search
 
     def _is_new(self, job: Job) -> bool:
         """Whether a job is to be looked at for all GPUs."""
@@ -496,10 +514,6 @@ class _Chooser:
         if news is None or job.home or job.id in news.came:
             return True
         return not job.is_waiting and any(gpu in self._changed for gpu in job.gpus_held)
-
-    def _is_node_taken(self, job: Job, node: str, touched: Iterable[GpuId]) -> bool:
-        """Whether others have come to the node since, which may leave too little of its host for a job."""
-        return books_host(job.effective) and any(gpu.node == node for gpu in touched)
 
     def _candidate(self, job: Job, change: GpuChange) -> Candidate | None:
         load, away_s = change.load, self._queue.left_s(job) or 0.0
@@ -558,7 +572,7 @@ class _Chooser:
             net = price * candidate.ratio - mover.cost - lost
             if net > least:
                 best, least = _Chosen(net, job, candidate, candidate.ratio - lost / price), net
-        change = self._found(job, mover.load, lost)
+        change = self._found(job, mover.load, lost, least + lost)
         if change is not None and change.net - lost > least and change.load.id not in self._closed:
             candidate = Candidate((change.load,), Reason(Why.MOVED, {}, change.load.jobs), ratio=change.ratio)
             return _Chosen(change.net - lost, job, candidate, change.rise - lost / price)

@@ -136,6 +136,7 @@ class GpuGroup:
         fresh: Others that may be joined, in order.
         rises: By how much the sum of speeds rises by a job that joins; minus infinity where one is hurt.
         speeds: Of its jobs, where they were asked for.
+        version: Changes with its GPUs.
         joins: What else follows of a job that joins, by its number.
         worked_out: The same, and of one for which some or all leave.
     """
@@ -153,6 +154,7 @@ class GpuGroup:
         "sharing_domain",
         "site",
         "speeds",
+        "version",
         "weight",
         "worked_out",
     )
@@ -170,6 +172,7 @@ class GpuGroup:
         self.fresh: list[GpuId] = []
         self.rises: dict[int, float] = {}
         self.speeds: tuple[float, ...] | None = None
+        self.version = 0
         self.joins: dict[int, Any] = {}
         self.worked_out: dict[int, Any] = {}
 
@@ -510,6 +513,7 @@ class GpuGroupIndex:
 
     def _enter(self, gpu: GpuId, gpu_group: GpuGroup) -> None:
         self._at[gpu] = gpu_group
+        gpu_group.version += 1
         self._count(gpu_group, 1)
         self._doubt(gpu_group)
         present = self._present.setdefault(gpu_group.kind, {})
@@ -541,6 +545,7 @@ class GpuGroupIndex:
         gpu_group = self._at.pop(gpu, None)
         if gpu_group is None:
             return
+        gpu_group.version += 1
         self._count(gpu_group, -1)
         for gpus in (gpu_group.gpus, gpu_group.fresh):
             place = bisect_left(gpus, gpu)

@@ -1,0 +1,98 @@
+"""A plan that has more to do than fits leaves the rest to the next step, which is told what this one was."""
+
+from __future__ import annotations
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.cluster.contents import News
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
+from colane.core.events import NodeRegistered, Outcome, Submitted
+from colane.model.job import JobId, JobSpec
+from colane.model.placement import Turns
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Beliefs
+from tests.core.worlds import make_node
+
+POOL, SPEC = "default", JobSpec(name="job", family="f", batch_size=1)
+
+
+class OneAtATime:
+    """Starts so many jobs in a plan, and leaves those behind them to the next step."""
+
+    name = "one-at-a-time"
+    turns = Turns()
+    min_runtime_before_preemption_s = float("inf")
+
+    def __init__(self, starts: int = 1) -> None:
+        self.starts = starts
+        self.told: list[News | None] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        """See the class."""
+        draft = Draft(view)
+        self.told.append(view.news(POOL))
+        for number, job in enumerate(map(view.job, list(view.queue(POOL)))):
+            if number == self.starts:
+                draft.go_on(POOL)
+                break
+            free = [gpu for gpu in draft.view.gpus.values() if draft.load(gpu.id).is_free]
+            draft.start(job, free[:1], Reason(Why.FREE_GPU, {"gpu": str(free[0].id)}))
+        draft.plan_for_news(POOL, view.now_s + 100.0)
+        return draft.plan()
+
+
+def of_three(policy: OneAtATime) -> tuple[Core, Outcome]:
+    """Three jobs that come at once to four GPUs, after one before them."""
+    core = Core(policy, ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 4)), Submitted(JobId(9), SPEC)], 0.0)
+    policy.told.clear()
+    return core, core.step([Submitted(JobId(number), SPEC) for number in (1, 2, 3)], 5.0)
+
+
+def started(outcome: Outcome) -> list[int]:
+    return [one.action.job for one in outcome.decisions if isinstance(one.action, Start)]
+
+
+def test_what_one_plan_leaves_the_next_step_does_at_once() -> None:
+    core, outcome = of_three(OneAtATime())
+    assert (started(outcome), outcome.wake_s, core.goes_on) == ([1], 5.0, True)
+    outcome = core.step([], 5.0)
+    assert (started(outcome), outcome.wake_s, core.goes_on) == ([2], 5.0, True)
+    outcome = core.step([], 5.0)
+    assert (started(outcome), outcome.wake_s, core.goes_on) == ([3], None, False)
+    assert core.step([], 5.0).decisions == ()
+
+
+def test_the_next_plan_is_told_what_this_one_was_and_what_it_has_changed() -> None:
+    policy = OneAtATime()
+    core, _ = of_three(policy)
+    core.step([Submitted(JobId(4), SPEC)], 6.0)
+    first, second = policy.told
+    assert first is not None
+    assert first.came == {1, 2, 3}
+    assert second is not None
+    assert (second.came, [str(gpu) for gpu in second.gpus]) == ({1, 2, 3, 4}, ["n0/1"])
+
+
+def test_where_everything_was_looked_at_it_is_so_again() -> None:
+    policy = OneAtATime()
+    core = Core(policy, ClusterState(Beliefs()))
+    core.step([NodeRegistered(make_node("n0", 4)), *(Submitted(JobId(n), SPEC) for n in (1, 2))], 0.0)
+    core.step([], 0.0)
+    assert policy.told == [None, None]
+
+
+def test_a_batch_that_is_not_whole_yet_waits_for_the_rest() -> None:
+    core, _ = of_three(OneAtATime())
+    outcome = core.step([], 6.0, decides=False)
+    assert (started(outcome), outcome.wake_s, core.goes_on) == ([], 6.0, True)
+    assert started(core.step([], 7.0)) == [2]
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_a_plan_that_decides_nothing_is_not_gone_on_with(starts: int) -> None:
+    core, outcome = of_three(OneAtATime(starts))
+    assert core.goes_on == (starts > 0) == (outcome.wake_s is not None)

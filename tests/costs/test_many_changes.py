@@ -1,0 +1,56 @@
+"""What a look costs that finds much to change: as much a change however many they are, and no plan more than fits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from benchmarks.calls import calls_of
+from benchmarks.decide import Size, cluster
+
+from colane.core import core
+from colane.core.events import Launched, Submitted, Tick
+from colane.model.job import JobId, JobSpec
+
+pytestmark = pytest.mark.skipif(
+    not core.__file__.endswith(".py"), reason="functions that compiled code calls are not seen"
+)
+
+A_CHANGE = 40_000
+"""Functions called for a job that joins another, beside 26 families that would like to and jobs that could move."""
+
+
+@cache
+def look(nodes: int) -> tuple[int, list[int]]:
+    """Jobs that were started, and functions called in each of the steps that it took.
+
+    Families of unknown length that may be stopped have filled all GPUs, nearly twice as many wait, and everything is
+    looked at: a job comes to each GPU.
+    """
+    full = cluster("colane", Size(nodes, 8, 0, 26))
+    jobs = [
+        Submitted(JobId(k), JobSpec(name="j", family=f"f{k % 26}", batch_size=64, preemptible=True))
+        for k in range(8 * nodes * 8 // 3)
+    ]
+    full.step(jobs, 1.0)
+    running = [job for job in full.state.jobs.values() if job.placement is not None]
+    full.step([Launched(job.id, job.attempt, 1, 2.0) for job in running], 2.0)
+    calls = [calls_of(full.step, [Tick()], 400.0)]
+    while full.goes_on:
+        calls.append(calls_of(full.step, [], 400.0))
+    return sum(job.placement is not None for job in full.state.jobs.values()) - len(running), calls
+
+
+@pytest.mark.parametrize("nodes", [8, 15, 30])
+def test_a_change_costs_the_same_however_many_a_look_makes(nodes: int) -> None:
+    changes, calls = look(nodes)
+    assert changes == 8 * nodes
+    assert sum(calls) < A_CHANGE * changes
+
+
+def test_no_step_makes_all_changes() -> None:
+    """The rest is left to the next one: what a step does beyond looking at everything once is bounded."""
+    changes, calls = look(30)
+    assert len(calls) > 4
+    assert max(calls) < sum(calls) / 3
+    assert max(calls) < A_CHANGE * changes / 3
