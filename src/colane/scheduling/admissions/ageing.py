@@ -21,7 +21,7 @@ from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
 from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
-from colane.scheduling.engine.usual import UsualAdmission, UsualRule
+from colane.scheduling.engine.usual import UsualRule
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -29,7 +29,7 @@ WEEK_S = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Ageing(UsualAdmission):
+class Ageing:
     """A bound on waiting.
 
     Attributes:
@@ -37,9 +37,6 @@ class Ageing(UsualAdmission):
     """
 
     max_wait_s: float | None = HOUR_S
-
-    def passes_alone(self, view: ClusterView, job: Job) -> bool:
-        return self.max_wait_s is None or job.submit_s + self.max_wait_s > view.now_s
 
     def bind(self, context: SchedulingContext) -> AgeingRule | None:
         if self.max_wait_s is None:

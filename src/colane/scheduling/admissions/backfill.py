@@ -22,7 +22,7 @@ from colane.model.resources import host_capacity, host_needs
 from colane.scheduling.engine.contracts import Candidate, SchedulingContext, Verdict
 from colane.scheduling.engine.refusals import behind, refuse
 from colane.scheduling.engine.times import RunTimes
-from colane.scheduling.engine.usual import UsualAdmission, UsualRule
+from colane.scheduling.engine.usual import UsualRule
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ def _free_at_s(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: l
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill(UsualAdmission):
+class Backfill:
     """EASY backfill (Lifka 1995; Mu'alem and Feitelson 2001).
 
     The first job that finds nothing gets a reservation: the node that has room for it first, by the time limits of the

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
 from colane.scheduling.engine.contracts import SchedulingContext, Verdict
 from colane.scheduling.engine.refusals import behind
-from colane.scheduling.engine.usual import UsualAdmission, UsualRule
+from colane.scheduling.engine.usual import UsualRule
 
 
 @dataclass(frozen=True, slots=True)
-class HeadOfLine(UsualAdmission):
+class HeadOfLine:
     """The first job that finds nothing holds up all behind it.
 
     Attributes:
@@ -20,13 +19,6 @@ class HeadOfLine(UsualAdmission):
     """
 
     strict: bool = True
-
-    @property
-    def binds_always(self) -> bool:
-        return self.strict
-
-    def passes_alone(self, _view: ClusterView, _job: Job) -> bool:
-        return True
 
     def bind(self, context: SchedulingContext) -> HeadOfLineRule | None:
         if not self.strict:
@@ -48,7 +40,7 @@ class HeadOfLineRule(UsualRule):
 
 
 @dataclass(frozen=True, slots=True)
-class DepthMax(UsualAdmission):
+class DepthMax:
     """Looking for jobs that may pass ends when so many were looked at one by one.
 
     Attributes:

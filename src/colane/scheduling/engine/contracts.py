@@ -403,16 +403,6 @@ class Source(Protocol):
     def awaits_first_steps(self) -> bool:
         """Whether it has candidates beside jobs only from the first step of these on."""
 
-    @property
-    def waits_its_turn(self) -> bool:
-        """Whether it is never asked before those listed ahead of it (`BoundSource.goes_first`)."""
-
-    def place_alone(self, view: ClusterView, job: Job) -> Candidate | None:
-        """Its first candidate for a job that waits alone in its pool, on GPUs that are free, with nothing else booked.
-
-        None where it has none, or where telling it takes a draft, or an order that prefers GPU types.
-        """
-
 
 class Verdict(Enum):
     """What a job that found nothing means for those behind it."""
@@ -453,13 +443,6 @@ class Admission(Protocol):
     def bind(self, context: SchedulingContext) -> Rule | None:
         """To serve a pool; None where it has nothing to say there."""
 
-    @property
-    def binds_always(self) -> bool:
-        """Whether it has something to say in every pool."""
-
-    def passes_alone(self, view: ClusterView, job: Job) -> bool:
-        """Whether a job that waits alone in its pool takes its first candidate as if there were no such admission."""
-
 
 class Keeping(Protocol):
     """What goes before all that a policy decides: places that jobs were promised."""
@@ -488,10 +471,6 @@ class Order(Protocol):
     @property
     def quantum_s(self) -> float:
         """A job may be displaced when it has run this long."""
-
-    @property
-    def is_order_alone(self) -> bool:
-        """Whether it says which job goes next and no more: it prefers no GPU types, and gives no reasons."""
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """To serve a pool."""

@@ -16,10 +16,10 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.placement import Placement, Slot, Turns
-from colane.model.plan import NOTHING, Park, Plan, Resize, Start, Stop
+from colane.model.placement import Turns
+from colane.model.plan import Park, Plan, Resize, Stop
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.choices import AS_ASKED, FIRST, First, SizeBy, Sizing
+from colane.scheduling.engine.choices import AS_ASKED, FIRST, First
 from colane.scheduling.engine.contracts import (
     Admission,
     BoundOrder,
@@ -123,35 +123,6 @@ class Composed:
 
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and a job waits."""
-        # An order of one's own may lack what a later version asks of it.
-        is_alone = self.chooser is None and getattr(self.order, "is_order_alone", False)
-        alone = self._place_alone(view) if is_alone else None
-        return self.plan_in_draft(view) if alone is None else alone
-
-    def _place_alone(self, view: ClusterView) -> Plan | None:
-        """What `plan_in_draft` would say of one job that waits alone, where a free place is all that it takes."""
-        pools = view.changed_pools
-        if len(pools) != 1 or view.explain is not None:
-            return None
-        queue = view.queue(pools[0])
-        first = queue.first if queue.count == 1 else None
-        job = None if first is None else view.job(first)
-        if job is None or job.home or not _may_place_alone(self):
-            return None
-        for keeping in self.keeps:
-            if not keeping.keeps_nothing(view, pools[0]):
-                return None
-        for admission in self.admits:
-            if not admission.passes_alone(view, job):
-                return None
-        found = self.sources[0].place_alone(view, job)
-        if found is None:
-            return None
-        placement = Placement(tuple([Slot(load.id, 0) for load in found.gpus]))
-        return Plan(view.version, (Start(job.id, placement, found.reason),), NOTHING)
-
-    def plan_in_draft(self, view: ClusterView) -> Plan:
-        """The same, each job with all that the parts look at."""
         draft = Draft(view)
         first = None if self.moving is None or not self.moving.goes_first else self.moving
         pools = view.pools if first is None and self.chooser is None else view.changed_pools
@@ -171,22 +142,6 @@ class Composed:
             for pool in [pool for pool in view.changed_pools if not draft.goes_on(pool)]:
                 self.moving.plan(SchedulingContext(draft, pool, self.bind(draft, pool), self.sizes))
         return draft.plan()
-
-
-def _may_place_alone(parts: Composed) -> bool:
-    """Whether the place of a job that waits alone may be told by the first source, as far as the parts go.
-
-    One of the admissions must have a say each time, or the plan would say too who need not be looked at again.
-    """
-    sources, sizes = parts.sources, parts.sizes
-    if not sources or parts.moving is not None or parts.usage_half_life_s or not isinstance(parts.choose, First):
-        return False
-    if not isinstance(sizes, Sizing) or sizes.size is not SizeBy.ASKED or not parts.cpu_jobs.is_idle:
-        return False
-    for source in sources[1:]:
-        if not source.waits_its_turn:
-            return False
-    return any(admission.binds_always for admission in parts.admits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from math import inf
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import (
@@ -22,8 +21,8 @@ from colane.scheduling.engine.contracts import (
 )
 
 
-class DraftingSource:
-    """It has candidates in a draft alone."""
+class SourceDefaults:
+    """It has candidates whether or not jobs make steps."""
 
     __slots__ = ()
 
@@ -31,15 +30,8 @@ class DraftingSource:
     def awaits_first_steps(self) -> bool:
         return False
 
-    @property
-    def waits_its_turn(self) -> bool:
-        return False
 
-    def place_alone(self, _view: ClusterView, _job: Job) -> Candidate | None:
-        return None
-
-
-class UsualSource(DraftingSource):
+class UsualSource(SourceDefaults):
     """No job is stopped."""
 
     __slots__ = ()
@@ -75,19 +67,6 @@ class BoundSourceDefaults:
         return None
 
 
-class UsualAdmission:
-    """It may have a say about a job that waits alone, too."""
-
-    __slots__ = ()
-
-    @property
-    def binds_always(self) -> bool:
-        return False
-
-    def passes_alone(self, _view: ClusterView, _job: Job) -> bool:
-        return False
-
-
 class UsualRule:
     """It judges no candidate, and calls no job out of turn."""
 
@@ -119,17 +98,7 @@ class UsualMoving:
         return False
 
 
-class RichOrder:
-    """It may say more of a job than when it goes."""
-
-    __slots__ = ()
-
-    @property
-    def is_order_alone(self) -> bool:
-        return False
-
-
-class UsualOrder(RichOrder):
+class UsualOrder:
     """Room is made by priority alone."""
 
     __slots__ = ()

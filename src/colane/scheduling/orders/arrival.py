@@ -17,10 +17,6 @@ from colane.scheduling.engine.walks import Keys, in_line
 class Arrival(UsualOrder):
     """First come, first asked."""
 
-    @property
-    def is_order_alone(self) -> bool:
-        return True
-
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
         return in_line(draft, pool)
 

@@ -33,7 +33,7 @@ from colane.scheduling.engine.contracts import (
 )
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
-from colane.scheduling.engine.usual import RichOrder, UsualOrder
+from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, by_priority, priority_of, ranked
 
 RankOf = Callable[[Job], Rank]
@@ -55,7 +55,7 @@ class Shortest(UsualOrder):
 
 
 @dataclass(frozen=True, slots=True)
-class LeastRemaining(RichOrder):
+class LeastRemaining:
     """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic).
 
     Attributes:

@@ -30,7 +30,6 @@ from colane.scheduling.engine.contracts import (
 )
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import Expected, attained_gpu_s
-from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
@@ -83,7 +82,7 @@ def owed_ratio(had: float, usual: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ByShadowPrice(RichOrder):
+class ByShadowPrice:
     """The order of `colane`.
 
     Attributes:

@@ -21,7 +21,7 @@ from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import fastest_first
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource, UsualSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
 from colane.scheduling.mechanisms.topology.free import any_free, on_node, over_nodes
 
@@ -112,7 +112,7 @@ class BoundInArrays(BoundArray):
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimCores(DraftingSource):
+class ReclaimCores(SourceDefaults):
     """What is lent, taken back: the node with the fewest victims, there the newest ones.
 
     Attributes:

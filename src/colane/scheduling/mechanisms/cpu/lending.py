@@ -23,7 +23,7 @@ from colane.model.plan import Start
 from colane.model.resources import Resources
 from colane.scheduling.engine.contracts import Candidate, Order, SchedulingContext
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
-from colane.scheduling.engine.usual import DraftingSource, UsualMoving
+from colane.scheduling.engine.usual import SourceDefaults, UsualMoving
 from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
 from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, BoundTakeBack
 from colane.scheduling.mechanisms.cpu.cpu_array import ArrayPlacer, CpuArray
@@ -173,7 +173,7 @@ class LendingPlacer(ArrayPlacer):
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimLent(DraftingSource):
+class ReclaimLent(SourceDefaults):
     """Free GPUs whose node has too few cores, host memory or bandwidth as jobs without GPUs borrow them.
 
     Attributes:

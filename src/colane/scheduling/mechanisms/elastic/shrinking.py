@@ -17,14 +17,14 @@ from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.sized_rates import steps_per_s
-from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
 from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable
 
 
 @dataclass(frozen=True, slots=True)
-class ByShrinking(DraftingSource):
+class ByShrinking(SourceDefaults):
     """The source of GPUs that elastic jobs are to give up.
 
     Attributes:

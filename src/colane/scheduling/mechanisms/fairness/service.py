@@ -18,7 +18,6 @@ from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
-from colane.scheduling.engine.usual import RichOrder
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.aim import TypeRequest
 from colane.scheduling.mechanisms.fairness.in_rounds import (
@@ -31,7 +30,7 @@ from colane.scheduling.mechanisms.fairness.shares import FairShares
 
 
 @dataclass(frozen=True, slots=True)
-class LeastAttained(RichOrder):
+class LeastAttained:
     """Least attained service in queues (Tiresias: Gu et al., NSDI 2019, section 3, 2D-LAS discretised).
 
     Attained service is GPUs times the time a job has run. Jobs below the first threshold go before all others, those
@@ -101,7 +100,7 @@ class Solver(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SmallestPart(RichOrder):
+class SmallestPart:
     """Max-min fair share over time (Gavel: Narayanan et al., OSDI 2020, section 4.1).
 
     Gavel gives every job an equal part of the cluster's time, capped by what it asks for, and serves in each round the
@@ -147,7 +146,7 @@ class SmallestPart(RichOrder):
 
 
 @dataclass(frozen=True, slots=True)
-class WorstFinish(RichOrder):
+class WorstFinish:
     """Finish-time fairness (Themis: Mahajan et al., NSDI 2020).
 
     Rho is a job's finish time here over its finish time alone on its part (1/N for N jobs) of the pool; the largest

@@ -21,7 +21,7 @@ from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities
-from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.engine.waiting import Openings, Waits
 from colane.scheduling.engine.walks import by_priority
 from colane.scheduling.mechanisms.preemption.vacancies import Vacancies, Vacancy
@@ -41,7 +41,7 @@ class PreemptsFor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption(DraftingSource):
+class Preemption(SourceDefaults):
     """The source of places that other jobs leave.
 
     Attributes:
@@ -68,10 +68,6 @@ class Preemption(DraftingSource):
         if self.preempts is PreemptsFor.PRIORITY and _may_outrank(context):
             return BoundPreemption(self, context, by_priority)
         return None
-
-    @property
-    def waits_its_turn(self) -> bool:
-        return True
 
     def min_runtime_before_preemption_s(self, order: Order) -> float:
         """The order's quantum, which holds among equals only where room is made by the order."""

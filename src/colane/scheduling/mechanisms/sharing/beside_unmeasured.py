@@ -18,14 +18,14 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
-from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.mechanisms.sharing.groups import Hopes
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
 from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, SharingValues
 
 
 @dataclass(frozen=True, slots=True)
-class BesideUnmeasured(DraftingSource):
+class BesideUnmeasured(SourceDefaults):
     """The source of GPUs on which sharing is to be tried.
 
     Attributes:

@@ -21,7 +21,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.topology import shape_of_node
 from colane.perf.utility import NEUTRAL, Measure, Weights
 from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, SchedulingContext
-from colane.scheduling.engine.usual import BoundSourceDefaults, DraftingSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, SourceDefaults
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free, on_node
 from colane.scheduling.mechanisms.topology.node_fit import exact
@@ -83,7 +83,7 @@ class BoundConnected(BoundSourceDefaults):
 
 
 @dataclass(frozen=True, slots=True)
-class Fastest(DraftingSource):
+class Fastest(SourceDefaults):
     """Free GPUs of the type on which a job is fastest, well connected where it has several (see the module)."""
 
     def bind(self, context: SchedulingContext) -> BoundFastest | None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.core.cluster.bookings import NodeState, books_host
+from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.free import FreeIndex, bits
+from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import fastest_first
@@ -66,48 +65,9 @@ class Free(UsualSource):
     nodes: NodesBy = NodesBy.FIRST
     gpu_types: tuple[str, ...] = ()
 
-    def place_alone(self, view: ClusterView, job: Job) -> Candidate | None:
-        spec = job.effective
-        types = view.gpu_types_for(spec)
-        if len(types) != 1 or not spec.fits_one_node or spec.cores_offered or books_host(spec):
-            return None
-        kind, index = types[0], view.free((spec.pool, types[0]))
-        is_fullest, arrange = self.nodes is NodesBy.FULLEST, ARRANGE[self.nodes]
-        memory = view.beliefs.terms(spec, kind).memory
-        need_bytes = 0 if memory is None else sum(memory)
-        for order in index.nodes_fullest_first(spec.gpus) if is_fullest else index.nodes_with(spec.gpus):
-            node = view.node_at(order)
-            if node.is_disturbed:
-                return None
-            gpus = _free_on(view, node, kind, need_bytes, spec.gpus if arrange is None else None)
-            if len(gpus) >= spec.gpus:
-                taken = tuple(gpus if arrange is None else arrange(gpus)[: spec.gpus])
-                return Candidate(taken, _reason(taken, node.free[kind].bit_count() if is_fullest else None))
-        return None
-
     def bind(self, context: SchedulingContext) -> BoundFree | None:
         """Nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
         return BoundFree(self, context) if context.explains or any_free(context) else None
-
-
-def _free_on(view: ClusterView, node: NodeState, kind: str, need_bytes: int, enough: int | None) -> list[GpuLoad]:
-    """Free GPUs of a node with so much memory, by index; no more than are enough."""
-    loads, ids, gpus = list[GpuLoad](), node.ids, view.gpus
-    for number in bits(node.free[kind]):
-        load = gpus[ids[number]]
-        if need_bytes <= load.capacity_bytes:
-            loads.append(load)
-            if len(loads) == enough:
-                break
-    return loads
-
-
-def _reason(gpus: tuple[GpuLoad, ...], free: int | None) -> Reason:
-    """Why these: so many of their kind are free on their node where that was looked at."""
-    first = gpus[0].id
-    if free is None:
-        return Reason(Why.FREE_GPU, {"gpu": str(first)})
-    return Reason(Why.BEST_FIT, {"gpu": str(first), "left": free - len(gpus)})
 
 
 def any_free(context: SchedulingContext) -> bool:
@@ -188,8 +148,10 @@ class BoundFree(BoundSourceDefaults):
 
     def _reason(self, gpus: tuple[GpuLoad, ...]) -> Reason:
         first, draft = gpus[0], self._draft
-        is_fullest = self._nodes is NodesBy.FULLEST
-        return _reason(gpus, draft.free_count(draft.view.nodes[first.id.node], first.gpu.type) if is_fullest else None)
+        if self._nodes is not NodesBy.FULLEST:
+            return Reason(Why.FREE_GPU, {"gpu": str(first.id)})
+        left = draft.free_count(draft.view.nodes[first.id.node], first.gpu.type) - len(gpus)
+        return Reason(Why.BEST_FIT, {"gpu": str(first.id), "left": left})
 
 
 # -- over several nodes
