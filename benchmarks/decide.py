@@ -1,6 +1,6 @@
 """How long deciding takes: 10,000 queued jobs on 1,000 nodes x 8 GPUs, for every policy.
 
-    python benchmarks/decide.py [--policy NAME ...]
+    python benchmarks/decide.py [--policy NAME ...] [--kinds]
 
 Policies with lanes look at every waiting job, so they take minutes (`salus-code` most); they are measured only where
 they are named.
@@ -11,6 +11,9 @@ which any policy that looks at every job must at least do. `ripe_pass_ms` is a p
 preemptible, alike and have run for 100 s, as long as all that wait would: those that may be stopped are compared, and
 no job gains.
 
+`--kinds` prints what an arrival, an end, a report and a look at everything take under `colane` for each kind of job,
+beside `fifo-skip` on the same jobs in turn, and the longest step of all; parked and guaranteed jobs are left out.
+
 `all-sources` is no named policy but a composition of every source there is: free GPUs, beside others, in their lanes,
 connected ones, and room made by the order.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -30,11 +33,21 @@ from typing import NamedTuple
 from colane.core import ClusterState, Core
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
-from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.core.events import (
+    Ended,
+    Event,
+    Launched,
+    NodeRegistered,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+    Tick,
+)
 from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, JobId, JobSpec
+from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.scheduling.admissions.ageing import DAY_S, Ageing
 from colane.scheduling.engine.choices import FIRST
@@ -104,12 +117,59 @@ def cluster(policy: str, size: Size, config: CoreConfig | None = None) -> Core:
     return core
 
 
-def submissions(first: int, count: int, families: int) -> list[Submitted]:
+def submissions(first: int, count: int, families: int, kind: str = "unknown") -> list[Submitted]:
     """Jobs of all families in turn."""
-    return [
-        Submitted(JobId(k), JobSpec(name=str(k), family=f"f{k % families}", batch_size=64))
-        for k in range(first, first + count)
-    ]
+    return [Submitted(JobId(k), KINDS[kind](k, families)) for k in range(first, first + count)]
+
+
+MIXES = 618_033
+"""Spreads the numbers of jobs over lengths."""
+
+
+def steps_of(number: int) -> int:
+    """Lengths between 5 minutes and 28 hours, the same for every kind."""
+    return round(10 ** (3.5 + number * MIXES % 1_000 / 400))
+
+
+def unknown(number: int, families: int) -> JobSpec:
+    """Of one GPU; its owner gives no length."""
+    return JobSpec(name=str(number), family=f"f{number % families}", batch_size=64)
+
+
+def plain(number: int, families: int) -> JobSpec:
+    """Of one GPU and known length."""
+    return replace(unknown(number, families), steps_total=steps_of(number))
+
+
+def gang(number: int, families: int) -> JobSpec:
+    """Of one, two, four or eight GPUs of a node."""
+    return replace(plain(number, families), gpus=1 << number % 4)
+
+
+def wide(number: int, families: int) -> JobSpec:
+    """Of one to 32 GPUs, also of several nodes."""
+    return replace(plain(number, families), gpus=1 << number % 6, multi_node=number % 6 > 3)
+
+
+def elastic(number: int, families: int) -> JobSpec:
+    """Of one, two or four GPUs, at any time."""
+    return replace(plain(number, families), gpus=2, sizes=(1, 2, 4), preemptible=True)
+
+
+def due(number: int, families: int) -> JobSpec:
+    """To be through within a week."""
+    return replace(plain(number, families), deadline_s=7 * DAY_S)
+
+
+def stoppable(number: int, families: int) -> JobSpec:
+    """Of unknown length, and may be stopped."""
+    return replace(unknown(number, families), preemptible=True)
+
+
+KINDS: Mapping[str, Callable[[int, int], JobSpec]] = {
+    "plain": plain, "unknown": unknown, "stoppable": stoppable, "gang": gang, "wide": wide, "elastic": elastic,
+    "due": due,
+}  # fmt: skip
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -131,6 +191,53 @@ def fill(policy: str, size: Size) -> tuple[Core, float]:
     seconds = timed(lambda: core.policy.plan(ClusterView(core.state, 1.0)))
     core.step([], 1.0)
     return core, seconds
+
+
+Meter = Callable[[Callable[[], object]], float]
+
+
+def of_kind(policy: str, kind: str, size: Size, repeat: int, meter: Meter) -> dict[str, float]:
+    """What each event takes where as many jobs wait as are queued beyond those that find GPUs, by this meter."""
+    core, steps = cluster(policy, size), list[float]()
+
+    def step(events: Sequence[Event], at_s: float) -> float:
+        steps.append(meter(partial(core.step, events, at_s)))
+        while core.goes_on:
+            steps.append(meter(partial(core.step, (), at_s)))
+        return steps[-1]
+
+    total = size.queued + size.nodes * size.gpus
+    step(submissions(0, total, size.families, kind), 1.0)
+    running = [job for job in core.state.jobs.values() if job.placement is not None]
+    nodes = {job.id: dict.fromkeys([gpu.node for gpu in job.gpus_held]) for job in running}
+    step([Launched(job.id, job.attempt, 1, 2.0, node) for job in running for node in nodes[job.id]], 2.0)
+    found, now_s = dict[str, list[float]](), 3.0
+    for name, events in (
+        ("arrival", list[Event](submissions(total, repeat, size.families, kind))),
+        ("report", [Progressed(job.id, job.attempt, _first_steps(job)) for job in running[-repeat:]]),
+        ("end", [_ends(job) for job in running if len(nodes[job.id]) == 1][:repeat]),
+        ("look", [Tick()]),
+    ):
+        for event in events:
+            now_s += 400.0 if isinstance(event, Tick) else 0.1
+            found.setdefault(name, []).append(step([event], now_s))
+    return {**{name: median(taken) for name, taken in found.items()}, "longest": max(steps[2:])}
+
+
+def _ends(job: Job) -> Event:
+    return Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0)
+
+
+def _first_steps(job: Job) -> Progress:
+    return Progress(at_s=2.9 + job.id / 1e6, steps=8, first_step_s=2.1, last_step_s=2.9)
+
+
+def print_kinds(size: Size, repeat: int) -> None:
+    """A line for each kind of job, in milliseconds, with the ratio to `fifo-skip`."""
+    for kind in KINDS:
+        base, ours = [of_kind(name, kind, size, repeat, timed) for name in ("fifo-skip", "colane")]
+        cells = [f"{name} {1e3 * ours[name]:.3f} ({ours[name] / base[name]:.1f})" for name in ours]
+        print(f"{kind:10}" + ", ".join(cells), flush=True)
 
 
 def past_min_runtime(policy: str, size: Size, repeat: int) -> float:
@@ -185,7 +292,11 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=FAMILIES, help="kinds of jobs")
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kinds", action="store_true", help="by kind of job, under colane beside fifo-skip")
     args = parser.parse_args()
+    if args.kinds:
+        print_kinds(Size(args.nodes, args.gpus, args.queued, args.families), args.repeat)
+        return
     quick = [name for name in NAMES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
     for name in args.policy or [*quick, *COMPOSITIONS]:

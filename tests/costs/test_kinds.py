@@ -1,0 +1,46 @@
+"""What each event costs by kind of job, counted in calls, as ratios to `fifo-skip` on the same jobs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from benchmarks.calls import calls_of
+from benchmarks.decide import KINDS, Size, of_kind
+
+from colane.core import core
+
+pytestmark = pytest.mark.skipif(
+    not core.__file__.endswith(".py"), reason="functions that compiled code calls are not seen"
+)
+
+SIZE = Size(nodes=9, gpus=8, queued=200, families=26)
+"""More GPUs than where everything is looked at each time."""
+
+REPEAT = 4
+
+
+@cache
+def calls(policy: str, kind: str) -> dict[str, float]:
+    """Functions called for each event, median."""
+    return of_kind(policy, kind, SIZE, REPEAT, calls_of)
+
+
+MOST = {
+    "plain": {"arrival": 85, "report": 85, "end": 11, "look": 59},
+    "unknown": {"arrival": 10, "report": 99, "end": 14, "look": 209},
+    "stoppable": {"arrival": 10, "report": 84, "end": 16, "look": 106},
+    "gang": {"arrival": 12, "report": 12, "end": 12, "look": 19},
+    "wide": {"arrival": 12, "report": 11, "end": 10, "look": 55},
+    "elastic": {"arrival": 204, "report": 73, "end": 78, "look": 145},
+    "due": {"arrival": 14, "report": 13, "end": 11, "look": 24},
+}
+"""Times what `fifo-skip` calls: a tenth above what was measured, so that no cell grows unseen."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_of_job_costs_more_beside_fifo(kind: str) -> None:
+    ours, base = calls("colane", kind), calls("fifo-skip", kind)
+    assert MOST[kind].keys() == ours.keys() - {"longest"}
+    dear = {event: ours[event] / base[event] for event, most in MOST[kind].items() if ours[event] > most * base[event]}
+    assert not dear
