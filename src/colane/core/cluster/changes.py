@@ -47,7 +47,7 @@ class Changes:
         return len(self.pools)
 
     def clear(self) -> None:
-        """All of it is known, to whom it was given."""
+        """All of it is known."""
         self.pools = {}
 
     def add(self, pool: str) -> None:

@@ -97,7 +97,7 @@ Alike = tuple[GpuGroup, Sequence[tuple[float, GpuId]] | None]
 """GPUs that are alike, and which of them are to be looked at, with the least that their jobs count; None for all."""
 
 
-class Line(NamedTuple):
+class WayOn(NamedTuple):
     """GPUs that are alike and one way to come to them, in the order of what that is worth at most.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Entry(NamedTuple):
     gpu: GpuId
     leaving: int
     number: int
-    line: Line
+    line: WayOn
     change: GpuChange | None = None
     seen: int = 0
 
@@ -146,7 +146,7 @@ UNSEEN: Final = 0
 FOUND: Final = 1
 
 
-class Search:
+class PlaceSearch:
     """What jobs that are alike could have on GPUs in use, for one plan: no more of it is worked out than is asked for.
 
     What was found stays until something is decided on its GPU; then that GPU alone is looked at anew.
@@ -209,9 +209,9 @@ class Search:
                     gpus = changes.cheapest_first(gpu_group, is_moving, every)
                 if gpus:
                     most = price * (way.ratio + SLACK - way.join_part) if is_sum and way.slowed > -inf else inf
-                    self._put(Line(gpu_group, way, gpus, most, cap))
+                    self._put(WayOn(gpu_group, way, gpus, most, cap))
 
-    def _put(self, line: Line) -> None:
+    def _put(self, line: WayOn) -> None:
         most = line.most - line.gpus[line.place][0] * line.way.fall
         bound = min(line.cap, most)
         if bound > self._floor:
@@ -227,7 +227,7 @@ class Search:
             return True
         return changes.is_allowed(job, entry.line.gpu_group, entry.line.way, change)
 
-    def _look(self, job: Job, line: Line) -> None:
+    def _look(self, job: Job, line: WayOn) -> None:
         """Work out what the next of a line is worth."""
         changes, gpu_group, way = self._changes, line.gpu_group, line.way
         weight, gpu = line.gpus[line.place]

@@ -49,7 +49,7 @@ from colane.scheduling.mechanisms.fairness.users import Users
 from colane.scheduling.mechanisms.price.changes import (
     GpuChange,
     GpuChanges,
-    Search,
+    PlaceSearch,
     returning_part,
 )
 from colane.scheduling.mechanisms.price.whole import next_kept, next_whole
@@ -182,8 +182,8 @@ class _Chooser:
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._promised: set[JobId] = set()
         self._closed: set[GpuId] = set()
-        self._searches: dict[JobId, Search] = {}
-        self._of_alike: dict[Hashable, Search] = {}
+        self._searches: dict[JobId, PlaceSearch] = {}
+        self._of_alike: dict[Hashable, PlaceSearch] = {}
         self._lines: dict[ClassKey, list[Job]] = {}
         self._users = context.draft.view.derived(Users)
         self._has_users = len(self._users.lines(context.pool)) > 1
@@ -487,25 +487,25 @@ class _Chooser:
         """The best GPU in use for a job, if it is worth more than that; a parked one has its homes alone."""
         changes = self._changes
         if job.home:
-            return Search(changes, job, at, floor, [load.id for load in self._draft.homes(job)]).best(job, above)
+            return PlaceSearch(changes, job, at, floor, [load.id for load in self._draft.homes(job)]).best(job, above)
         changes.looks += 1
         search = self._searches.get(job.id)
         if search is None and not self._is_new(job):
-            search = self._searches[job.id] = Search(changes, job, at, floor, self._open)
+            search = self._searches[job.id] = PlaceSearch(changes, job, at, floor, self._open)
         elif search is None and at is not None:
-            search = self._searches[job.id] = Search(changes, job, at, floor, None)
+            search = self._searches[job.id] = PlaceSearch(changes, job, at, floor, None)
         elif search is None:
             search = self._searches[job.id] = self._search_of_alike(job, floor)
         return search.best(job, above)
 
-    def _search_of_alike(self, job: Job, floor: float) -> Search:
+    def _search_of_alike(self, job: Job, floor: float) -> PlaceSearch:
         """Waiting jobs alike in all that counts find the same."""
         queue, spec = self._queue, job.effective
         left_s, part = queue.left_s(job), returning_part(job, self._draft.now_s)
         alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), queue.weigh(job), left_s, part
         search = self._of_alike.get(alike)
         if search is None:
-            search = self._of_alike[alike] = Search(self._changes, job, None, floor, None)
+            search = self._of_alike[alike] = PlaceSearch(self._changes, job, None, floor, None)
         return search
 
     def _is_new(self, job: Job) -> bool:
