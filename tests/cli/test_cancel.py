@@ -7,6 +7,7 @@ from typing import Any, Self
 import pytest
 
 from colane.cli.jobs import objects as jobs
+from colane.integrations.slurm import contact, scancel
 from tests.cli.conftest import Colane
 
 
@@ -23,8 +24,8 @@ class Scheduler:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def cancel_queued(self) -> list[int]:
-        self.asked.append("cancel queued")
+    def cancel_queued(self, *, user: str | None = None) -> list[int]:
+        self.asked.append("cancel queued" if user is None else f"cancel queued of {user}")
         ids = [job for job, state in self.states.items() if state == "queued"]
         self.states |= dict.fromkeys(ids, "cancelled")
         return ids
@@ -42,14 +43,49 @@ class Scheduler:
         return {"state": self.states[job_id]}
 
 
-def test_all_that_wait_go_in_one_request(colane: Colane, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "first"), [(["--all"], "cancel queued"), (["--user", "ann"], "cancel queued of ann")], ids=["all", "user"]
+)
+def test_all_that_wait_go_in_one_request(
+    colane: Colane, monkeypatch: pytest.MonkeyPatch, words: list[str], first: str
+) -> None:
     scheduler = Scheduler()
     monkeypatch.setattr(jobs, "client", lambda: scheduler)
-    said = colane("cancel", "--all", "--json")
+    said = colane("cancel", *words, "--json")
     assert {job["id"]: job["state"] for job in said.json} == {
         1: "stopping",
         2: "cancelled",
         3: "cancelled",
         4: "cancelled",
     }
-    assert scheduler.asked == ["cancel queued", "live jobs", "cancel 1"]
+    assert scheduler.asked == [first, "live jobs", "cancel 1"]
+
+
+class Waiting(Scheduler):
+    """Says of its jobs what Slurm's verbs ask."""
+
+    def listing(self, limit: int, *, elements: bool) -> dict[str, Any]:
+        del limit, elements
+        self.asked.append("listing")
+        return {"jobs": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("-u ann -t PENDING", ["cancel queued of ann", "listing"]),
+        ("-u ann --state=pd", ["cancel queued of ann", "listing"]),
+        ("-u ann", ["listing"]),
+        ("-u ann,bob -t PENDING", ["listing"]),
+        ("-u ann -t PENDING,RUNNING", ["listing"]),
+        ("-u ann -t PENDING -n train", ["listing"]),
+        ("-u ann -t PENDING -s USR1", ["listing"]),
+    ],
+)
+def test_scancel_of_all_that_waits_of_a_user_is_one_request(
+    monkeypatch: pytest.MonkeyPatch, words: str, first: list[str]
+) -> None:
+    scheduler = Waiting()
+    monkeypatch.setattr(contact, "client", lambda: scheduler)
+    assert scancel.run(words.split(), "") == 0
+    assert scheduler.asked == first

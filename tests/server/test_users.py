@@ -109,7 +109,9 @@ async def test_all_at_once_means_all_of_ones_own() -> None:
         bob = await guest(w, "b", user="bob")
         for user in ("ann", "bob", "ann"):
             await w.submit(user=user)
-        assert await bob.ask("DELETE", "/jobs") == (200, {"ids": [2]})
+        assert await bob.ask("DELETE", "/jobs?user=ann") == (200, {"ids": []})
+        assert (await w.good("DELETE", "/jobs?user=eve"))["ids"] == []
+        assert await bob.ask("DELETE", "/jobs?user=bob") == (200, {"ids": [2]})
         assert (await w.good("DELETE", "/jobs"))["ids"] == [1, 3]
 
 

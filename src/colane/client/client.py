@@ -203,9 +203,9 @@ class Client:
         answer: StacksAnswer = self._get(f"/job/{job_id}/stacks", text=str(text).lower())
         return answer
 
-    def cancel_queued(self, by: str | None = None) -> list[int]:
-        """Cancel all queued jobs and return their ids."""
-        answer: JobIdsAnswer = self._change("DELETE", "/jobs", None, _without_none(by=by))
+    def cancel_queued(self, by: str | None = None, *, user: str | None = None) -> list[int]:
+        """Cancel all queued jobs, or those of a user, and return their ids."""
+        answer: JobIdsAnswer = self._change("DELETE", "/jobs", None, _without_none(by=by, user=user))
         return answer["ids"]
 
     def log(self, job_id: int, offset: int = 0, limit: int | None = None, attempt: int | None = None) -> LogPart:

@@ -61,7 +61,7 @@ def cancel(
         raise MisuseError("cancel: name jobs, or --all, --user NAME or --label NAME=VALUE (one of the four)")
     with jobs.client() as scheduler:
         # Those that wait go in one request, however many they are.
-        waiting = scheduler.cancel_queued() if everything else []
+        waiting = scheduler.cancel_queued(user=user) if everything or user is not None else []
         live = [] if job else [each for each in scheduler.live_jobs() if jobs.carries(each, labels)]
         live = [each for each in live if user in {None, each["user"]}]
         names = job or [jobs.JobName(each["id"]) for each in live if each.get("array_id") is None]

@@ -42,6 +42,8 @@ def run(words: Sequence[str], shims: str) -> int:
         raise SlurmError("No job identification provided: scancel JOB..., or --me, --user, --name, --state")
     code = 0
     with contact.client() as scheduler:
+        if (user := _whose_queued(asked)) is not None:
+            scheduler.cancel_queued(user=user)
         wanted = _found(scheduler, asked) if filters else names(asked.rest)
         for job_id, elements in wanted:
             said = _end(scheduler, job_id, elements, number)
@@ -49,6 +51,14 @@ def run(words: Sequence[str], shims: str) -> int:
                 contact.note("scancel", f"error: {said}")
             code |= bool(said)
     return code
+
+
+def _whose_queued(asked: getopt.VerbWords) -> str | None:
+    """Return the user of which all that waits is meant: that is one request, however many jobs these are."""
+    taken = filter_of(asked, states="state", name="jobname")
+    others = taken.jobs or taken.pools or taken.accounts or taken.nodes
+    is_all = not (asked.rest or others or asked.has("signal") or asked.has("qos"))
+    return next(iter(taken.users)) if is_all and len(taken.users) == 1 and taken.states == {"PENDING"} else None
 
 
 def _found(scheduler: Client, asked: getopt.VerbWords) -> list[tuple[int, set[int] | None]]:

@@ -140,10 +140,15 @@ async def queued_jobs(
 
 @router.delete("/jobs", responses=answered(JobIdsAnswer))
 async def cancel_queued(
-    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    user: Annotated[str | None, Query(max_length=200, description="Only this user's")] = None,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
 ) -> JSONResponse:
-    """Cancel all queued jobs of the caller; for an operator, of all users."""
-    said, queued = _said(request, caller, by), changes.queued_of(service.read_model, caller)
+    """Cancel all queued jobs of the caller; for an operator, of all users, or of one."""
+    said, queued = _said(request, caller, by), changes.queued_of(service.read_model, caller, user)
     is_again = await is_answered(service, caller, idempotency_key)
     left = queued if is_again else await service.job_changes.cancel_many(queued, said)
 

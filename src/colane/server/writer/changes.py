@@ -201,10 +201,10 @@ CANCELS_PER_TURN_MAX: Final = 256
 """So many jobs are cancelled in one turn, of some 0.06 ms each, where all that wait are."""
 
 
-def queued_of(read_model: ReadModel, caller: Caller) -> list[JobId]:
-    """Return the queued jobs that are the caller's to touch, elements of arrays aside."""
+def queued_of(read_model: ReadModel, caller: Caller, user: str | None = None) -> list[JobId]:
+    """Return the queued jobs, all or those of a user, that are the caller's to touch, elements of arrays aside."""
     queued = [job for job in read_model.jobs.values() if job.state is JobState.QUEUED and job.element is None]
-    return [job.id for job in queued if caller.owns(job.spec.user)]
+    return [job.id for job in queued if caller.owns(job.spec.user) and user in {None, job.spec.user}]
 
 
 def fits_one_turn(read_model: ReadModel, queued: Iterable[JobId]) -> bool:
