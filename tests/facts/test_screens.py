@@ -114,7 +114,7 @@ async def near_its_limit(w: World) -> int:
 
 
 async def on_a_lost_node(w: World) -> int:
-    await w.good("POST", "/node", node())
+    await w.good("POST", "/node", node(replaced=True))  # or a pool of which no node is heard keeps its jobs
     await w.submit()
     await tell(w)
     return 1

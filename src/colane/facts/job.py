@@ -177,10 +177,12 @@ def _steps_since_s(job: Job) -> float:
 def speed(job: Job, sample: Progress | None, pacing: Pacing | None) -> Speed:
     """How fast it steps; nothing of a job that does not run."""
     believed = None if pacing is None else pacing.rate.steps_per_s
-    if job.state not in STEPPING:
-        return Speed(is_believed=job.state in GOING and bool(believed))
+    if job.state not in GOING:
+        return Speed()
     whole = None if sample is None else _whole(job, sample)
     in_turn = 1 / sample.step_mean_s if sample is not None and sample.step_mean_s else None
+    if in_turn is None and job.state not in STEPPING:
+        return Speed(is_believed=bool(believed))
     if stalled(job, sample) is not None:
         return Speed(0.0, in_turn, whole)
     if in_turn is not None:
