@@ -147,6 +147,6 @@ def test_a_job_that_has_ended_is_submitted_again_by_its_owner(filled: Scheduler,
     page.get_by_text("Environment variables are not kept").wait_for()
     page.get_by_role("button", name=f"Submit again job {job}").click()
     page.wait_for_url(f"**/#/job/{job + 1}")
-    page.locator("h1 .pill", has_text="queued").wait_for()
+    page.locator("h1 .pill", has_text="held").wait_for()
     again = filled.http.get(f"/job/{job + 1}").json()
     assert (again["name"], again["user"]) == ("once more", "lea")
