@@ -119,6 +119,18 @@ TOPOLOGY = json.dumps(
 
 POLLUX = "name,time,application,num_replicas,batch_size\nx,1,cifar10,2,128\ny,3.5,bert,1,12\n"
 
+SACCT = (
+    "JobID|JobName|User|Partition|State|Submit|Start|End|Elapsed|AllocTRES|NNodes{end}\n"
+    "1|train|ann|a100|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
+    "1.batch|batch|||COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
+    "2|x|ann|a100|CANCELLED by 7|2026-01-01T00:05:00|Unknown|2026-01-01T00:06:00|00:00:00||1{end}\n"
+    "3|x|bob|a100|RUNNING|2026-01-01T00:05:00|2026-01-01T00:06:00|Unknown|02:00:00|gres/gpu=1|1{end}\n"
+    "4_1|y|b|a100|CANCELLED by 7|2026-01-01T00:07:00|2026-01-01T00:08:00|2026-01-02T00:08:03|1-00:00:03|gpu:4|2{end}\n"
+)
+SWF = "; Version: 2.2\n; MaxProcs: 8\n" + "".join(
+    f" {job} {submit} 5 {ran} 4 -1 -1 4 200 -1 {status} 3 1 -1 1 -1 -1 -1\n"
+    for job, submit, ran, status in ((1, 0, 100, 1), (2, 10, -1, 5), (3, 20, 60, 0))
+)
 FILES = {
     "colane": OWN,
     "philly-csv": PHILLY_CSV,
@@ -136,6 +148,8 @@ FILES = {
     "salus": SALUS,
     "topology": TOPOLOGY,
     "pollux": POLLUX,
+    "sacct": SACCT.format(end=""),
+    "swf": SWF,
 }
 """By the name of the format."""
 

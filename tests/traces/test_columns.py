@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from colane.cli import app
 from colane.lab.traces.read import read
 from colane.settings.input_file import InputFileError
+from tests.traces.formats import SACCT, SWF
 
 ORIGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as logs have it
 TOLD = "columns:submit=When,duration=Ran,gpus=Devices,id=Job,user=Who,cores=Cores,state=How"
@@ -66,16 +67,6 @@ def test_the_same_jobs_come_of_every_way_to_write_them(
     assert found.unused == ("Other",)
 
 
-SACCT = (
-    "JobID|JobName|User|Partition|State|Submit|Start|End|Elapsed|AllocTRES|NNodes{end}\n"
-    "1|train|ann|a100|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
-    "1.batch|batch|||COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:01:00|01:00:00|gres/gpu=2|1{end}\n"
-    "2|x|ann|a100|CANCELLED by 7|2026-01-01T00:05:00|Unknown|2026-01-01T00:06:00|00:00:00||1{end}\n"
-    "3|x|bob|a100|RUNNING|2026-01-01T00:05:00|2026-01-01T00:06:00|Unknown|02:00:00|gres/gpu=1|1{end}\n"
-    "4_1|y|b|a100|CANCELLED by 7|2026-01-01T00:07:00|2026-01-01T00:08:00|2026-01-02T00:08:03|1-00:00:03|gpu:4|2{end}\n"
-)
-
-
 @pytest.mark.parametrize("end", ["", "|"])
 def test_what_sacct_prints_is_known_by_its_columns(tmp_path: Path, end: str) -> None:
     path = tmp_path / "log.txt"
@@ -96,12 +87,6 @@ def test_sacct_without_a_column_that_is_needed_says_what_to_print(tmp_path: Path
     path.write_text("JobID|State|Submit|Elapsed\n1|COMPLETED|2026-01-01T00:00:00|00:10:00\n")
     with pytest.raises(InputFileError, match="no column says gpus: print it by sacct -p -a -X -o JobID"):
         read(path)
-
-
-SWF = "; Version: 2.2\n; MaxProcs: 8\n" + "".join(
-    f" {job} {submit} 5 {ran} 4 -1 -1 4 200 -1 {status} 3 1 -1 1 -1 -1 -1\n"
-    for job, submit, ran, status in ((1, 0, 100, 1), (2, 10, -1, 5), (3, 20, 60, 0))
-)
 
 
 def test_a_file_of_the_parallel_workloads_archive(tmp_path: Path) -> None:

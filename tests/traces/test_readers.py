@@ -326,7 +326,10 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
         ("submit_s,zebra\n1,1\n", r"unknown column 'zebra' \(labels are columns named label:NAME\)"),
         ("submit_s,gpus,gpus\n1,1,1\n", "has column 'gpus' twice"),
         ('submit_s,user\n1,"ann\n', "is not a ','-separated table"),
-        ("who,knows\n1,2\n", r":1: is of no known format: its first line is 'who,knows'; known formats: colane \("),
+        (
+            "who,knows\n1,2\n",
+            r"'who,knows'; say which columns are what: --columns submit=COLUMN.*; known formats: colane \(",
+        ),
     ],
 )
 def test_a_file_that_is_no_trace(file: File, text: str, message: str) -> None:

@@ -10,20 +10,15 @@ from typing import NamedTuple
 
 from colane.lab.traces.layout import HEAD_CHARS, Document, FileLayout, Misfit, first_row, is_header
 from colane.lab.traces.readers import (
-    acme,
     colane_csv,
     columns,
     gavel,
-    helios,
-    lucid,
-    muri,
+    lists,
     openb,
     pai,
     philly,
     pollux,
     salus,
-    synergy,
-    tiresias,
     topo,
 )
 from colane.lab.traces.readers.assemble import Options
@@ -58,6 +53,10 @@ def _likeness(misfit: Misfit | None) -> float:
     return misfit.likeness if misfit else 0.0
 
 
+def _listed(jobs: lists.JobList, title: str, times: str = "seconds") -> Format:
+    return Format(jobs.name, title, jobs.layouts, jobs.read, times)
+
+
 LOCAL = "dates without a zone, and seconds"
 TOLD = "dates, or seconds"
 ZONED = "dates with their offset from UTC, and seconds"
@@ -72,14 +71,14 @@ FORMATS = {
         ),
         Format(pai.NAME, "Alibaba PAI 2020, pai_task_table and pai_job_table", pai.LAYOUTS, pai.read),
         Format(openb.NAME, "Alibaba 2023, openb_pod_list", openb.LAYOUTS, openb.read),
-        Format(helios.NAME, "SenseTime Helios, cluster_log.csv", helios.LAYOUTS, helios.read, LOCAL),
-        Format(lucid.NAME, "Lucid, cluster_log.csv or cluster_full_log.csv", lucid.LAYOUTS, lucid.read, LOCAL),
-        Format(acme.NAME, "Shanghai AI Laboratory's Acme, trace_*.csv", acme.LAYOUTS, acme.read, ZONED),
+        _listed(lists.HELIOS, "SenseTime Helios, cluster_log.csv", LOCAL),
+        _listed(lists.LUCID, "Lucid, cluster_log.csv or cluster_full_log.csv", LOCAL),
+        _listed(lists.ACME, "Shanghai AI Laboratory's Acme, trace_*.csv", ZONED),
         Format(gavel.NAME, "Gavel, tab separated", gavel.LAYOUTS, gavel.read),
         Format(gavel.SHOCKWAVE_NAME, "Shockwave, tab separated", gavel.SHOCKWAVE_LAYOUTS, gavel.read_shockwave),
-        Format(muri.NAME, "Muri, job list", muri.LAYOUTS, muri.read, "milliseconds"),
-        Format(tiresias.NAME, "Tiresias, job list", tiresias.LAYOUTS, tiresias.read),
-        Format(synergy.NAME, "Synergy, deploy trace", synergy.LAYOUTS, synergy.read),
+        _listed(lists.MURI, "Muri, job list", "milliseconds"),
+        _listed(lists.TIRESIAS, "Tiresias, job list"),
+        _listed(lists.SYNERGY, "Synergy, deploy trace"),
         Format(salus.NAME, "Salus, job list", salus.LAYOUTS, salus.read),
         Format(topo.NAME, "Topology-aware scheduling (SC 2017), workloads-*.json", topo.LAYOUTS, topo.read),
         Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
