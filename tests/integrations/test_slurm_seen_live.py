@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from colane.integrations.slurm.main import INSTEAD
 from tests.integrations.conftest import Shell
 
 pytestmark = pytest.mark.live
@@ -45,3 +46,16 @@ def test_a_job_is_told_as_it_was(shell: Shell) -> None:
     told = shell("sacct", "-X", "-n", "--parsable2", "-j", number, "-o", names).out.strip()
     clock = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
     assert re.fullmatch(rf"debug\|1\|[1-9][0-9]*\|[1-9][0-9]*K\|{clock}\|{clock}\|[0-9]+", told), told
+    seen = shell("seff", number).out
+    assert seen.startswith(f"Job ID: {number}\n")
+    assert re.search(r"^State: COMPLETED \(exit code 0:0\)$", seen, re.MULTILINE), seen
+    assert re.search(r"^CPU Efficiency: [0-9.]+% of [0-9]+ cores?$", seen, re.MULTILINE), seen
+    assert re.search(r"^Memory Utilized: [0-9.]+ GB$", seen, re.MULTILINE), seen
+
+
+def test_what_is_not_done_names_another_way(shell: Shell) -> None:
+    assert shell("seff", "99999").err == "seff: error: there is no job 99999\n"
+    assert shell("seff").err == "seff: error: name a job: seff 12\n"
+    for verb, way in INSTEAD.items():
+        assert (told := shell(verb, "-a")).code == 1
+        assert told.err == f"{verb}: error: is not done here: {way}\n"

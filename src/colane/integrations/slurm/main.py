@@ -13,8 +13,21 @@ from colane.client.errors import SchedulerError
 from colane.integrations.slurm.errors import SlurmError
 
 VERBS: Final = (
-    "sbatch", "srun", "squeue", "scancel", "sinfo", "sacct", "scontrol", "salloc", "sacctmgr", "sshare",
+    "sbatch", "srun", "squeue", "scancel", "sinfo", "sacct", "scontrol", "sacctmgr", "sshare", "seff",
+    "salloc", "sattach", "sstat", "sprio", "sdiag", "sreport", "sbcast", "strigger",
 )  # fmt: skip
+INSTEAD: Final = {
+    "salloc": "Colane gives no machines to keep: submit what is to run (sbatch, srun COMMAND), and follow it with "
+    "'colane logs -f JOB'",
+    "sattach": "follow a job with 'colane logs -f JOB'",
+    "sstat": "'colane eff JOB' and 'colane show JOB' tell what a running job uses",
+    "sprio": "'colane why JOB' says what it waits for, and 'squeue --start' in about when it would start",
+    "sdiag": "'colane check' looks at the service, and its /metrics count what it does",
+    "sreport": "'colane usage' sums up what users have had",
+    "sbcast": "copy files where the script runs; its directory is there on each machine if they share it",
+    "strigger": "the service sends word of jobs and nodes: docs/how-to/notify.md",
+}
+"""Verbs that are refused, with Colane's own way."""
 VERSION: Final = "slurm 25.11.0-colane"
 """What `--version` says: programs that depend on Slurm read a number from it."""
 INTERRUPTED: Final = 130
@@ -33,7 +46,7 @@ def main(verb: str, shims: str = "", words: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{VERSION}\n")
         return 0
     try:
-        code: int = import_module(f"colane.integrations.slurm.{verb}").run(words, shims)
+        code = _run(verb, shims, words)
         sys.stdout.flush()
     except SlurmError as error:
         return _complain(verb, str(error))
@@ -45,6 +58,13 @@ def main(verb: str, shims: str = "", words: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     gc.freeze()
+    return code
+
+
+def _run(verb: str, shims: str, words: Sequence[str]) -> int:
+    if verb in INSTEAD:
+        raise SlurmError(f"is not done here: {INSTEAD[verb]}")
+    code: int = import_module(f"colane.integrations.slurm.{verb}").run(words, shims)
     return code
 
 

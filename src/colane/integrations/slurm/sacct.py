@@ -136,7 +136,7 @@ def run(words: Sequence[str], shims: str) -> int:
         ]
         if any(name in USED for name in _names(asked)):
             for row in rows:
-                row.used = _used(scheduler, row)
+                row.used = used_by(scheduler, row)
     rows.sort(key=lambda row: (row.array, row.job["id"]))
     contact.print_lines(*_lines(rows, asked))
     return 0
@@ -145,8 +145,8 @@ def run(words: Sequence[str], shims: str) -> int:
 USED: Final = frozenset({"maxrss", "totalcpu"})
 
 
-def _used(scheduler: Client, row: SlurmRow) -> Mapping[str, float]:
-    """What a job has used, by what; nothing of one that has not run."""
+def used_by(scheduler: Client, row: SlurmRow) -> Mapping[str, float]:
+    """Return what a job has used, by what, and for how long it `ran`; nothing of one that has not run."""
     if row.waiting or row.job.get("first_start_s") is None:
         return {}
     with suppress(Refused):  # an array has not run, nor has an element without a record
