@@ -46,7 +46,8 @@ def test_a_script_that_asks_for_its_requeue_comes_back(shell: Shell, tmp_path: P
     head, body = WHEN[when]
     text = head + IS_BACK + body.format(asks=REQUEUE, end=ENDS[end]) + WAITS
     state, said = run(shell, tmp_path, text)
-    assert (state, "asked 0" in said, said.splitlines()[-1]) == ("COMPLETED", True, "back 1")
+    assert (state, said.splitlines()[-1]) == ("COMPLETED", "back 1")
+    assert "asked 1" not in said  # it may be stopped before it hears the answer
 
 
 @pytest.mark.parametrize("end", ["exit 0", ":"])
@@ -92,7 +93,7 @@ def test_lightnings_automatic_requeue_of_a_step(shell: Shell, tmp_path: Path) ->
     text = f"{BEGIN}#SBATCH -t 0:04 --signal=SIGUSR1@2\nsrun {sys.executable} train.py\n"
     state, said = run(shell, tmp_path, text)
     assert (state, said.splitlines()[-1]) == ("COMPLETED", "back 1")
-    assert said.index("begins") < said.index("saved") < said.index("asked 0")
+    assert said.index("begins") < said.index("saved") < said.index("asked")
 
 
 @pytest.mark.parametrize("options", [(), ("--no-requeue",)], ids=str)
