@@ -161,6 +161,33 @@ def test_a_fatal_xid_makes_a_gpu_unhealthy_for_good_and_a_programs_own_does_not(
     assert [seen.healthy for seen in devices.observe()] == [False, True], "until it is reset"
 
 
+ACTION = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+
+
+@pytest.mark.parametrize("action", range(1, 8))
+def test_a_gpu_that_must_be_recovered_is_ill_to_an_agent_that_starts_later_too(action: int) -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a", fields={ACTION: 0}))
+    assert devices.observe()[0].healthy
+    fake.gpus[0].fields[ACTION] = action
+    assert not devices.observe()[0].healthy
+    assert not devices_of(fake.gpus[0])[1].observe()[0].healthy
+    fake.gpus[0].fields[ACTION] = 0
+    assert devices_of(fake.gpus[0])[1].observe()[0].healthy, "it has been reset"
+
+
+@pytest.mark.parametrize("xid", [48, 79, 95, 110, 119, 140, 158])
+def test_an_xid_after_which_a_gpu_must_be_reset_makes_it_ill_whatever_its_driver_says(xid: int) -> None:
+    for fields in ({}, {ACTION: 0}):
+        _, devices = devices_of(FakeGpu("GPU-a", fields=fields, xids=[xid]))
+        assert not devices.observe()[0].healthy
+
+
+@pytest.mark.parametrize("xid", [144, 147, 150, 154])
+def test_an_xid_that_may_be_fatal_is_where_the_driver_does_not_say_what_must_be_done(xid: int) -> None:
+    graded = [devices_of(FakeGpu("GPU-a", fields=fields, xids=[xid]))[1] for fields in ({}, {ACTION: 0}, {ACTION: 1})]
+    assert [devices.observe()[0].healthy for devices in graded] == [False, True, False]
+
+
 def test_several_fields_are_read_in_one_call() -> None:
     fake, devices = devices_of(FakeGpu("GPU-a"))
     fake.calls.clear()
