@@ -50,7 +50,7 @@ class GavelFifoPacked:
             for job_id in view.queue(pool):
                 job = view.job(job_id)
                 if not self._start(draft, job):
-                    draft.wait(job_id, no_place(draft, job.spec))
+                    draft.wait(job_id, no_place(draft, job.spec).reason)
                     draft.wait_rest(pool, behind(job_id))
                     break
         return draft.plan()

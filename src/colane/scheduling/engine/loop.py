@@ -49,9 +49,6 @@ from colane.scheduling.engine.usual import BesidePolicy, BoundReturn, UsualMovin
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
 
-NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
-"""Reasons that would hold as well if no GPU was kept for any job."""
-
 
 @dataclass(frozen=True, slots=True)
 class Composed:
@@ -383,8 +380,8 @@ class _Service:
             if told is not None:
                 return told
         lacking, kept_for = no_place(self._draft, spec), list(self._draft.held.values())
-        is_in_line = bool(kept_for) and job.id not in kept_for and lacking.why not in NOT_FOR_LACK_OF_GPUS
-        return behind(kept_for[0]) if is_in_line else lacking
+        is_in_line = bool(kept_for) and job.id not in kept_for and not lacking.however_many
+        return behind(kept_for[0]) if is_in_line else lacking.reason
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from colane.core.cluster.bookings import NodeState
 from colane.core.cluster.draft import Draft
@@ -13,10 +14,24 @@ from colane.model.reason import Reason, Why, nodes_drained
 from colane.model.resources import host_needs, ranks_held
 
 
+class Lacking(NamedTuple):
+    """Which need of a job cannot be met on free GPUs.
+
+    Attributes:
+        reason: What is said of it.
+        gpus: Whether GPUs are lacking, not what comes with them: those that others use might do.
+        however_many: Whether it would be lacking as well if no GPU was kept for any job.
+    """
+
+    reason: Reason
+    gpus: bool = False
+    however_many: bool = False
+
+
 def refuse(draft: Draft, job: Job, spec: JobSpec) -> None:
     """The job finds no place at this size; why is worked out only when a user asks."""
     if draft.view.explain is not None:
-        draft.wait(job.id, no_place(draft, spec))
+        draft.wait(job.id, no_place(draft, spec).reason)
 
 
 def behind(job: JobId) -> Reason:
@@ -24,22 +39,24 @@ def behind(job: JobId) -> Reason:
     return Reason(Why.BEHIND, {}, (job,))
 
 
-def no_place(draft: Draft, spec: JobSpec) -> Reason:
+def no_place(draft: Draft, spec: JobSpec) -> Lacking:
     """Which need cannot be met on free GPUs: GPUs first, then memory, host memory, cores."""
     types, asked = draft.view.gpu_types_for(spec), draft.view.gpu_types(spec.pool, spec.gpu_type)
     if not asked:
-        return Reason(Why.NO_NODE, {"pool": spec.pool})
+        return Lacking(Reason(Why.NO_NODE, {"pool": spec.pool}), however_many=True)
     away = _drained(draft, spec, types)
     if away is not None:
-        return away
+        return Lacking(away)
     holders = draft.view.holders(spec.pool)
     if spec.multi_node and types:
-        return _no_gang(draft, spec, types, holders)
+        return Lacking(_no_gang(draft, spec, types, holders))
     have = max((draft.free((spec.pool, gpu_type)).most_free for gpu_type in types), default=0)
     if have < spec.gpus:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
-        return Reason(Why.NO_FREE_GPU if types == asked else Why.NO_FREE_WHOLE_GPU, facts, holders)
-    return _lacking(draft, spec, types, holders)
+        is_any = types == asked
+        return Lacking(Reason(Why.NO_FREE_GPU if is_any else Why.NO_FREE_WHOLE_GPU, facts, holders), gpus=is_any)
+    beside = _no_host(draft, spec, types, holders)
+    return Lacking(_memory(draft, spec, types, holders), however_many=True) if beside is None else Lacking(beside)
 
 
 def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None:
@@ -54,9 +71,9 @@ def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None
     return nodes_drained(drained) if drained else None
 
 
-def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason | None:
+def not_joined(draft: Draft, spec: JobSpec, lacking: Lacking) -> Reason | None:
     """That others use the GPUs which a job that lacks a free one might have joined; None where there are no such."""
-    may_share = lacking.why is Why.NO_FREE_GPU and spec.share and spec.gpus == 1
+    may_share = lacking.gpus and spec.share and spec.gpus == 1
     kinds = draft.view.gpu_types_for(spec) if may_share else ()
     for load in _used_by_others(draft, spec.pool, kinds):
         if load.is_shareable and load.bookings:
@@ -86,9 +103,15 @@ def _no_gang(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[J
     return Reason(Why.NO_FREE_GANG if have < spec.gpus else Why.NO_ROOM_FOR_GANG, facts, holders)
 
 
-def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
+def _with_enough(draft: Draft, spec: JobSpec, types: Iterable[str]) -> list[tuple[NodeState, str]]:
+    """Nodes with as many free GPUs of a type as a job needs."""
     free = [(draft.free((spec.pool, kind)), kind) for kind in types]
-    nodes = [(draft.view.node_at(order), kind) for index, kind in free for order in index.nodes_with(spec.gpus)]
+    return [(draft.view.node_at(order), kind) for index, kind in free for order in index.nodes_with(spec.gpus)]
+
+
+def _no_host(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason | None:
+    """What of the hosts is lacking; None where nothing is."""
+    nodes = _with_enough(draft, spec, types)
     cores = max(len(draft.cores_free(node)) for node, _ in nodes)
     host_bytes = max(draft.host_memory_free_bytes(node) for node, _ in nodes)
     need = host_needs(spec, spec.gpus)
@@ -101,13 +124,13 @@ def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[J
     if need.host_bandwidth_bytes_per_s > bandwidth:
         facts = {"need_bytes": int(need.host_bandwidth_bytes_per_s), "have_bytes": int(bandwidth)}
         return Reason(Why.NO_HOST_BANDWIDTH, facts, holders)
-    return _memory(draft, spec, nodes, holders)
+    return None
 
 
-def _memory(draft: Draft, spec: JobSpec, nodes: list[tuple[NodeState, str]], holders: tuple[JobId, ...]) -> Reason:
+def _memory(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
     capacities = [
         (draft.load(GpuId(node.node.name, gpu.index)).capacity_bytes, kind)
-        for node, kind in nodes
+        for node, kind in _with_enough(draft, spec, types)
         for gpu in node.node.gpus
         if gpu.type == kind
     ]

@@ -188,11 +188,11 @@ class BoundLane(BoundSourceDefaults):
 
     def _refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         lacking, draft = no_place(self._draft, spec), self._draft
-        if lacking.why is not Why.NO_FREE_GPU or not may_share(spec):
+        if not lacking.gpus or not may_share(spec):
             return None
         known = list(self._memory(spec))
         if not known:
-            return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+            return replace(lacking.reason, why=Why.UNKNOWN_ALONE_FIRST)
         for kind, memory in known:
             open_to_it = [draft.load(gpu) for gpu in self._joinable(kind) if gpu not in draft.held]
             loads = [load for load in open_to_it if self._may_meet(load, spec)]

@@ -143,8 +143,8 @@ class BoundLightest(BoundSourceDefaults):
             return share_reason(why, load, prediction, self._speedup_min)
         lacking, draft = no_place(self._draft, spec), self._draft
         known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types_for(spec))
-        first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
-        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
+        first_run = may_share(spec) and not known and lacking.gpus
+        return replace(lacking.reason, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
     def _sharing_values(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """Of each GPU type, the fastest first, the lightest co-runners it fits with; heavier would pay still less."""

@@ -120,11 +120,7 @@ class BoundUnmeasured(BoundSourceDefaults):
             return Reason(Why.NO_GAIN, facts, best.load.jobs)
         lacking = no_place(self._draft, spec)
         is_kept = any(self._draft.view.gpu(gpu).is_free for gpu in self._draft.held)  # then it waits behind that job
-        return (
-            None
-            if known or is_kept or lacking.why is not Why.NO_FREE_GPU
-            else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
-        )
+        return None if known or is_kept or not lacking.gpus else replace(lacking.reason, why=Why.UNKNOWN_ALONE_FIRST)
 
     def _may_try(self, line: Line, kinds: Sequence[str], gpus: Sequence[GpuId] | None) -> bool:
         job = None if line.first is None else self._draft.view.job(line.first)
