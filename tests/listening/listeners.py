@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +53,8 @@ class Listener:
 
 def status_on(one: socket.socket) -> int:
     """Return the status of the next answer on a connection, 0 where that is closed without one."""
-    data = b""
-    while b"\r\n" not in data:
+    data, whole = b"", math.inf
+    while len(data) < whole:
         try:
             part = one.recv(65536)
         except ConnectionError:
@@ -60,6 +62,9 @@ def status_on(one: socket.socket) -> int:
         if not part:
             return 0
         data += part
+        head, is_there, _ = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        whole = math.inf if not is_there else len(head) + 4 + (int(length[1]) if length else 0)
     return int(data.split(b" ", 2)[1])
 
 

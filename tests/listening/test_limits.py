@@ -6,13 +6,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import httpx
 import pytest
 
-from colane.listening import protocol
+from colane.listening import protocol, turnstile
 from colane.server.http import shares
 from tests.agent.waiting import until
 from tests.listening.listeners import JSON, Listeners, cluster, status_on
@@ -243,3 +244,22 @@ class TestKnownCallers:
         for open_one in held:
             open_one.close()
         until(lambda: httpx.get(f"{here.running.url}/jobs", headers=eve).status_code == 200)
+
+
+@listeners
+def test_answers_to_strangers_are_spaced_and_the_others_are_not(here: Listeners, name: str) -> None:
+    """Of those that ask again as soon as they are answered, fewer are than would fill a turn of the loop."""
+    listener = here.of(name)
+    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answered = 0
+    with httpx.Client(base_url=here.running.url, headers=here.running.http.headers, timeout=60) as known:
+        held = [listener.connect() for _ in range(50)]
+        begun_s = time.monotonic()
+        while answered < turnstile.BURST + 150:
+            for one in held:
+                one.sendall(ask)
+            assert known.get("/nodes").status_code == 200
+            answered += sum(status_on(one) == 200 for one in held)
+        assert answered <= turnstile.BURST + (time.monotonic() - begun_s) * turnstile.PACE_PER_S + len(held)
+    for one in held:
+        one.close()

@@ -22,6 +22,7 @@ from colane.agent.running import stacks
 from colane.api.stacks import RawStacksAnswer
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import standing_of
+from colane.listening.turnstile import Turnstile
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
 OPEN_PATH = "/health"
@@ -38,10 +39,13 @@ class SecretGate:
         self._app = app
         self._expected = f"Bearer {secret}".encode()
         self._on_loopback = on_loopback
+        self._turnstile = Turnstile()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on or refuse it."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if scope["type"] == "http" and not await self._turnstile.wait(standing_of(scope)):
+            return
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:

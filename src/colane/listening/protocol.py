@@ -9,7 +9,7 @@ import struct
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from colane.listening.standing import PEER_UID, STANDING, Standing
@@ -55,6 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _patience: asyncio.TimerHandle | None = None
+    _answered: RequestResponseCycle | None = None
     _has_headers = False
     _headers = 0
     _headers_bytes = 0
@@ -150,6 +151,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._be_patient(REQUEST_MAX_S)
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - ASGI
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_body(self, body: bytes) -> None:
         """Count it, whether or not it is read."""
         self._body_bytes += len(body)
@@ -179,6 +184,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop waiting for what was to come, and give up what no client waits for any more."""
         self._end_patience()
         self.standing.leave()
+        if self._answered is not None:  # uvicorn looks at the last request alone, and others may have come behind it
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def _be_patient(self, wait_s: float) -> None:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import PEER_UID, standing_of
+from colane.listening.turnstile import Turnstile
 from colane.server.ground.access import Caller, Callers, Role
 from colane.server.ground.job_tokens import is_of_job
 from colane.server.ground.problems import RefusedError
@@ -74,6 +75,7 @@ class Gate:
         self._app = app
         self._rules = rules
         self._shares = Shares(rules.bodies_bytes_max)
+        self._turnstile = Turnstile()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Judge a request, then pass it on."""
@@ -87,13 +89,15 @@ class Gate:
             if (elsewhere := self._rules.leading.elsewhere(scope)) is not None:
                 await elsewhere(scope, receive, send)
             elif caller is None:  # nothing that is open takes a body, so that none is read
-                await self._answer(scope, receive, answering)
+                if await self._turnstile.wait(standing_of(scope)):
+                    await self._answer(scope, receive, answering)
             else:
                 with self._shares.request(caller, scope["path"]) as add:
                     passed = await self._timely(scope, receive, add) if scope["method"] in WITH_BODY else receive
                     await self._answer(scope, passed, answering)
         except RefusedError as refused:
-            await refusal_response(refused)(scope, receive, send)
+            if await self._turnstile.wait(standing_of(scope)):
+                await refusal_response(refused)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(
