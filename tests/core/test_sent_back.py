@@ -150,6 +150,6 @@ def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_no_ot
 
 def test_a_job_without_steps_that_holds_less_than_was_booked_teaches_nothing() -> None:
     world = World()
-    before = world.core.state.beliefs.version
+    before = world.core.state.beliefs.speeds_version
     world.see(3.0, ONE, 1 * GIB, 1 * GIB)
-    assert world.core.state.beliefs.version == before
+    assert world.core.state.beliefs.speeds_version == before

@@ -1,29 +1,35 @@
-"""What is left of jobs of unknown length, by how long those ran that have ended: the Gittins quotient."""
+"""What is left of jobs of unknown length, by how long those ran that have ended, and have run that have not."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from math import exp, inf, sqrt
+from itertools import product
+from math import exp, log
 from random import Random
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.lengths import BIN_MAX, JOBS_MAX, FamilyLengths, LengthBin, bin_of, bounds_s
-from colane.perf.lengths import (
-    DOUBT,
-    MADE_UP,
-    MADE_UP_JOBS,
-    MADE_UP_MIN_S,
-    MADE_UP_RATIO,
-    OTHERS_JOBS,
-    Lengths,
+from colane.perf.length_law import (
+    BINS,
+    COMMON_PARTS,
+    COMMON_WEIGHTS,
+    EDGES_S,
+    FIRST_BIN,
+    LAW_JOBS,
+    LOG_MEDIANS,
+    SIGMA_WEIGHTS,
+    SIGMAS,
+    Law,
+    prior,
+    score,
 )
+from colane.perf.lengths import AGE_MIN_S, Lengths, age_of
 from tests.examples import examples
 
 RUN_S = st.floats(0.0, 1e7)
-LEVELS_S = [MADE_UP_MIN_S * MADE_UP_RATIO**level for level in range(20)]
 
 
 def learnt(*runs_s: float, family: str = "f") -> Lengths:
@@ -34,47 +40,44 @@ def learnt(*runs_s: float, family: str = "f") -> Lengths:
     return Lengths([record])
 
 
-def left_of(lengths: Lengths, *had_s: float) -> list[float]:
-    return [lengths.left_s("f", one_s) for one_s in had_s]
+def unended(*had_s: float) -> dict[int, int]:
+    """Jobs that have had so much, by bin."""
+    counts = dict[int, int]()
+    for one_s in had_s:
+        counts[age_of(one_s)] = counts.get(age_of(one_s), 0) + 1
+    return counts
 
 
-@pytest.mark.parametrize("ended", [(), (20.0,) * 50], ids=["none-ended", "all-shorter"])
-def test_of_jobs_longer_than_any_before_the_older_goes_on_between_made_up_lengths(ended: tuple[float, ...]) -> None:
-    """Else alike jobs take turns: while none of them has ended, each would have the more left the longer it ran."""
-    lengths = learnt(*ended)
-    for level in range(6):
-        from_s = MADE_UP_MIN_S * MADE_UP_RATIO**level
-        left_s = left_of(lengths, *[from_s * (1 + n / 10) for n in range(30)])
-        assert left_s == sorted(left_s, reverse=True)
-        assert left_s[-1] < left_of(lengths, from_s * MADE_UP_RATIO)[0]
+@pytest.mark.parametrize("family", ["none-ended", "some-ended"])
+def test_a_job_that_has_run_for_long_tells_that_its_siblings_are_as_long(family: str) -> None:
+    """Else each of them runs as far as it, and loses its place to the next."""
+    lengths = learnt(*[3_000.0] * 3, family="some-ended")
+    before_s = lengths.left_s(family, 0.0)
+    lengths.see_unended({family: unended(40_000.0)})
+    one_s = lengths.left_s(family, 0.0)
+    lengths.see_unended({family: unended(*[40_000.0] * 8)})
+    assert lengths.left_s(family, 0.0) > one_s > before_s
+    lengths.see_unended({}, are_all=True)
+    assert lengths.left_s(family, 0.0) <= one_s
 
 
 @examples(50)
-@given(run_s=st.floats(20.0, 1e6), ages=st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)))
-def test_of_jobs_that_run_alike_the_older_never_has_more_left(run_s: float, ages: tuple[float, float]) -> None:
-    """To the very end: none is taken to have outlived the others before it has."""
-    younger, older = left_of(learnt(*[run_s] * 50), *[part * run_s for part in sorted(ages)])
+@given(run_s=st.floats(20.0, 1e6), ages=st.tuples(st.floats(0.0, 0.8), st.floats(0.0, 0.8)))
+def test_of_jobs_that_run_alike_the_older_has_less_left(run_s: float, ages: tuple[float, float]) -> None:
+    younger, older = (learnt(*[run_s] * 50).left_s("f", part * run_s) for part in sorted(ages))
     assert older <= younger * 1.0001
 
 
 def test_of_jobs_that_run_alike_the_less_is_left_the_longer_one_has_run() -> None:
     lengths = learnt(*[3600.0] * 50)
     left_s = [lengths.left_s("f", had_s) for had_s in (0.0, 900.0, 1800.0, 2700.0)]
-    assert left_s == pytest.approx([3600.0, 2700.0, 1800.0, 900.0], rel=0.25)
+    assert left_s == pytest.approx([3600.0, 2700.0, 1800.0, 900.0], rel=0.6)
 
 
 def test_where_most_end_soon_one_that_has_not_has_much_left() -> None:
     lengths = learnt(*[36_000.0, *[60.0] * 9] * 12)
     assert lengths.left_s("f", 0.0) < 120.0
-    assert lengths.left_s("f", 100.0) > 3_000.0
-
-
-def test_one_that_outlives_all_is_expected_to_go_on_the_longer_the_longer_it_has_run() -> None:
-    lengths = learnt(*[60.0] * 50)
-    made_up_s = [MADE_UP_MIN_S * MADE_UP_RATIO**level for level in range(12)]
-    left_s = left_of(lengths, *made_up_s)
-    assert left_s == sorted(left_s)
-    assert all(had_s / 4 <= left <= 8 * had_s for had_s, left in zip(made_up_s, left_s, strict=True))
+    assert lengths.left_s("f", 100.0) > 5 * lengths.left_s("f", 0.0)
 
 
 def test_a_family_is_told_by_its_own_jobs_and_a_new_one_by_all() -> None:
@@ -85,6 +88,99 @@ def test_a_family_is_told_by_its_own_jobs_and_a_new_one_by_all() -> None:
     assert short_s < new_s < long_s
     lengths.forget("short")
     assert lengths.left_s("short", 0.0) == lengths.left_s("new", 0.0) > new_s
+
+
+def test_how_much_the_lengths_of_a_family_differ_is_learnt_of_the_others() -> None:
+    """Two ends of a family say much where each of others has lengths of its own, and little where none has."""
+    random = Random(1)
+    alike = Lengths()
+    apart = Lengths()
+    for number in range(20):
+        middle_s = exp(random.uniform(log(600), log(86_400)))
+        for _ in range(10):
+            alike.learn(f"f{number}", middle_s * random.lognormvariate(0.0, 0.05))
+            apart.learn(f"f{number}", exp(random.uniform(log(600), log(86_400))))
+    for lengths in (alike, apart):
+        for _ in range(2):
+            lengths.learn("new", 10_000.0)
+    assert alike.ends_within("new", 0.0, 14_000.0) > apart.ends_within("new", 0.0, 14_000.0) + 0.1
+    assert alike.ends_within("new", 0.0, 7_000.0) < apart.ends_within("new", 0.0, 7_000.0)
+
+
+def quotient_s(parts: list[float], first: int) -> float:
+    """What an end takes in the best of slices, by its definition."""
+    had_s, best = EDGES_S[first] if first >= 0 else 0.0, float("inf")
+    for last in range(max(first, 0), BINS):
+        slice_s, spent_s = EDGES_S[last + 1] - had_s, 0.0
+        for place in range(max(first, 0), BINS):
+            rest_s = max((EDGES_S[place] * EDGES_S[place + 1]) ** 0.5 - had_s, (EDGES_S[place + 1] - had_s) / 2)
+            spent_s += parts[place] * (rest_s if place <= last else slice_s)
+        ended = sum(parts[max(first, 0) : last + 1])
+        best = min(best, spent_s / ended) if ended > 1e-9 else best
+    return best
+
+
+@pytest.mark.parametrize("had_s", [(), (900.0,), (30.0, 5_000.0, 5_000.0)], ids=["none-runs", "one-runs", "three-run"])
+def test_it_is_the_mean_of_all_laws_each_as_likely_as_it_makes_what_was_seen(  # noqa: C901
+    had_s: tuple[float, ...],
+) -> None:
+    """With the family's own: of two that have ended a fifth in either bin beside theirs, and of those that have not."""
+    law, norm, width = dict[tuple[int, float, float], float](), NormalDist(), log(2.0) / 4
+    ended, going = {20: 1.0, 34: 1.0}, unended(*had_s)
+    for (at, mean), (sigma, weight), (common, often) in product(
+        enumerate(LOG_MEDIANS), zip(SIGMAS, SIGMA_WEIGHTS, strict=True), zip(COMMON_PARTS, COMMON_WEIGHTS, strict=True)
+    ):
+        told = log(weight * often) - 0.5 * (mean - log(3600.0)) ** 2 / 2.0
+        for place, jobs in ended.items():
+            low, high = (place - 2 * at - 0.5) * width / sigma, (place - 2 * at + 0.5) * width / sigma
+            part = norm.cdf(high) - norm.cdf(low) if low < 0 else norm.cdf(-low) - norm.cdf(-high)
+            told += jobs * log((1 - common) * (part + 1e-7) + common / BINS)
+        for place, jobs in going.items():
+            left = norm.cdf(-(place - 2 * at - 0.5) * width / sigma)
+            told += jobs * log((1 - common) * left + common * 0.3 + 1e-6)
+        law[at, sigma, common] = told
+    most = max(law.values())
+    weights = {cell: exp(told - most) for cell, told in law.items()}
+    all_weights, mean_law = sum(weights.values()), [0.0] * BINS
+    for (at, sigma, common), weight in weights.items():
+        for place in range(BINS):
+            low, high = (place - 2 * at - 0.5) * width / sigma, (place - 2 * at + 0.5) * width / sigma
+            part = (1 - common) * (norm.cdf(high) - norm.cdf(low)) + common / BINS
+            mean_law[place] += weight / all_weights * part
+    own = [0.0] * BINS
+    for place, jobs in ended.items():
+        for at, part in ((place - 1, 0.2), (place, 0.6), (place + 1, 0.2)):
+            own[at] += part * jobs
+    base, found = [LAW_JOBS * one + more for one, more in zip(mean_law, own, strict=True)], mean_law
+    for _ in range(3):
+        each = [sum(jobs / sum(found[at:]) for at, jobs in going.items() if at <= place) for place in range(BINS)]
+        mixed = [one + part * more for one, part, more in zip(base, found, each, strict=True)]
+        found = [one / sum(mixed) for one in mixed]
+    bins = [(place + FIRST_BIN, jobs) for place, jobs in ended.items()]
+    made = Law(prior(()), bins, score(bins), going, [1 / BINS] * BINS)
+    for place in (-1, 10, 30):
+        assert made.left_s(place) == pytest.approx(quotient_s(found, place), rel=0.01)
+    for rest_s in (100.0, 3_000.0, 50_000.0):
+        shorter = sum(found[n] for n in range(BINS) if EDGES_S[n] * EDGES_S[n + 1] < rest_s**2)
+        assert made.ends_within(-1, rest_s) == pytest.approx(shorter, abs=1e-3)
+
+
+@examples(30)
+@given(
+    runs_s=st.lists(st.floats(20.0, 1e6), max_size=8),
+    had_s=st.tuples(RUN_S, RUN_S),
+    families=st.sampled_from([("f", "g"), ("f", "f")]),
+)
+def test_of_two_jobs_either_ends_before_the_other(
+    runs_s: list[float], had_s: tuple[float, float], families: tuple[str, str]
+) -> None:
+    lengths = learnt(*runs_s)
+    lengths.learn("g", 5_000.0)
+    (one, other), (had, other_had) = families, had_s
+    first = lengths.ends_before(one, had, other, other_had)
+    second = lengths.ends_before(other, other_had, one, had)
+    assert 0.0 <= first <= 1.0
+    assert first + second <= 1.0 + 1e-9
 
 
 @examples(50)
@@ -99,67 +195,6 @@ def test_a_record_counts_each_job_in_its_bin_and_halves_all_once_there_are_many(
         if sum(jobs.values()) > JOBS_MAX:
             jobs = {number: count / 2 for number, count in jobs.items()}
         assert record.bins == tuple(sorted(jobs.items()))
-
-
-def quotient_s(record: FamilyLengths, had_s: float) -> tuple[float, float]:
-    """The same of one family by its definition, over a fine grid of lengths and of slices; how many ends say so."""
-    part = 1 + min(1.0, OTHERS_JOBS / record.jobs)
-    runs = list[tuple[float, float]]()
-    for number, jobs in record.bins:
-        lower_s, upper_s = bounds_s(number)
-        runs += [(lower_s + (upper_s - lower_s) * (n + 0.5) / 200, part * jobs / 200) for n in range(200)]
-    rests = [(run_s - had_s, jobs) for run_s, jobs in runs if run_s > had_s]
-    made_up = MADE_UP_JOBS * (1 + sum(jobs for _, jobs in rests)) ** -0.5
-    next_s = next(level_s for level_s in LEVELS_S if level_s > max(had_s, bounds_s(record.bins[-1].number)[0]))
-    rests = [(next_s * times - had_s, made_up) for times in MADE_UP] + rests
-    slices = [bounds_s(number)[1] - had_s for number, _ in record.bins] + [rest_s for rest_s, _ in rests[:2]]
-    best = inf, 0.0
-    for slice_s in [slice_s for slice_s in slices if slice_s > 0]:
-        ended = sum(jobs for rest_s, jobs in rests if rest_s <= slice_s)
-        told = ended - sum(jobs for rest_s, jobs in rests[2:] if rest_s <= slice_s) * (1 - 1 / part)
-        spent_s = sum(min(rest_s, slice_s) * jobs for rest_s, jobs in rests)
-        best = min(best, (spent_s / ended if ended else inf, told))
-    return best
-
-
-@examples(50)
-@given(runs_s=st.lists(st.floats(10.0, 1e5), min_size=1, max_size=12), had=st.integers(0, 15 * 16))
-def test_it_is_what_an_end_takes_in_the_best_of_slices_if_above_that_of_a_new_job_then_as_far_as_is_sure(
-    runs_s: list[float], had: int
-) -> None:
-    had_s = 2.0 ** (had / 16) if had else 0.0
-    lengths = learnt(*runs_s)
-    record = lengths.of_family("f")
-    assert record is not None
-    (seems_s, ends), (new_s, new_ends) = quotient_s(record, had_s), quotient_s(record, 0.0)
-    sure_s = seems_s * exp(-DOUBT * sqrt(1 / ends + 1 / new_ends))
-    outlived_s = max([0.0, *[level_s for level_s in LEVELS_S if level_s <= had_s]]) / 3
-    if outlived_s > sum([sum(bounds_s(number)) / 2 * jobs for number, jobs in record.bins]) / record.jobs:
-        sure_s = max(sure_s, min(seems_s, outlived_s))
-    left_s = min(seems_s, max(new_s, sure_s))
-    assert lengths.left_s("f", had_s) == pytest.approx(left_s, rel=0.02)
-
-
-@pytest.mark.parametrize(("ended", "part_max"), [(20, 0.3), (80, 0.25), (320, 0.15)])
-def test_a_job_that_ends_as_likely_at_any_time_rarely_seems_to_have_more_left_than_a_new_one(
-    ended: int, part_max: float
-) -> None:
-    """Chance alone tells so, and it would lose its place to one that is no better."""
-    worse = 0
-    for draw in range(40):
-        random = Random(draw)
-        lengths = learnt(*[random.expovariate(1 / 900) for _ in range(ended)])
-        new_s = lengths.left_s("f", 0.0)
-        left_s = [lengths.left_s("f", random.expovariate(1 / 900)) for _ in range(100)]
-        worse += sum([one_s > 1.25 * (new_s + 60.0) for one_s in left_s])
-    assert worse <= part_max * 4_000
-
-
-@pytest.mark.parametrize("ended", [8, 40, 200])
-def test_what_many_ends_tell_is_believed_all_but_wholly(ended: int) -> None:
-    """One in four runs for ten hours, the others for a minute."""
-    lengths = learnt(*[36_000.0, *[60.0] * 3] * (ended // 4))
-    assert lengths.left_s("f", 100.0) > 36_000.0 * exp(-2 * DOUBT / sqrt(ended / 4)) / 1.2
 
 
 @examples(20)
@@ -183,18 +218,22 @@ def test_what_came_long_ago_counts_less() -> None:
     assert record.bins[0].jobs < 0.1 * record.jobs
 
 
-def test_jobs_are_judged_anew_the_more_rarely_the_more_have_ended() -> None:
-    lengths, versions = Lengths(), list[int]()
-    for number in range(400):
-        lengths.learn(f"f{number}", 60.0)
-        versions.append(lengths.version)
-    judged = [number + 1 for number, (old, new) in enumerate(pairwise([versions[0] - 1, *versions])) if new > old]
-    assert judged[:7] == [1, 2, 4, 8, 16, 26, 36]
-    assert versions[399] - versions[299] <= 4
+def test_a_family_is_judged_anew_by_its_own_news_alone_and_the_more_rarely_the_more_there_is() -> None:
+    lengths, judged = Lengths(), list[int]()
+    lengths.learn("other", 5_000.0)
+    other = (lengths.version, lengths.version_of("other"))[1]
+    for number in range(200):
+        before = lengths.version_of("f")
+        lengths.learn("f", 60.0 + number)
+        if lengths.version and lengths.version_of("f") != before:
+            judged.append(number + 1)
+    assert judged[:11] == [*range(1, 11), 12]
+    assert len([number for number in judged if number > 100]) <= 20
+    assert lengths.version_of("other") == other
 
 
-@examples(50)
-@given(runs=st.lists(st.tuples(st.sampled_from("abc"), RUN_S), max_size=60), had_s=RUN_S)
+@examples(30)
+@given(runs=st.lists(st.tuples(st.sampled_from("abc"), RUN_S), max_size=40), had_s=RUN_S)
 def test_what_is_noted_says_the_same_as_what_is_learnt_at_once(runs: list[tuple[str, float]], had_s: float) -> None:
     learnt_at_once, noted = Lengths(), Lengths()
     for family, run_s in runs:
@@ -206,9 +245,32 @@ def test_what_is_noted_says_the_same_as_what_is_learnt_at_once(runs: list[tuple[
         assert noted.left_s(family, had_s) == learnt_at_once.left_s(family, had_s)
 
 
+@examples(10)
+@given(runs=st.lists(st.tuples(st.sampled_from("abc"), st.floats(20.0, 1e6)), max_size=20), had_s=st.floats(0.0, 1e6))
+def test_after_a_restart_much_the_same_is_believed(runs: list[tuple[str, float]], had_s: float) -> None:
+    """What families have in common is then learnt of all at once: it had been of those that had ended by then."""
+    lengths = Lengths()
+    for family, run_s in runs:
+        lengths.learn(family, run_s)
+        lengths.version  # noqa: B018
+    again = Lengths([known for family in "abc" if (known := lengths.of_family(family)) is not None])
+    for family in "abcd":
+        left_s, again_s = lengths.left_s(family, had_s), again.left_s(family, had_s)
+        assert again_s == pytest.approx(left_s, rel=3.0)
+
+
 def test_what_is_noted_of_a_family_that_is_forgotten_is_gone() -> None:
     lengths = Lengths()
     lengths.note("f", 60.0)
     lengths.forget("f")
     assert lengths.of_family("f") is None
-    assert lengths.left_s("f", 50.0) == Lengths().left_s("f", 50.0)
+    assert lengths.left_s("f", 50.0) == pytest.approx(Lengths().left_s("f", 50.0))
+
+
+@pytest.mark.parametrize("had_s", [0.0, 15.0, 16.0, 1e3, 2.0**20, 1e9])
+def test_as_much_is_left_up_to_the_end_of_a_bin(had_s: float) -> None:
+    lengths = learnt(*[5_000.0] * 3)
+    until_s = lengths.same_until_s(had_s)
+    assert until_s >= had_s or age_of(had_s) == BINS - 1
+    assert lengths.left_s("f", until_s) == lengths.left_s("f", had_s)
+    assert age_of(until_s * 1.001) == age_of(had_s) + 1 or age_of(had_s) == BINS - 1 or had_s < AGE_MIN_S

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 from random import Random
 from statistics import fmean
 
 import pytest
 
+from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.world import NeutralWorld
 from colane.scheduling.registry import create
 from tests.core.worlds import make_node
@@ -87,3 +88,33 @@ def test_jobs_whose_past_tells_nothing_of_what_is_left_end_as_soon_as_in_order_o
         for draw in range(8)
     ]
     assert fmean(ratios) <= 1.02
+
+
+SPREADS = (0.1, 0.5, 1.0)
+
+
+def mean_of_families(draw: int, families: int, each: int, spread: float, load: float, *, preemptible: bool) -> float:
+    """Of so many families of so many jobs on four GPUs, each of a length of its own, from 10 minutes to 24 hours."""
+    random = Random(draw)
+    middles_s = [exp(random.uniform(log(600.0), log(86_400.0))) for _ in range(families)]
+    mean_s, at_s, jobs = fmean(middles_s) * exp(spread**2 / 2), 0.0, []
+    for number in range(1, families * each + 1):
+        at_s += random.expovariate(4 * load / mean_s)
+        family = random.randrange(families)
+        run_s = middles_s[family] * random.lognormvariate(0.0, spread)
+        jobs.append(trace_job(number, at_s, run_s, family=f"f{family}", share=False, preemptible=preemptible))
+    costs = DriverConfig(restart_s=60.0)
+    rows = run(jobs, cluster(4), create("colane"), NeutralWorld(), costs).ledger.rows
+    return fmean([end_s - submit_s for submit_s, end_s in zip(rows.submit_s, rows.end_s, strict=True)])
+
+
+@pytest.mark.parametrize("load", [1.0, 1.3])
+@pytest.mark.parametrize(("families", "each"), [(4, 15), (12, 5)])
+def test_jobs_that_may_be_stopped_end_no_later_than_those_that_may_not(families: int, each: int, load: float) -> None:
+    """Before, 20 families of 15 ended 20 to 39 % later on average if they could be stopped."""
+    draws = [(draw, spread) for spread in SPREADS for draw in range(2)]
+    stopped, none = (
+        [mean_of_families(draw, families, each, spread, load, preemptible=may) for draw, spread in draws]
+        for may in (True, False)
+    )
+    assert fmean([one / other for one, other in zip(stopped, none, strict=True)]) <= 1.01

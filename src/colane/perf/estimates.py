@@ -7,7 +7,7 @@ are found is an idea of its own: `Beliefs`, and in simulations that are told the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, final
 
 from colane.model.job import JobSpec
@@ -111,6 +111,39 @@ class LengthEstimates(ABC):
     def same_until_s(self, had_s: float) -> float:
         """Up to how many seconds of service as much is left as after so many, while jobs are judged as they are."""
 
+    @abstractmethod
+    def age_of(self, had_s: float) -> int:
+        """The bin of what a job has had; -1 of one that is as new."""
+
+    @abstractmethod
+    def version_of(self, family: str) -> int:
+        """The version since when jobs of a family are judged as they are."""
+
+    @abstractmethod
+    def judged_since(self, version: int) -> Collection[str] | None:
+        """The families that are judged otherwise than at that version; None where that may be all of them."""
+
+    @abstractmethod
+    def ends_before(self, family: str, had_s: float, other: str, other_had_s: float) -> float:
+        """The probability that a job that has had so many seconds has less left than another of that family."""
+
+    @abstractmethod
+    def ends_within(self, family: str, had_s: float, rest_s: float) -> float:
+        """The probability that a job that has had so many seconds has less left than that."""
+
+    @abstractmethod
+    def ended(self, family: str) -> float:
+        """How many jobs of a family have ended."""
+
+    @abstractmethod
+    def see_unended(self, families: Mapping[str, Mapping[int, int]], *, are_all: bool = False) -> None:
+        """So many jobs of these families have not ended, by the bin of what each has had.
+
+        Args:
+            families: Those of which that has changed.
+            are_all: No other has any.
+        """
+
 
 class Estimates(ABC):
     """Answers about speed and memory.
@@ -128,14 +161,9 @@ class Estimates(ABC):
     updates: int
 
     @property
-    def version(self) -> int:
-        """Grows with every profile and with what lengths tell: what was worked out may be kept while it stays."""
-        return self.speeds_version + self.lengths.version
-
-    @property
     @abstractmethod
     def speeds_version(self) -> int:
-        """Grows with every profile, whatever lengths tell."""
+        """Grows with every profile: what was worked out may be kept while it stays, and what lengths tell beside it."""
 
     @property
     @abstractmethod

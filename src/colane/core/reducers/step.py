@@ -11,6 +11,7 @@ from colane.core.cluster.contended import is_contended
 from colane.core.cluster.load import Booking
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.surroundings import no_neighbours, socket_neighbours_of
+from colane.core.cluster.untold import is_untold
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
@@ -303,14 +304,9 @@ class Step:
         return max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
 
     def learn_length(self, job: Job) -> None:
-        """A job has come to its end by itself: it tells how long those of its family run that are told no length.
-
-        Steps tell a length only where they are counted: of a script that says none, it is as unknown.
-        """
-        spec, gpus, progress = job.effective, job.gpu_count, self.state.progress.get(job.id)
-        is_counted = bool(job.totals.steps_kept) or (progress is not None and progress.steps > 0)
-        is_told = is_counted and (spec.steps_total is not None or spec.steps_limit is not None)
-        if is_told or spec.time_limit_s is not None or not gpus or spec.kind is JobKind.INFERENCE:
+        """A job has come to its end by itself: it tells how long those of its family run that tell no length."""
+        spec, gpus = job.effective, job.gpu_count
+        if not is_untold(job, self.state.progress.get(job.id)):
             return
         if job.totals.served and spec.preemptible:
             service_s = sum([one.run_s * one.gpus / gpus for one in self.served(job)])

@@ -151,14 +151,16 @@ class Firsts:
     Attributes:
         beliefs: As said.
         gpu_types: As said.
+        judged: Up to which version it was looked at what is learnt of lengths.
         in_order: All of them.
         by_class: They by class.
         others: Classes of which they were not asked for.
-        stale: Classes in which a job came or went.
+        stale: Classes in which a job came or went, or that are judged otherwise.
     """
 
     beliefs: int
     gpu_types: int
+    judged: int
     in_order: list[Head] = field(default_factory=list)
     by_class: dict[ClassKey, list[Head]] = field(default_factory=dict)
     others: dict[ClassKey, None] = field(default_factory=dict)
@@ -179,6 +181,11 @@ def no_line(_key: ClassKey) -> Iterator[Entry]:
     return iter(())
 
 
+def always_yields(_job: Job, _victim: Job) -> bool:
+    """The order alone says which job leaves."""
+    return True
+
+
 HIGHER_PRIORITY: Final = "it has a higher priority"
 
 
@@ -195,6 +202,8 @@ class BoundOrder:
         held: The same, but for a parked job, which holds the place that it had; None where that is `rank`.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
             false for equal ranks, and holds for every rank before the first if it holds for the first.
+        yields: Whether the second job leaves for the first, which goes before it, where what one of them has left is
+            not told but learnt; asked only of jobs of one priority.
         quantum_s: A job may be displaced when it has run this long.
         gain_min: How many times more a running one must have, by the second number of ranks, to be displaced.
         because: Ends the sentence "stopped for job N: ...".
@@ -206,6 +215,7 @@ class BoundOrder:
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         gpu_price: What a second on one GPU saves those behind a job, in seconds of the job's own.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
+        is_learnt: Whether what a job has left is not told, but learnt of others.
         is_past_end: Whether a job without counted steps is far past its believed end.
         soonest_end_s: In how many seconds all could have ended at best, where sharing must not make any end later.
         drains_s: How long those that cannot be stopped would rather wait than be bound; None where none waits for it.
@@ -220,6 +230,7 @@ class BoundOrder:
     walk: Final[Callable[[Callable[[], Classes]], QueueIterator]]
     rank: Final[Callable[[Job], Rank]]
     displaces: Final[Callable[[Rank, Rank], bool]]
+    yields: Final[Callable[[Job, Job], bool]] = always_yields
     quantum_s: Final[float] = QUANTUM_S
     gain_min: Final[float] = 1.0
     because: Final[str] = HIGHER_PRIORITY
@@ -231,6 +242,7 @@ class BoundOrder:
     weigh: Final[Callable[[Job], float]] = gpu_group
     gpu_price: Final[Callable[[Job], float]] = is_free
     left_s: Final[Callable[[Job], float | None]] = is_unknown
+    is_learnt: Final[Callable[[Job], bool]] = is_not_known
     is_past_end: Final[Callable[[Job], bool]] = is_not_known
     soonest_end_s: Final[Callable[[], float] | None] = None
     drains_s: Final[Callable[[], float] | None] = None

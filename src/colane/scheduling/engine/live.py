@@ -251,8 +251,7 @@ class Kept:
         means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
         types: GPU types that the speeds are compared over.
         told: Rank, and seconds left, of jobs that wait for their first start and declare their length.
-        untold: Of the others.
-        untold_by: Version of the lengths that these hold for.
+        untold: Of the others, each with the version of its family's law.
     """
 
     speeds_version: int
@@ -263,13 +262,7 @@ class Kept:
     means_of: int = -1
     types: tuple[str, ...] | None = None
     told: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
-    untold: dict[Alike, tuple[tuple[float, ...], float]] = field(default_factory=dict)
-    untold_by: int = -1
-
-    def judge_by(self, lengths_version: int) -> None:
-        """Keep of untold lengths only what holds while they are judged so."""
-        if self.untold_by != lengths_version:
-            self.untold, self.untold_by = {}, lengths_version
+    untold: dict[Alike, tuple[int, tuple[tuple[float, ...], float]]] = field(default_factory=dict)
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""

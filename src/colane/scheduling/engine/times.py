@@ -195,6 +195,10 @@ class Expected:
             known_s = self._draft.beliefs.lengths.left_s(job.effective.family, had_s(job, self._draft.now_s))
         return known_s
 
+    def is_learnt(self, job: Job) -> bool:
+        """Whether it is that, not told."""
+        return self.left_s(job) is None
+
     def is_past_end(self, job: Job) -> bool:
         """Whether a job of known length has run for long beyond it; steps that it may have counted are left out."""
         length = self._kept.of(job, self._length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from colane.model.job import Job
+from colane.perf.estimates import LengthEstimates
 from colane.scheduling.engine.contracts import Rank
 from colane.scheduling.engine.live import Kept
 from colane.scheduling.engine.times import Expected
@@ -17,12 +18,16 @@ class AlikeRanks:
 
     Args:
         kept: What was worked out and holds.
+        lengths: By which lengths are judged that are not told.
         rank: The rank of a job.
         expected: What a job has left.
         tells_each: Whether lengths of single jobs are believed that these do not declare: then none are alike.
     """
 
-    def __init__(self, kept: Kept, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool) -> None:
+    def __init__(
+        self, kept: Kept, lengths: LengthEstimates, rank: Callable[[Job], Rank], expected: Expected, tells_each: bool
+    ) -> None:
+        self._lengths = lengths
         self._told = kept.told
         self._untold = kept.untold
         self._rank = rank
@@ -37,11 +42,17 @@ class AlikeRanks:
         asked = (
             spec.need, job.spec.priority, spec.steps_total, job.spec.steps_limit, spec.steps_limit, spec.time_limit_s
         )  # fmt: skip
-        known = self._told.get(asked) or self._untold.get(asked)
+        known, judged = self._told.get(asked), 0
+        if known is None:
+            judged = self._lengths.version_of(spec.family)
+            untold = self._untold.get(asked)
+            known = untold[1] if untold is not None and untold[0] == judged else None
         if known is None:
             known = self._rank(job), self._expected.rest_s(job)
-            worked_out = self._untold if self._expected.left_s(job) is None else self._told
-            worked_out[asked] = known
+            if self._expected.left_s(job) is None:
+                self._untold[asked] = judged, known
+            else:
+                self._told[asked] = known
         return known
 
     def rank(self, job: Job) -> Rank:

@@ -56,7 +56,7 @@ class LoadKeys(NodesMatterNot):
 
     def of(self, draft: Draft, pool: str) -> Keys:
         """Of those that wait in a pool."""
-        version, types = draft.beliefs.version, draft.view.gpu_types(pool)
+        version, types = draft.beliefs.speeds_version, draft.view.gpu_types(pool)
         kept = self._pools.get(pool)
         if kept is None or kept[0] != version or kept[1] != types:
             kept = self._pools[pool] = version, types.copy(), {}

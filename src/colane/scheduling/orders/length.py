@@ -100,7 +100,7 @@ class LeastRemaining:
 class _Sorted:
     """The jobs of one class; their ranks hold while `beliefs` and `gpu_types` do."""
 
-    beliefs: int
+    beliefs: tuple[int, int]
     gpu_types: int
     entries: list[Entry]
     ranks: dict[JobId, Rank]
@@ -127,6 +127,7 @@ class _Heads:
 
     beliefs: int
     gpu_types: int
+    judged: int
     in_order: list[Head] = field(default_factory=list)
     by_class: dict[ClassKey, Head] = field(default_factory=dict)
     stale: dict[ClassKey, None] = field(default_factory=dict)
@@ -184,19 +185,38 @@ class ByLength(NodesMatterNot):
     def entries(self, view: ClusterView, key: ClassKey, line: Line, rank: RankOf, user: str = "") -> Iterator[Entry]:
         """The jobs of a class by rank; those of a user, where each has its own lines."""
         known, gpu_types = self._classes.get((user, key)), len(view.gpu_types(key[1].pool))
-        if known is None or (known.beliefs, known.gpu_types) != (view.beliefs.version, gpu_types):
+        believed = view.beliefs.speeds_version, self.judged(view, key)
+        if known is None or (known.beliefs, known.gpu_types) != (believed, gpu_types):
             ranks = {job: rank(view.job(job)) for job in line}
             entries = sorted([(rank, job) for job, rank in ranks.items()])
-            known = self._classes[user, key] = _Sorted(view.beliefs.version, gpu_types, entries, ranks)
+            known = self._classes[user, key] = _Sorted(believed, gpu_types, entries, ranks)
         known.take_in(view, rank)
         return iter(known.entries)
 
+    def judged(self, _view: ClusterView, _key: ClassKey) -> int:
+        """Since which version ranks of a class hold, as far as they depend on what is learnt of lengths."""
+        return 0
+
+    def judged_at_all(self, _view: ClusterView) -> int:
+        """The same of all classes: while it stays none of them is judged otherwise."""
+        return 0
+
+    def _judge(self, view: ClusterView, classes: Classes, known: _Heads | Firsts) -> None:
+        """Classes whose jobs are judged otherwise than before are looked at again."""
+        judged = self.judged_at_all(view)
+        if known.judged != judged:
+            families = view.beliefs.lengths.judged_since(known.judged)
+            known.stale.update({key: None for key in classes if families is None or key[1].family in families})
+            known.judged = judged
+
     def heads(self, view: ClusterView, pool: str, rank: RankOf) -> list[Head]:
-        """The first job of every class of a pool, by rank: only classes are looked at in which a job came or went."""
-        asked, classes = (view.beliefs.version, len(view.gpu_types(pool))), view.queue(pool).classes
+        """The first job of every class of a pool, by rank: only classes are looked at that have changed."""
+        asked, classes = (view.beliefs.speeds_version, len(view.gpu_types(pool))), view.queue(pool).classes
         known = self._heads.get(pool)
+        if known is not None:
+            self._judge(view, classes, known)
         if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = self._heads[pool] = _Heads(*asked)
+            known = self._heads[pool] = _Heads(*asked, self.judged_at_all(view))
             for key, line in classes.items():
                 for first in islice(self.entries(view, key, line, rank), 1):
                     known.by_class[key] = (*first, key)
@@ -209,10 +229,12 @@ class ByLength(NodesMatterNot):
 
     def firsts(self, view: ClusterView, pool: str, rank: RankOf, first_of: FirstOf) -> Firsts:
         """The first jobs of every class of a pool; which ones are asked for is always the same for one policy."""
-        asked, classes = (view.beliefs.version, len(view.gpu_types(pool))), view.queue(pool).classes
+        asked, classes = (view.beliefs.speeds_version, len(view.gpu_types(pool))), view.queue(pool).classes
         known = self._firsts.get(pool)
+        if known is not None:
+            self._judge(view, classes, known)
         if known is None or (known.beliefs, known.gpu_types) != asked:
-            known = self._firsts[pool] = Firsts(*asked)
+            known = self._firsts[pool] = Firsts(*asked, self.judged_at_all(view))
             for key, line in classes.items():
                 if first_of.serves(key[1]):
                     known.by_class[key] = first_of.of(view.jobs, self.entries(view, key, line, rank), key)

@@ -35,6 +35,9 @@ LEVELS: Final = 24
 MIXES: Final = 2654435761
 """Spreads the numbers of jobs, of which every second may be of one kind (Knuth, volume 3, section 6.4)."""
 
+FEW: Final = 16
+"""Where fewer than one in so many is to be ranked anew, each leaves its place by itself."""
+
 MOMENTS_A_S: Final = 1024
 """Seconds are added up in whole parts of it, so that a sum does not depend on what came first."""
 
@@ -89,7 +92,7 @@ class _PlacedRank:
         weight: What they count.
         from_s: Where its length is learnt, what is left is the same from so much that it has had,
         until_s: up to so much,
-        judged: while lengths are of this version.
+        judged: and up to which version it was looked at what is learnt of its family.
         rank: Its rank when it was looked at last.
         left_s: What it had left then.
         has_left: It is not on these GPUs any more.
@@ -130,9 +133,12 @@ class _PlacedRank:
         ran_s = now_s - self.start_s - self.paused_s
         left_s = self.before_s - self.pace * ran_s if ran_s > 0 else self.before_s
         if self.is_untold:
-            if self.from_s <= left_s <= self.until_s and self.judged == judged:
+            if self.judged != judged and self.judged < lengths.version_of(self.family):
+                self.from_s = inf
+            self.judged = judged
+            if self.from_s <= left_s <= self.until_s:
                 return
-            self.from_s, self.until_s, self.judged = left_s, lengths.same_until_s(left_s), judged
+            self.from_s, self.until_s = left_s, lengths.same_until_s(left_s)
             left_s = lengths.left_s(self.family, left_s)
         elif left_s < 0:
             left_s = 0.0
@@ -145,8 +151,9 @@ class _OfPool:
 
     Attributes:
         kept: What is believed while the ranks of those without GPUs hold,
-        judged: and the version of lengths.
+        judged: and up to which version it was looked at what is learnt of lengths.
         ranks: Of those without GPUs, and what each has left in GPU-moments.
+        families: They by family.
         in_order: Their ranks.
         moments: What they have left in sum.
         new: Those that were not looked at yet.
@@ -164,6 +171,7 @@ class _OfPool:
     kept: Kept | None = None
     judged: int = -1
     ranks: dict[JobId, tuple[Rank, int]] = field(default_factory=dict)
+    families: dict[str, dict[JobId, None]] = field(default_factory=dict)
     in_order: list[Rank] = field(default_factory=list)
     moments: int = 0
     new: dict[JobId, None] = field(default_factory=dict)
@@ -204,12 +212,34 @@ class _OfPool:
         if known is not None:
             del self.in_order[bisect_left(self.in_order, known[0])]
             self.moments -= known[1]
+            family = job.effective.family
+            del self.families[family][job.id]
+            if not self.families[family]:
+                del self.families[family]
 
     def forget(self, kept: Kept, judged: int) -> None:
         """Something else is believed of them."""
         self.kept, self.judged, self.looked = kept, judged, -inf
         self.new = {**self.new, **dict.fromkeys(self.ranks)}
-        self.ranks, self.in_order, self.moments = {}, [], 0
+        self.ranks, self.families, self.in_order, self.moments = {}, {}, [], 0
+
+    def judge(self, lengths: LengthEstimates) -> None:
+        """Rank those anew of which the lengths are judged otherwise."""
+        families, self.looked = lengths.judged_since(self.judged), -inf
+        if families is None:
+            found = [family for family in self.families if lengths.version_of(family) > self.judged]
+        else:
+            found = [family for family in families if family in self.families]
+        self.judged = lengths.version
+        jobs = [job for family in found for job in self.families.pop(family)]
+        gone = [self.ranks.pop(job) for job in jobs]
+        self.moments -= sum([moments for _, moments in gone])
+        self.new.update(dict.fromkeys(jobs))
+        if len(gone) * FEW < len(self.in_order):
+            for rank, _ in gone:
+                del self.in_order[bisect_left(self.in_order, rank)]
+        else:
+            self.in_order = sorted([rank for rank, _ in self.ranks.values()])
 
     def look(self, jobs: Mapping[JobId, Job], waiting: WaitingOf) -> None:
         """Rank those without GPUs that were not looked at yet."""
@@ -219,6 +249,7 @@ class _OfPool:
             entry, left_s = waiting(job)
             moments = int(left_s * job.gpu_count * MOMENTS_A_S)
             self.ranks[number] = entry, moments
+            self.families.setdefault(job.effective.family, {})[number] = None
             self.moments += moments
             if is_first:
                 self.in_order.append(entry)
@@ -282,9 +313,11 @@ class LiveRanks(NodesMatterNot):
             course: How that falls.
         """
         known, kept = self._pool(pool), view.derived(LiveJobs).kept(view, pool)
-        judged = view.beliefs.lengths.version
-        if known.kept is not kept or known.judged != judged:
-            known.forget(kept, judged)
+        lengths = view.beliefs.lengths
+        if known.kept is not kept:
+            known.forget(kept, lengths.version)
+        elif known.judged != lengths.version:
+            known.judge(lengths)
         known.look(view.jobs, waiting)
         sample = known.sampled()
         moment = view.now_s if known.level == 0 else view.now_s // SAMPLE_HOLDS_S

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from heapq import heapify, heappop, heapreplace
+from math import sqrt
 from typing import Final
 
 from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
+from colane.core.planners.means import stopped_s
+from colane.facts.ran import had_s
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.job_spec import ShareBetween, sharing_domain
+from colane.perf.estimates import LengthEstimates
 from colane.scheduling.engine.contracts import (
     BoundOrder,
     Classes,
@@ -26,10 +31,13 @@ from colane.scheduling.engine.contracts import (
     PlanWalks,
     QueueIterator,
     Rank,
+    always_yields,
     no_line,
 )
 from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.moving_costs import STOP_S
 from colane.scheduling.engine.times import Expected, attained_gpu_s
+from colane.scheduling.engine.unended import expected_now
 from colane.scheduling.engine.waiting import SHARED_MAX, all_work
 from colane.scheduling.engine.walks import Entry, Starts, WalksByRank, each_ranked, priority_of, ranked
 from colane.scheduling.mechanisms.fairness.users import Users
@@ -57,6 +65,17 @@ LONG_MAX: Final = 3.0
 
 MAKESPAN_WEIGHT: Final = 2.0
 """How much it counts when all are through where nothing else is aimed at (`ByShadowPrice.makespan_weight`)."""
+
+ENDED_MIN: Final = 20
+"""Before so many jobs of a family have ended none of it leaves for another of it."""
+
+SURE_MAX: Final = 0.7
+SURE_ERRORS: Final = 1.4
+"""With so much more than an even chance one must have less left than another that leaves for it, in standard errors.
+
+Where lengths are learnt of n ends that of a probability is 0.5 / sqrt(n): what few ends tell is chance, and every stop
+for it is lost. More than the other is never asked.
+"""
 
 FIRST_OF_ALL: Final[Rank] = ()
 """Every job comes after it."""
@@ -90,6 +109,7 @@ class ByShadowPrice:
             longer a job is, against all work; under `fair` by what it saves all, times what is owed its owner, and as
             many times less left a job has in the order.
         displaces_min: A job takes the places of those with this many times as much left at least.
+        untold_min: The same where what either has left is learnt.
         keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
             that those of much the same length do not change places for ever.
         move_s: And with so many GPU-seconds more.
@@ -105,6 +125,7 @@ class ByShadowPrice:
 
     objective: Objective = Objective.JCT
     displaces_min: float = 1.25
+    untold_min: float = 2.0
     keeps_min: float = 10.0
     move_s: float = 60.0
     quantum_s: float = 60.0
@@ -113,7 +134,7 @@ class ByShadowPrice:
     awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> BoundOrder:
-        expected, is_by_left = Expected(draft, pool), self.objective is Objective.JCT
+        expected, is_by_left = expected_now(draft, pool), self.objective is Objective.JCT
         left_s, by_left = expected.rest_s, self._by_left(expected)
         owed = _owed(draft, pool) if self.objective is Objective.FAIR else None
         if owed is not None:
@@ -122,9 +143,8 @@ class ByShadowPrice:
             rank = by_left if is_by_left else self._by_most_left(expected)
         held = self._held(rank)
         kept, beliefs = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.beliefs
-        kept.judge_by(beliefs.lengths.version)
         by_work = self._held(by_left) if owed else held
-        alike = AlikeRanks(kept, by_work, expected, beliefs.tells_each)
+        alike = AlikeRanks(kept, beliefs.lengths, by_work, expected, beliefs.tells_each)
         waiting = alike.rank
         walk: Callable[[Callable[[], Classes]], QueueIterator]
         firsts: Callable[[FirstOf], Firsts] | None = None
@@ -146,10 +166,12 @@ class ByShadowPrice:
         ranking = partial(ranks.at, draft.view, pool, alike.of, by_work, left_s, expected.course)
         prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking, owed)
 
+        is_makespan = self.objective is Objective.MAKESPAN
+        yields = always_yields if is_makespan else partial(self._yields, expected, rank, draft)
         return BoundOrder(
-            walk=walk, rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
+            walk=walk, rank=rank, displaces=self._displaces, yields=yields, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
-            is_past_end=expected.is_past_end,
+            is_learnt=expected.is_learnt, is_past_end=expected.is_past_end,
             weigh=prices.of, gpu_price=prices.of_gpu, firsts=firsts, line=line, plan_walks=plan_walks,
             weighs_first_most=owed is None and (not is_by_left or not self.makespan_weight),
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
@@ -183,12 +205,38 @@ class ByShadowPrice:
 
         return held
 
+    def _yields(self, expected: Expected, rank: RankOf, draft: Draft, job: Job, victim: Job) -> bool:
+        """Of jobs of unknown length one leaves only for another that most likely ends before it, its restart paid."""
+        if not expected.is_learnt(job) and not expected.is_learnt(victim):
+            return True
+        lengths, family = draft.beliefs.lengths, job.effective.family
+        if victim.effective.family == family and lengths.ended(family) < ENDED_MIN:
+            return False
+        cost = (stopped_s(draft.view, victim) + STOP_S) * float(victim.effective.gpus) ** self.gpus_power
+        if (rank(job)[-1] + cost) * self.untold_min >= rank(victim)[-1]:
+            return False
+        families = [one.effective.family for one in (job, victim) if expected.is_learnt(one)]
+        ended = max(1.0, min([lengths.ended(one) for one in families]))
+        sure = min(SURE_MAX, 0.5 + SURE_ERRORS * 0.5 / sqrt(ended))
+        return _ends_before(expected, lengths, draft.now_s, job, victim) >= sure
+
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         if self.objective is Objective.MAKESPAN:
             return -waiting[1] > -running[1] * self.keeps_min + self.move_s
         return (waiting[1] + self.move_s) * self.displaces_min < running[1]
+
+
+def _ends_before(expected: Expected, lengths: LengthEstimates, now_s: float, job: Job, other: Job) -> float:
+    """The probability that a job has less left than another, where what either has left is learnt."""
+    job_s, other_s = expected.left_s(job), expected.left_s(other)
+    family, other_family = job.effective.family, other.effective.family
+    if other_s is not None:
+        return lengths.ends_within(family, had_s(job, now_s), other_s)
+    if job_s is not None:
+        return 1.0 - lengths.ends_within(other_family, had_s(other, now_s), job_s)
+    return lengths.ends_before(family, had_s(job, now_s), other_family, had_s(other, now_s))
 
 
 class Prices:
@@ -332,6 +380,12 @@ class ByLeft(ByLength):
         super().__init__(by_user=by_user)
         self.objective = objective
         self.gpus_power = gpus_power
+
+    def judged(self, view: ClusterView, key: ClassKey) -> int:
+        return view.beliefs.lengths.version_of(key[1].family)
+
+    def judged_at_all(self, view: ClusterView) -> int:
+        return view.beliefs.lengths.version
 
 
 Head = tuple[Rank, int, JobId, int]

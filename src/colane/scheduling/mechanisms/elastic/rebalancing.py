@@ -20,7 +20,7 @@ from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import SchedulingContext
-from colane.scheduling.engine.times import Expected
+from colane.scheduling.engine.unended import expected_now
 from colane.scheduling.engine.usual import UsualMoving
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
@@ -104,7 +104,7 @@ class _SitePlan:
         self._settings = settings
         self._context = context
         self._jobs = jobs
-        self._expected = Expected(context.draft, context.pool)
+        self._expected = expected_now(context.draft, context.pool)
         self._speeds: dict[tuple[JobId, int], float] = {}
         self.now = {job.id: job.gpu_count for job in jobs}
         kinds = {job.id: context.draft.load(job.gpus_held[0]).gpu.type for job in jobs}

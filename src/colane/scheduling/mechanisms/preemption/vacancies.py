@@ -117,6 +117,7 @@ class Vacancies:
             if site.gpus + self._without_leaving(site) < spec.gpus:
                 continue
             units = [unit for unit in survey.units(site) if survey.displaces(rank, unit.worth)]
+            units = [unit for unit in units if survey.yields(job, rank, unit)]
             leaving = least_needed(units, partial(self._suffice, site, job, spec))
             gpus = self._gpus(site, job, spec, EVERY_JOB, leaving) if leaving else None
             if gpus is None:
@@ -178,20 +179,21 @@ class Vacancies:
             return None
         for kind in self._kinds(job, spec):
             tally = self._tally(job, spec, kind, self._survey.open_nodes)
-            leaving = least_needed(self._helping(kind, rank), tally.suffice)
+            leaving = least_needed(self._helping(job, kind, rank), tally.suffice)
             if leaving and tally.suffice(leaving):
                 parts = tally.parts()
                 if parts is not None:
                     return Vacancy(parts, tuple(leaving))
         return None
 
-    def _helping(self, kind: str, rank: Rank) -> Iterator[Unit]:
+    def _helping(self, job: Job, kind: str, rank: Rank) -> Iterator[Unit]:
         """Jobs on GPUs of a type whose place it may take, least valuable first."""
-        load, seen = self._draft.load, set[tuple[JobId, ...]]()
-        for unit in self._survey.least_first(rank):
+        survey, load, seen = self._survey, self._draft.load, set[tuple[JobId, ...]]()
+        for unit in survey.least_first(rank):
             if unit.jobs not in seen and any(load(gpu).gpu.type == kind for gpu in unit.gpus):
                 seen.add(unit.jobs)
-                yield unit
+                if survey.yields(job, rank, unit):
+                    yield unit
 
     def _may_be_enough(self, spec: JobSpec, rank: Rank) -> bool:
         """Whether as many GPUs as it asks for are free, come free, or belong to jobs whose place it may take."""

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from colane.core.cluster.bookings import NodeState
@@ -108,6 +109,12 @@ class VictimSurvey:
     def displaces(self, waiting: Rank, running: Rank) -> bool:
         """Whether a waiting job of the first rank may take the place of a running one of the second worth."""
         return self._displaces(waiting, running[:-1])
+
+    def yields(self, job: Job, rank: Rank, unit: Unit) -> bool:
+        """Whether all of these leave for a job that goes before them; for one that is overdue all do."""
+        jobs = self._draft.view.jobs
+        victims = [] if rank[1:] and rank[-1] == -inf else [jobs[victim] for victim in unit.jobs]
+        return all(one.spec.priority < job.spec.priority or self._queue.yields(job, one) for one in victims)
 
     @property
     def open_nodes(self) -> list[NodeVictims]:

@@ -18,7 +18,7 @@ from colane.core.planners.means import Means, is_untouched, may_leave, means_of,
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.choices import urgent_value
-from colane.scheduling.engine.contracts import Rank, SchedulingContext
+from colane.scheduling.engine.contracts import BoundOrder, Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, Priorities, ran_since_s
 from colane.scheduling.engine.moving_costs import STOP_S, dearness, may_move
 from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Members
@@ -42,13 +42,15 @@ SLACK: Final = 1e-9
 """Part of a price by which two sums of the same terms may differ."""
 
 
-def returning_part(job: Job, now_s: float) -> float:
+def returning_part(queue: BoundOrder, job: Job, now_s: float) -> float:
     """What a place is worth to a waiting job that has run before: the less the oftener it was moved.
 
     So one that was moved seldom comes back first, and one that was moved often where it may stay. One that is parked
-    goes on as it was.
+    goes on as it was. Of unknown length one that has run goes by what that tells: its family's new ones run as long.
     """
-    return 1.0 - min(LESSENED_MAX, dearness(job, now_s)) if job.attempt and not job.home else 1.0
+    if not job.attempt or job.home or queue.is_learnt(job):
+        return 1.0
+    return 1.0 - min(LESSENED_MAX, dearness(job, now_s))
 
 
 class GpuChange(NamedTuple):
@@ -489,7 +491,7 @@ class GpuChanges:
         if not job.is_waiting:
             net -= self.moving_price(job, lasts_s)
         elif net > 0:
-            net *= returning_part(job, self.draft.now_s)
+            net *= returning_part(self._queue, job, self.draft.now_s)
         return GpuChange(net, way.ratio, rise - lost / price, load, out)
 
     def _lasts_s(self, job: Job, ratio: float) -> float:
@@ -532,7 +534,9 @@ class GpuChanges:
         if self.values.waits.keeps_place(victim, job):
             return False
         queue = self._queue
-        return may_move(victim, self.draft.now_s) and queue.displaces(queue.rank(job), queue.rank(victim))
+        if not may_move(victim, self.draft.now_s) or not queue.displaces(queue.rank(job), queue.rank(victim)):
+            return False
+        return queue.yields(job, victim)
 
     def _may_stop(self, job: Job) -> bool:
         """Whether a job of one GPU may leave it now."""

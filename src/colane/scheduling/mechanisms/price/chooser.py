@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from colane.core.cluster.contents import News
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import Facts, SplitReasons, cheapest, is_untouched, may_split_off, split_off
+from colane.facts.ran import had_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.plan import Park, Stop
@@ -438,7 +439,7 @@ class _Chooser:
     def _of_waiting(self, job: Job, least: float) -> _Chosen | None:
         """The best that a waiting job could have, if it is worth more than that."""
         best: _Chosen | None = None
-        price, part = self._queue.weigh(job), returning_part(job, self._draft.now_s)
+        price, part = self._queue.weigh(job), returning_part(self._queue, job, self._draft.now_s)
         for candidate in self._free(job) if price * part > least and (self._any_free or job.home) else ():
             net = price * candidate.ratio * part
             if net > least:
@@ -501,8 +502,9 @@ class _Chooser:
     def _search_of_alike(self, job: Job, floor: float) -> PlaceSearch:
         """Waiting jobs alike in all that counts find the same."""
         queue, spec = self._queue, job.effective
-        left_s, part = queue.left_s(job), returning_part(job, self._draft.now_s)
-        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), queue.weigh(job), left_s, part
+        left_s, part = queue.left_s(job), returning_part(queue, job, self._draft.now_s)
+        had = had_s(job, self._draft.now_s) if job.attempt and queue.is_learnt(job) else 0.0
+        alike = spec.need, spec.utility_min, spec.preemptible, queue.rank(job), queue.weigh(job), left_s, part, had
         search = self._of_alike.get(alike)
         if search is None:
             search = self._of_alike[alike] = PlaceSearch(self._changes, job, None, floor, None)

@@ -299,7 +299,7 @@ class Sharers(NodesMatterNot):
         return found
 
     def _known(self, view: ClusterView, pool: str) -> dict[NeedClass, bool]:
-        version, types = view.beliefs.version, view.gpu_types(pool)
+        version, types = view.beliefs.speeds_version, view.gpu_types(pool)
         kept = self._pools.get(pool)
         if kept is None or kept[0] != version or kept[1] != types:
             kept = self._pools[pool] = version, types.copy(), {}
