@@ -105,7 +105,8 @@ OTHERS = frozenset({"--nnodes", "--nproc-per-node", "--standalone"})
 def test_options_named_alone_exist(page: Path) -> None:
     text, options = page.read_text(), [*CLI.params, *(param for _, command in leaves(CLI) for param in command.params)]
     known = {name for param in options for name in (*param.opts, *param.secondary_opts)} | OTHERS | {"--help"}
-    known |= set(KNOWN["sbatch"]) if page.name == "slurm.md" else set()  # it tells of Slurm's own
+    if page.name == "slurm.md" or "of `sbatch`" in text:  # it tells of Slurm's own
+        known |= {*KNOWN["sbatch"], *KNOWN["srun"]}
     of_benchmarks = BENCHMARKS if "benchmarks" in text else ""
     words = {word for span in spans(text) if span.startswith("--") for word in re.findall(r"(?<!\S)--[a-z-]+", span)}
     assert {word for word in words - known if f'"{word}"' not in of_benchmarks} == set()

@@ -17,9 +17,30 @@ HELD = "_colane_held"
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .torch_forward import Others
+    from .torch_first import FirstUse
+
+    class Watcher(Protocol):
+        """Hears of captures and replays, and has hooks on modules."""
+
+        graphs: Graphs
+        first: FirstUse
+
+        def captures(self, graph: Any) -> None:
+            """Hear that a graph begins to be captured."""
+
+        def replays(self, graph: Any) -> None:
+            """Hear that a graph is about to be replayed."""
+
+        def replayed(self, graph: Any) -> None:
+            """Hear that it was."""
+
+        def root(self, module: Any) -> None:
+            """Hook a module that a job calls."""
+
+        def unhook(self, module: Any) -> bool:
+            """Take the hooks off one; whether there were any."""
 
 
 class HeldSteps:
@@ -77,7 +98,7 @@ class Graphs:
         return found
 
 
-def attach(torch: Any, others: Others) -> None:
+def attach(torch: Any, others: Watcher) -> None:
     """Watch captures and replays."""
     graph = getattr(torch.cuda, "CUDAGraph", None)
     own = getattr(graph, "replay", None)
@@ -98,7 +119,7 @@ def attach(torch: Any, others: Others) -> None:
         _let_graph(torch, module, others)
 
 
-def _let_graph(torch: Any, module: Any, others: Others) -> None:
+def _let_graph(torch: Any, module: Any, others: Watcher) -> None:
     """Take our hooks off modules while they are made into graphs: PyTorch refuses one with any."""
     own = getattr(module, "make_graphed_callables", None)
     if own is None:
