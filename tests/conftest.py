@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import gate
 from tests.adaptor.forks import Forks
 from tests.examples import EXAMPLES_UNLESS_SAID, examples
 
@@ -60,16 +61,21 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests of the page first: each file of them is one visit in order, and what is last is taken apart.
 
     Processes that have nothing left to do take tests from the end of what others have.
     """
+    gate.leave_out(config, items)
     items.sort(key=lambda item: "web" not in item.path.parts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell `scripts/test` what failed, a line each; of the page the file, as its tests are one visit."""
+    measured = os.environ.get("COLANE_DURATIONS")
+    if measured and "PYTEST_XDIST_WORKER" not in os.environ:
+        every = (report for reports in terminalreporter.stats.values() for report in reports)
+        gate.write_durations((report for report in every if isinstance(report, pytest.TestReport)), Path(measured))
     told = os.environ.get("COLANE_TESTS_FAILED")
     if told:
         reports = (report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, ()))
