@@ -35,15 +35,15 @@ MIDS_S: Final[list[float]] = [sqrt(low_s * high_s) for low_s, high_s in pairwise
 MU_STEP: Final = 2
 """The laws' medians are so many bins apart."""
 
-SIGMAS: Final = (0.1, 0.25, 0.55, 1.2, 2.6)
+SIGMAS: Final[list[float]] = [0.1, 0.25, 0.55, 1.2, 2.6]
 """Their standard deviations of the logarithm,"""
 
-SIGMA_WEIGHTS: Final = (0.5, 0.5, 0.5, 0.5, 0.3)
+SIGMA_WEIGHTS: Final[list[float]] = [0.5, 0.5, 0.5, 0.5, 0.3]
 
-COMMON_PARTS: Final = (0.003, 0.25)
+COMMON_PARTS: Final[list[float]] = [0.003, 0.25]
 """and which part of a family's jobs is as all jobs are."""
 
-COMMON_WEIGHTS: Final = (1.0, 0.6)
+COMMON_WEIGHTS: Final[list[float]] = [1.0, 0.6]
 
 COMMON_OUTLAST: Final = 0.3
 """Of all jobs so many are taken to outlast whatever time is asked for."""
