@@ -76,6 +76,7 @@ def test_the_owners_own_variables_go_along() -> None:
 def test_whatever_a_launch_tells_is_of_that_launch() -> None:
     asked: Any = {
         "checkpoint_signal": "SIGUSR1",
+        "checkpoint_to_shell": True,
         "batch": {"size": 8, "per_gpu": True},
         "array": {"id": 12, "index": 3, "count": 100, "min": 0, "max": 99},
         "command": ["true"],

@@ -110,7 +110,8 @@ def _runs(pid: int, useful: str) -> bool:
 
 def test_ps_shows_cores_asked_granted_and_useful(capsys: pytest.CaptureFixture[str]) -> None:
     job: Any = {
-        "id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None, "why": "",
+        "id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "node": "n", "submit_s": 0.0,
+        "end_s": None, "sharing": None, "why": "",
         "state": "running", "lanes": [0], "booked_cores": [0, 1], "needs": {"cores": 5},
         "constraints": {"cores": 2}, "progress": None,
         "cores_useful": None, "steps": 0, "steps_total": None, "start_s": 0.0, "family": "f",

@@ -22,6 +22,7 @@ from colane.server.config import core_config
 from colane.settings.setting import SettingError
 from colane.settings.sources import gather
 from colane.settings.table import SERVER
+from colane.verbs.of_jobs import SUSPEND, JobVerb
 from tests.cli.conftest import Colane, Up, until
 
 LOOP = """
@@ -194,7 +195,8 @@ class Told:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def suspend(self, job: int, *, to_host: bool) -> None:
+    def act(self, verb: JobVerb, job: int, *, to_host: bool) -> None:
+        assert verb is SUSPEND
         self.asked.append((job, to_host))
 
     def job(self, _job: int) -> dict[str, Any]:
@@ -240,7 +242,7 @@ def test_a_job_is_suspended_at_a_step_and_goes_on_where_it_was(live: Colane, sha
     assert live("suspend", str(number)).out == f"job {number}: paused\n"
     until(lambda: turn() == "paused", "the boundary")
     parked = steps()
-    assert "paused" in live("ps").out
+    assert "suspended" in live("ps").out
     assert live("suspend", str(number)).out == f"job {number}: paused\n"
     again = live("suspend", "999999")
     assert (again.code, again.err) == (2, "colane: there is no job 999999\n")

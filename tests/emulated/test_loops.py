@@ -87,7 +87,8 @@ def done(forks: Forks, job: Job, machine: Machine) -> Callable[..., Done]:
         for path in machine.home.glob("kernels.*"):
             path.unlink()
         said = re.findall(r"^(?!colane: |W\d{4} |\[rank).+", errors, re.MULTILINE)
-        return Done(code, sorted(out.splitlines()), said, waits)
+        lines = re.split(r"\n|(?=kernels: |weights: )", out)  # those of two ranks run into one another
+        return Done(code, sorted(filter(None, lines)), said, waits)
 
     return run
 

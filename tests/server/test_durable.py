@@ -38,6 +38,7 @@ from colane.server.store.store import (
 )
 from colane.server.writer.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.writer.idempotency import KEPT_S, expired
+from tests.server.answers import lasting
 from tests.server.harness import (
     DEADLINE_S,
     OPERATOR,
@@ -68,13 +69,6 @@ class UnreadableStore(MemoryStore):
         if self.is_unreadable:
             raise StoreError("cannot be read: input/output error")
         return super().read_all(collection)
-
-
-def lasting(answer: Any) -> Any:
-    """An answer without what is told of jobs at this moment: that goes by the clock."""
-    if isinstance(answer, list):
-        return [lasting(each) for each in answer]
-    return {k: lasting(v) for k, v in answer.items() if k != "facts"} if isinstance(answer, dict) else answer
 
 
 class TestFailure:

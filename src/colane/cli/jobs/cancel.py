@@ -63,7 +63,10 @@ def cancel(
         # Those that wait go in one request, however many they are.
         waiting = scheduler.cancel_queued(user=user) if everything or user is not None else []
         live = [] if job else [each for each in scheduler.live_jobs() if jobs.carries(each, labels)]
-        live = [each for each in live if user in {None, each["user"]}]
+        # Those that wait first: they would start on what the others leave.
+        live = sorted(
+            (each for each in live if user in {None, each["user"]}), key=lambda each: each["state"] != "queued"
+        )
         names = job or [jobs.JobName(each["id"]) for each in live if each.get("array_id") is None]
         told: dict[jobs.JobName, str | None] = dict.fromkeys(map(jobs.JobName, waiting), "cancelled")
         told |= {each: _cancel(scheduler, each) for each in names}
