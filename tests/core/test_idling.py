@@ -190,5 +190,5 @@ def test_every_state_is_true_and_every_job_ends_where_idle_jobs_are_parked(name:
             done.update(job.reason.why for job in outcome.jobs if job.reason is not None)
         world.settle()
         assert world.ended.keys() == world.submitted.keys()
-    assert done[Why.IDLE_PARKED] > 10
+    assert done[Why.IDLE_PARKED] >= 10
     assert done[Why.STEPS_AGAIN] > 3

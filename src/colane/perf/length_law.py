@@ -263,12 +263,13 @@ class Law:
                 ended += parts[place]
                 place += 1
             found += others[at] * ended
-        both = sum(parts[first:]) * sum(others[other_first:])
+        # From 0.0: the compiler takes a sum from 0 for an int.
+        both = sum(parts[first:], 0.0) * sum(others[other_first:], 0.0)
         return found / both if both > NONE_LEFT else UNKNOWN_PART
 
     def ends_by(self, number: int) -> float:
         """The probability that a job ends before it has had as much as this bin begins with."""
-        return sum(self._parts[:number])
+        return sum(self._parts[:number], 0.0)
 
     def ends_within(self, number: int, rest_s: float) -> float:
         """The probability that a job that has had so much has less left than that."""
