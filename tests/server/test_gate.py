@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import socket
 from collections.abc import AsyncIterator
@@ -11,13 +12,14 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 from uvicorn.server import ServerState
 
 from colane.client.hosts import host_name, is_loopback
 from colane.listening.protocol import FRAME_MAX_BYTES, BoundedProtocol
 from colane.server.config import ServerConfig
-from colane.server.ground.access import Callers
-from colane.server.http.door import GateRules
+from colane.server.ground.access import Callers, Role, digest_of
+from colane.server.http.door import LARGE_PATHS, OPEN_PATHS, WITH_BODY, GateRules
 from colane.server.http.listening import uvicorn_config
 from colane.server.main import ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
@@ -141,6 +143,26 @@ class TestBody:
             assert "larger than 100 bytes" in streamed.json()["detail"]
             assert read <= 200
             assert (await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)).status_code == 200
+
+    async def test_only_users_are_bounded_to_forms_where_they_send_no_jobs(self) -> None:
+        """The end of a job of many steps is large, and was told in vain for ever."""
+        large = {"unknown": "x" * 100_000}
+        bearers = {Role.USER: "user", Role.AGENT: "agent", Role.OPERATOR: OPERATOR}
+        made = {"user": {"user": "ann"}, "agent": {"node": "n1"}}
+        async with world() as w:
+            for token, of in made.items():
+                await w.good("POST", "/tokens", {"digest": digest_of(token), **of})
+            known = [route for route in w.app.routes if isinstance(route, APIRoute)]
+            routes = {(re.sub(r"{.*?}", "1", route.path), method) for route in known for method in route.methods}
+            routes = {(path, method) for path, method in routes if method in WITH_BODY}
+            assert len(routes) > 15
+            for path, method in sorted(routes):
+                for role, token in bearers.items():
+                    answer = await w.http.request(
+                        method, path, json=large, headers={"Authorization": f"Bearer {token}"}
+                    )
+                    is_form = role is Role.USER and path not in LARGE_PATHS | OPEN_PATHS
+                    assert (answer.status_code == 413) == is_form, (path, method, role)
 
     async def test_all_that_come_at_once_are_bounded_together(self) -> None:
         async with world(rules=rules_of(bodies_bytes_max=150)) as w:

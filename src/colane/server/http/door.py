@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,10 +30,10 @@ OPEN_PATHS: Final = frozenset({"/health", "/", "/sign_in"})
 OPEN_FILES: Final = "/page/"
 """Begin of the paths of the page's files: there is nothing of a cluster in them."""
 
-LARGE_PATHS: Final = re.compile(r"/(jobs?|plan|node.*|job/\d+/finished|finished)")
-"""Those at which more is sent than a form: jobs, and what agents report."""
+LARGE_PATHS: Final = frozenset({"/job", "/jobs", "/plan"})
+"""Those at which users send more than a form. Agents and operators may anywhere: the end of a job tells its steps."""
 FORM_BYTES_MAX: Final = 64 * 1024
-"""At all other paths: to judge what has thousands of wrong fields takes seconds."""
+"""Of a user at all other paths: to judge what has thousands of wrong fields takes seconds."""
 
 LEASE_HEADER: Final = "Colane-Lease"
 """Of a refusal to an agent: its jobs go on for so many seconds from when it asked."""
@@ -93,7 +92,8 @@ class Gate:
                     await self._answer(scope, receive, answering)
             else:
                 with self._shares.request(caller, scope["path"]) as add:
-                    passed = await self._timely(scope, receive, add) if scope["method"] in WITH_BODY else receive
+                    has_body, most = scope["method"] in WITH_BODY, self._most_of(caller, scope["path"])
+                    passed = await self._timely(receive, add, most, scope) if has_body else receive
                     await self._answer(scope, passed, answering)
         except RefusedError as refused:
             if await self._turnstile.wait(standing_of(scope)):
@@ -127,19 +127,21 @@ class Gate:
                 raise RefusedError.because(415, "Content-Type must be application/json")
         return caller
 
-    async def _timely(self, scope: Scope, receive: Receive, add: Callable[[int], int]) -> Receive:
+    def _most_of(self, caller: Caller, path: str) -> int:
+        """How large a body of this caller may be."""
+        is_form = caller.role is Role.USER and path not in LARGE_PATHS
+        return min(self._rules.body_bytes_max, FORM_BYTES_MAX) if is_form else self._rules.body_bytes_max
+
+    async def _timely(self, receive: Receive, add: Callable[[int], int], limit: int, scope: Scope) -> Receive:
         try:
             async with asyncio.timeout(self._rules.body_max_s):
-                return await self._body(scope, receive, add)
+                return await self._body(receive, add, limit, scope)
         except TimeoutError as error:
             text = f"the body did not come within {self._rules.body_max_s:g} s"
             raise RefusedError.because(408, text) from error
 
-    async def _body(self, scope: Scope, receive: Receive, add: Callable[[int], int]) -> Receive:
+    async def _body(self, receive: Receive, add: Callable[[int], int], limit: int, scope: Scope) -> Receive:
         """Read the whole body, within the limit, and give it to the app in one piece."""
-        limit = self._rules.body_bytes_max
-        if not LARGE_PATHS.fullmatch(scope["path"]):
-            limit = min(limit, FORM_BYTES_MAX)
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
