@@ -35,7 +35,7 @@ def _parking(state: ClusterState) -> None:
         if job.state is not JobState.RUNNING:
             continue
         refused = parking_refusal(state, job)
-        by_user = refusal(state, job, state.progress.get(job.id), SuspendVia.HOST)
+        by_user = refusal(state, job, None, SuspendVia.HOST)  # by its record, as a plan: a newer sample may tell more
         if refused is None and not state.steps_unseen:
             assert job.is_movable, job
         if refused is None and not is_on_cpu_devices(state, job):

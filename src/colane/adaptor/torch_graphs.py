@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .torch_first import FirstUse
 
-    class Watcher(Protocol):
+    class GraphWatcher(Protocol):
         """Hears of captures and replays, and has hooks on modules."""
 
         graphs: Graphs
@@ -98,7 +98,7 @@ class Graphs:
         return found
 
 
-def attach(torch: Any, others: Watcher) -> None:
+def attach(torch: Any, others: GraphWatcher) -> None:
     """Watch captures and replays."""
     graph = getattr(torch.cuda, "CUDAGraph", None)
     own = getattr(graph, "replay", None)
@@ -119,7 +119,7 @@ def attach(torch: Any, others: Watcher) -> None:
         _let_graph(torch, module, others)
 
 
-def _let_graph(torch: Any, module: Any, others: Watcher) -> None:
+def _let_graph(torch: Any, module: Any, others: GraphWatcher) -> None:
     """Take our hooks off modules while they are made into graphs: PyTorch refuses one with any."""
     own = getattr(module, "make_graphed_callables", None)
     if own is None:

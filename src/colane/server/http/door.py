@@ -92,8 +92,8 @@ class Gate:
                     await self._answer(scope, receive, answering)
             else:
                 with self._shares.request(caller, scope["path"]) as add:
-                    has_body, most = scope["method"] in WITH_BODY, self._most_of(caller, scope["path"])
-                    passed = await self._timely(receive, add, most, scope) if has_body else receive
+                    has_body = scope["method"] in WITH_BODY
+                    passed = await self._timely(scope, receive, add, caller) if has_body else receive
                     await self._answer(scope, passed, answering)
         except RefusedError as refused:
             if await self._turnstile.wait(standing_of(scope)):
@@ -127,21 +127,19 @@ class Gate:
                 raise RefusedError.because(415, "Content-Type must be application/json")
         return caller
 
-    def _most_of(self, caller: Caller, path: str) -> int:
-        """How large a body of this caller may be."""
-        is_form = caller.role is Role.USER and path not in LARGE_PATHS
-        return min(self._rules.body_bytes_max, FORM_BYTES_MAX) if is_form else self._rules.body_bytes_max
-
-    async def _timely(self, receive: Receive, add: Callable[[int], int], limit: int, scope: Scope) -> Receive:
+    async def _timely(self, scope: Scope, receive: Receive, add: Callable[[int], int], caller: Caller) -> Receive:
         try:
             async with asyncio.timeout(self._rules.body_max_s):
-                return await self._body(receive, add, limit, scope)
+                return await self._body(scope, receive, add, caller)
         except TimeoutError as error:
             text = f"the body did not come within {self._rules.body_max_s:g} s"
             raise RefusedError.because(408, text) from error
 
-    async def _body(self, receive: Receive, add: Callable[[int], int], limit: int, scope: Scope) -> Receive:
+    async def _body(self, scope: Scope, receive: Receive, add: Callable[[int], int], caller: Caller) -> Receive:
         """Read the whole body, within the limit, and give it to the app in one piece."""
+        limit = self._rules.body_bytes_max
+        if caller.role is Role.USER and scope["path"] not in LARGE_PATHS:
+            limit = min(limit, FORM_BYTES_MAX)
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
