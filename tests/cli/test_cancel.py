@@ -33,7 +33,8 @@ class Scheduler:
     def live_jobs(self) -> list[dict[str, Any]]:
         self.asked.append("live jobs")
         ended = {"cancelled", "stopping"}
-        return [{"id": job, "user": "ann", "labels": {}} for job, state in self.states.items() if state not in ended]
+        known = {job: state for job, state in self.states.items() if state not in ended}
+        return [{"id": job, "user": "ann", "labels": {}, "state": state} for job, state in known.items()]
 
     def cancel(self, job_id: int) -> None:
         self.asked.append(f"cancel {job_id}")
