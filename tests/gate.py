@@ -17,7 +17,7 @@ import pytest
 TABLE: Final = Path(__file__).with_name("durations.tsv")
 QUICK_S: Final = 0.5
 """A test that takes no longer is always tried."""
-LONG_S: Final = 6.0
+LONG_S: Final = 3.0
 """Of tests that take longer, a file has one in the gate."""
 
 
