@@ -180,7 +180,7 @@ def test_one_whose_node_is_lost_starts_again_without_anybodys_word() -> None:
 @pytest.mark.parametrize("name", ["fifo", "colane", "srtf", "slurm-fifo"])
 def test_every_state_is_true_and_every_job_ends_where_idle_jobs_are_parked(name: str) -> None:
     done = Counter[str]()
-    for seed in range(10):
+    for seed in range(12):
         world = World(create(name), seed, CoreConfig(protection_factor=0.0), idles=True)
         for _ in range(60):
             outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
@@ -190,5 +190,5 @@ def test_every_state_is_true_and_every_job_ends_where_idle_jobs_are_parked(name:
             done.update(job.reason.why for job in outcome.jobs if job.reason is not None)
         world.settle()
         assert world.ended.keys() == world.submitted.keys()
-    assert done[Why.IDLE_PARKED] >= 10
+    assert done[Why.IDLE_PARKED] > 10
     assert done[Why.STEPS_AGAIN] > 3
