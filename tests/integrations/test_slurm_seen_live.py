@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 
 import pytest
 
@@ -30,6 +32,31 @@ def test_exclusive_is_refused_where_it_would_not_mean_the_machine(
         f"{verb}: error: --exclusive means a whole machine, and this job takes {len(words)} of the 2 GPUs of here: ask "
         "for all (--gres=gpu:2), or for GPUs that no other job shares (#COLANE --no-share)\n"
     )
+
+
+COLANE = (sys.executable, "-m", "colane.cli")
+
+
+@pytest.mark.parametrize(
+    ("submit", "words", "told"),
+    [
+        ("colane", (), "QOS=normal Requeue=1 NumTasks=1"),
+        ("colane", ("--qos", "sweep"), "QOS=sweep Requeue=1 NumTasks=1"),
+        ("sbatch", ("-q", "debug", "-n", "3"), "QOS=debug Requeue=1 NumTasks=3"),
+        ("sbatch", ("--no-requeue", "--ntasks-per-node=2"), "QOS=normal Requeue=0 NumTasks=2"),
+        ("sbatch", ("--requeue",), "QOS=normal Requeue=1 NumTasks=1"),
+    ],
+)
+def test_a_job_is_told_as_it_was_submitted(shell: Shell, submit: str, words: tuple[str, ...], told: str) -> None:
+    rest = ("submit", "--hold", "--json", *words, "--", "true")
+    slurms = ("sbatch", "--hold", "--parsable", *words, "--wrap", "true")
+    said = shell(*((*COLANE, *rest) if submit == "colane" else slurms))
+    number = str(json.loads(said.out)["id"]) if submit == "colane" else said.out.strip()
+    shown = shell("scontrol", "show", "job", number).out
+    assert " ".join(re.findall(r"(?:QOS|Requeue|NumTasks)=\S+", shown)) == told
+    qos = told.split(maxsplit=1)[0].partition("=")[2]
+    assert shell("squeue", "-h", "-j", number, "-o", "%q").out.strip() == qos
+    assert shell("scancel", number).code == 0
 
 
 UNTIL_MEASURED = "until sacct -X -n -P -j $SLURM_JOB_ID -o TotalCPU | grep -q :; do :; done"

@@ -120,3 +120,9 @@ def test_a_requeue_of_one_that_is_cancelled_is_refused(shell: Shell, tmp_path: P
     text = f"{BEGIN}trap '' TERM; {COLANE} cancel $SLURM_JOB_ID; {REQUEUE}\n"
     state, said = run(shell, tmp_path, text)
     assert (state, "asked 1" in said, "is on its way out, as cancelled" in said) == ("CANCELLED", True, True)
+
+
+def test_a_job_that_is_not_to_be_queued_again_is_not(shell: Shell, tmp_path: Path) -> None:
+    state, said = run(shell, tmp_path, f"{BEGIN}{REQUEUE}\n", "--no-requeue")
+    assert (state, "asked 1" in said) == ("COMPLETED", True), said
+    assert "was submitted with --no-requeue" in said

@@ -25,6 +25,9 @@ SESSION_NAMES: Final = frozenset({"bash", "interactive"})
 
 LABEL: Final = "account"
 QOS: Final = "qos"
+TASKS: Final = "ntasks"
+REQUEUE: Final = "requeue"
+"""Labels of what was said that Colane's jobs have no field for: `TASKS` of more than one, `REQUEUE` of `no`."""
 RANDOM: Final = re.compile(r"[0-9a-f]{16,}")
 T = TypeVar("T")
 
@@ -215,7 +218,9 @@ def build(options: SlurmOptions, name: str, source: Path | None) -> dict[str, An
     for option, field in (("partition", "pool"), ("qos", "qos"), ("comment", "comment"), ("array", "array")):
         if options.get(option):
             request[field] = options.get(option)
-    labels = {name: options.get(name) for name in (LABEL, QOS) if options.get(name)}
+    labels = {name: options.get(name) for name in (LABEL,) if options.get(name)}
+    labels |= {TASKS: str(tasks)} if tasks > 1 else {}
+    labels |= {REQUEUE: "no"} if options.get("no-requeue") is not None and options.get("requeue") is None else {}
     if labels:
         request["labels"] = labels
     if (begin := read(options, "begin", quantities.begin)) is not None:

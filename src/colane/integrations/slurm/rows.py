@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from colane.client.in_force import in_force
 from colane.client.told import facts_of
 from colane.integrations.slurm.errors import SlurmError
-from colane.integrations.slurm.request import LABEL, QOS
+from colane.integrations.slurm.request import LABEL, QOS, REQUEUE, TASKS
 from colane.model.arrays import Indexes, element_id, known_indexes, parse_name
 from colane.model.phases import ENDED
 
@@ -121,8 +121,18 @@ class SlurmRow:
 
     @property
     def qos(self) -> str:
-        """What was said at submission by `--qos` of Slurm's verbs."""
+        """How it is served, as was said at submission by whatever client."""
         return self.job["labels"].get(QOS, "normal")
+
+    @property
+    def tasks(self) -> str:
+        """Tasks that its steps have room for, as was said at submission by Slurm's verbs."""
+        return self.job["labels"].get(TASKS, "1")
+
+    @property
+    def may_be_requeued(self) -> bool:
+        """Whether it was submitted without `--no-requeue` of Slurm's verbs."""
+        return self.job["labels"].get(REQUEUE) != "no"
 
     @property
     def reason(self) -> str:

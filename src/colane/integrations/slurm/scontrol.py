@@ -14,7 +14,7 @@ from colane.integrations.slurm.launch import batch_files, file_name
 from colane.integrations.slurm.rows import SlurmRow, duration, moment, named_jobs, names, rows_of
 from colane.integrations.slurm.sinfo import LONG_STATES, SlurmNode, state_of
 from colane.model.arrays import element_id, known_indexes
-from colane.verbs.of_jobs import JOB_VERBS, RESUME
+from colane.verbs.of_jobs import JOB_VERBS, REQUEUE, RESUME
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
@@ -68,6 +68,10 @@ def _change(scheduler: Client, verb: str, job_id: int, elements: set[int] | None
     code = 0
     for each in _ids(scheduler, job_id, elements):
         try:
+            if CHANGES[verb] is REQUEUE and not SlurmRow(scheduler.job(each)).may_be_requeued:
+                contact.note("scontrol", f"error: job {each} was submitted with --no-requeue: colane requeue {each}")
+                code = 1
+                continue
             scheduler.act(CHANGES[verb], each)
         except Refused as refused:
             if refused.status not in {CONFLICT, NOT_FOUND}:
@@ -217,14 +221,15 @@ def _job(row: SlurmRow, whole: JobObject) -> list[str]:
         f"UserId={job['user']} Account={row.account or '(null)'} QOS={row.qos}",
         f"Priority={job['priority']}",
         f"JobState={row.state} Reason={row.reason} Dependency={row.in_force('after') or '(null)'}",
-        f"Requeue=1 Restarts={max(int(job['attempt']) - 1, 0)} BatchFlag=1 Reboot=0 ExitCode={row.exit}",
+        f"Requeue={int(row.may_be_requeued)} Restarts={max(int(job['attempt']) - 1, 0)}",
+        f"BatchFlag=1 Reboot=0 ExitCode={row.exit}",
         f"RunTime={duration(row.elapsed_s)} TimeLimit={duration(limit_s)}",
         (
             f"SubmitTime={moment(job['submit_s'])} StartTime={moment(row.start_s, 'Unknown')} "
             f"EndTime={moment(job.get('end_s'), 'Unknown')}"
         ),
         f"Partition={job['pool']} NodeList={row.nodes or '(null)'}",
-        f"NumNodes={row.node_count} NumCPUs={row.cores} NumTasks=1 TRES={row.tres}",
+        f"NumNodes={row.node_count} NumCPUs={row.cores} NumTasks={row.tasks} TRES={row.tres}",
         f"Comment={job['comment'] or '(null)'}",
         f"WorkDir={whole.get('workdir') or '(null)'}",
         *_files(row, whole),

@@ -25,6 +25,8 @@ class Preset(NamedTuple):
     gpus_max: int | None = None
 
 
+LABEL: Final = "qos"
+"""Label by which lists tell the preset of a job, and find those that have it."""
 DEBUG_MAX_S: Final = 1800.0
 PRESETS: Final = {
     "debug": Preset(priority=100, time_limit_max_s=DEBUG_MAX_S, gpus_max=2),
@@ -45,7 +47,7 @@ def with_preset(request: JobRequest) -> JobRequest:
     problems = list(_problems(request, preset))
     if problems:
         raise RefusedError(422, problems)
-    values: dict[str, Any] = {"priority": preset.priority}
+    values: dict[str, Any] = {"priority": preset.priority, "labels": {**request.labels, LABEL: request.qos}}
     if preset.preemptible and "preemptible" not in request.model_fields_set:
         values["preemptible"] = True
     if preset.time_limit_max_s is not None and request.time_limit_s is None:
