@@ -28,8 +28,7 @@ from typing import Any, Final, NamedTuple
 from colane.api.jobs import JobObject
 from colane.cli.service.terminal import interruptible
 from colane.engines.local import LocalConfig, LocalEngine
-from colane.lab.commands.export import export_jobs
-from colane.lab.commands.overhead import run_of
+from colane.lab.commands.export import export_jobs, run_of
 from colane.lab.simulate.request import LIVE, Request, WorldKind, inputs, load
 from colane.lab.simulate.run import simulate
 

@@ -34,7 +34,7 @@ from colane.core import Core  # noqa: E402
 from colane.lab.papers.topology_large import LeastUtilities  # noqa: E402
 from colane.lab.simulate.beliefs import Belief, make_beliefs  # noqa: E402
 from colane.lab.simulate.driver import Driver  # noqa: E402
-from colane.lab.simulate.fitting import CAPACITY_BYTES  # noqa: E402
+from colane.lab.simulate.gavel_speeds import CAPACITY_BYTES  # noqa: E402
 from colane.lab.simulate.ledger import STATES  # noqa: E402
 from colane.lab.simulate.run import Inputs, Run, simulate  # noqa: E402
 from colane.lab.simulate.tables import somewhere  # noqa: E402

@@ -16,15 +16,13 @@ import numpy as np
 from colane.lab.papers import elastic_workloads
 from colane.lab.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
 from colane.lab.papers.sharing_memory import read_tables
-from colane.lab.papers.sharing_scenes import job_of
-from colane.lab.papers.sharing_world import Gain, GainWorld
+from colane.lab.papers.sharing_scenes import Gain, GainWorld, job_of
 from colane.lab.papers.topology_large import LOAD_GAP_S, arrivals
 from colane.lab.papers.topology_world import minskys
 from colane.lab.simulate.beliefs import Belief, declare_lengths
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.factors import FactorsWorld
-from colane.lab.simulate.fitting import CAPACITY_BYTES
-from colane.lab.simulate.pollux_speeds import PolluxSpeeds
+from colane.lab.simulate.gavel_speeds import CAPACITY_BYTES, PolluxSpeeds
 from colane.lab.simulate.request import Request, load, make_world, shared_by
 from colane.lab.simulate.table_files import TOPOLOGY_TIMES, gavel_models, pair_type
 from colane.lab.simulate.table_world import TableWorld

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from colane.lab.commands import topo
-from colane.lab.commands.topo_screen import Machine, legend, tree
+from colane.lab.commands.topo import Machine, legend, tree
 from colane.lab.traces import clusters
 from colane.model import topologies
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane

@@ -37,7 +37,7 @@ SEVERAL = {
     "model/sentences.py: nodes": "a gang that is brought together was on several",
     "model/sizes.py: GPUs": "one is split evenly",
     "lab/report/mixed.py: cores": "a device there is made of several",
-    "lab/report/mixed_plots.py: devices": "said of several alone",
+    "lab/report/elastic_plots.py: devices": "said of several alone",
     "lab/report/timeline.py: devices": "the busiest of many",
     "scheduling/mechanisms/topology/connected.py: sockets": "one and two are words",
     "scheduling/mechanisms/topology/connected.py: nodes": "one is named by its sockets",

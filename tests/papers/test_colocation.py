@@ -11,8 +11,7 @@ import pytest
 from colane.cli import app
 from colane.lab.commands.paper import ELSEWHERE, MODULES, NEEDED
 from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
-from colane.lab.papers.colocation import evaluate
-from colane.lab.papers.gavel_packing import GavelFifoPacked
+from colane.lab.papers.colocation import GavelFifoPacked, evaluate
 from colane.lab.traces.tables import SHIPPED
 from tests.papers.printed import not_printed, text_of
 

@@ -12,8 +12,7 @@ from colane.cli import app
 from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Figure, Judgement, queue_s
 from colane.lab.papers.sharing import TABLE_2, SharingEvaluation, evaluate, most_at_once, row_of
 from colane.lab.papers.sharing_memory import MIB, SERVED, first_fit_bins, read_tables, serving_bytes
-from colane.lab.papers.sharing_scenes import ends_s
-from colane.lab.papers.sharing_world import Gain
+from colane.lab.papers.sharing_scenes import Gain, ends_s
 from colane.lab.simulate.ledger import STATES
 from colane.lab.simulate.run import Run
 from colane.model.profile import Memory

@@ -19,8 +19,7 @@ from colane.lab.papers.topology import (
     run_ticked,
     violations,
 )
-from colane.lab.papers.topology_large import LeastUtilities, arrivals, large
-from colane.lab.papers.topology_placers import GOLDEN, golden_utilities
+from colane.lab.papers.topology_large import GOLDEN, LeastUtilities, arrivals, golden_utilities, large
 from colane.lab.papers.topology_world import (
     POLICIES,
     TICK_S,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from colane.lab.report import style
+from colane.lab.report.elastic_plots import mixed_timeline
 from colane.lab.report.mixed import JobLook, MixedJob, MixedRole, MixedRun, mechanism_sentences, mixed_table, shared_s
-from colane.lab.report.mixed_plots import mixed_timeline
 
 DEVICE = ("vm/0",)
 

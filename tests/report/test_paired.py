@@ -7,8 +7,8 @@ from math import nan
 import numpy as np
 import pytest
 
-from colane.lab.report.paired import difference_shown, paired, shown
 from colane.lab.report.simulated import ClusterCurves
+from colane.lab.report.simulated_compared import difference_shown, paired, shown
 from colane.lab.report.windowed import Measured, finish_time_rho, jain_index, measure_window
 
 BASE = dict(enumerate([10.0, 14.0, 30.0, 22.0, 18.0]))

@@ -17,13 +17,13 @@ from colane.lab.report.simulated import (
     JobColumns,
     ReportedSpan,
     SimulatedRun,
+    Study,
     confidence,
     measure_run,
     slo_violations,
 )
 from colane.lab.report.simulated_compared import sentences
 from colane.lab.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
-from colane.lab.report.simulated_study import Study
 from colane.lab.report.simulated_writer import notes, summary_object, write
 from colane.lab.traces.workload import TraceJob
 from colane.model.job import JobId, JobSpec, JobState

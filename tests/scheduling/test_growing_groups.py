@@ -10,8 +10,7 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted
-from colane.lab.papers.sharing_scenes import job_of
-from colane.lab.papers.sharing_world import Gain, GainWorld
+from colane.lab.papers.sharing_scenes import Gain, GainWorld, job_of
 from colane.lab.simulate.run import Inputs, simulate
 from colane.lab.traces import clusters
 from colane.lab.traces.workload import Workload

@@ -7,8 +7,7 @@ import pytest
 from colane.lab.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.factors import FactorsWorld
-from colane.lab.simulate.guards import GuardCounts
-from colane.lab.simulate.run import Inputs, Run, simulate
+from colane.lab.simulate.run import GuardCounts, Inputs, Run, simulate
 from colane.lab.traces.workload import TraceJob
 from colane.scheduling.registry import create
 from tests.simulate.scenes import cluster, job, workload

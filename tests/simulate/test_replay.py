@@ -12,8 +12,7 @@ import pytest
 
 from colane.cli import app
 from colane.client.knowledge import encode_measurement, encode_profile
-from colane.lab.commands.export import Exported, export_jobs
-from colane.lab.commands.overhead import RunOverhead, fit, overhead_s
+from colane.lab.commands.export import Exported, RunOverhead, export_jobs, fit, overhead_s
 from colane.lab.simulate.request import Request, WorldKind, inputs, load
 from colane.lab.simulate.run import simulate
 from colane.lab.traces.read import read

@@ -18,7 +18,7 @@ from colane.lab.simulate.factors import (
     slowdown_by_work,
     slowdown_of_several,
 )
-from colane.lab.simulate.fitting import V100_BYTES, fitting_memory
+from colane.lab.simulate.gavel_speeds import V100_BYTES, fitting_memory
 from colane.lab.simulate.run import Inputs, simulate
 from colane.lab.simulate.table_files import GAVEL_PAIRS, gavel_models, read_sources
 from colane.lab.simulate.table_world import TableWorld

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.lab.simulate.pollux_speeds import PolluxSpeeds, with_lengths
+from colane.lab.simulate.gavel_speeds import PolluxSpeeds, with_lengths
 from colane.lab.simulate.request import Request, inputs, load
 from colane.lab.simulate.run import simulate
 from colane.lab.simulate.world import Running

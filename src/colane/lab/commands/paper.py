@@ -17,7 +17,7 @@ from colane.cli.output import ScreenColumn
 
 if TYPE_CHECKING:
     from colane.lab.papers.claims import Claim, Evaluation, Experiment
-    from colane.lab.report.simulated_study import Study
+    from colane.lab.report.simulated import Study
 
 PAPERS = {
     "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
@@ -176,11 +176,11 @@ def _draw(found: Evaluation, out: Path) -> None:
 
 def _study(experiment: Experiment) -> Study:
     from colane.lab.commands.simulation import inputs_object  # noqa: PLC0415 - imported late
-    from colane.lab.report import simulated_study  # noqa: PLC0415
+    from colane.lab.report import simulated  # noqa: PLC0415
     from colane.lab.studies.reported import simulated_run  # noqa: PLC0415
 
     first = experiment.loaded[experiment.runs[0][0]]
-    return simulated_study.Study(
+    return simulated.Study(
         title=experiment.title,
         inputs=inputs_object(first, {}),
         runs=tuple(simulated_run(run, seed, experiment.loaded[seed]) for seed, run in experiment.runs),

@@ -209,8 +209,7 @@ def _show_all(scheduler: Client, out: Path | None, *, as_json: bool) -> None:
 
 
 def _take_kernels(scheduler: Client, params: Mapping[str, Any]) -> None:
-    from colane.lab.commands.profile_kernels import take_kernels  # noqa: PLC0415 - imported late
-    from colane.lab.commands.profile_subjects import read_subjects  # noqa: PLC0415
+    from colane.lab.commands.profile_subjects import read_subjects, take_kernels  # noqa: PLC0415 - imported late
 
     subjects = read_subjects(_asked(params), scheduler)
     if len(subjects) != 1:

@@ -15,7 +15,7 @@ from colane.cli import output
 from colane.cli.errors import FAILURE, INTERRUPTED, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service.command import option
-from colane.lab.commands.elsewhere import Engine, RayAddress, RunsOn, elsewhere, judge_engine
+from colane.lab.commands.study import Engine, RayAddress, RunsOn, elsewhere, judge_engine
 from colane.lab.commands.trace import TraceColumns, format_of
 from colane.model.words import count
 from colane.settings import table as settings
@@ -25,7 +25,7 @@ from colane.settings.table import CoreTunerChoice
 
 if TYPE_CHECKING:
     from colane.core import Core
-    from colane.lab.report.simulated_study import Study
+    from colane.lab.report.simulated import Study
     from colane.lab.simulate.request import Loaded, Request
     from colane.lab.simulate.study import SeededRun
     from colane.lab.simulate.watcher import Watcher
@@ -425,7 +425,7 @@ def make_study(request: Request, asked: _StudyRequest, loads: dict[int, Loaded],
         notes,
         seed_notes,
     )
-    from colane.lab.report.simulated_study import Study  # noqa: PLC0415
+    from colane.lab.report.simulated import Study  # noqa: PLC0415
     from colane.lab.studies.reported import simulated_run  # noqa: PLC0415
 
     if not runs:

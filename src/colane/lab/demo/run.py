@@ -138,8 +138,8 @@ def _report(stack: LocalEngine, plan: DemoPlan, out: Path) -> Report:
 
 def _mixed_report(stack: LocalEngine, plan: MixedPlan, runs: Sequence[MixedRun], out: Path) -> Report:
     from colane.lab.commands.report import make_report  # noqa: PLC0415 - as above
+    from colane.lab.report.elastic_plots import mixed_timeline  # noqa: PLC0415
     from colane.lab.report.mixed import mechanism_sentences, mixed_table  # noqa: PLC0415
-    from colane.lab.report.mixed_plots import mixed_timeline  # noqa: PLC0415
     from colane.lab.report.writer import ReportChapter  # noqa: PLC0415
 
     caption = "Which job was in which lane of which device, and how many cores it could use."

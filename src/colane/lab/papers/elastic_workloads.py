@@ -17,7 +17,7 @@ from colane.lab.papers.claims import Claim, Trait, ours
 from colane.lab.report.simulated import Interval, confidence
 from colane.lab.simulate.beliefs import Belief, make_beliefs
 from colane.lab.simulate.config import DriverConfig
-from colane.lab.simulate.pollux_speeds import PolluxSpeeds
+from colane.lab.simulate.gavel_speeds import PolluxSpeeds
 from colane.lab.simulate.request import Loaded
 from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.table_world import TableWorld

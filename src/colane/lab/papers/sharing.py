@@ -24,21 +24,19 @@ from colane.lab.papers.sharing_scenes import (
     NO_GAIN,
     PACK,
     PACK_TURNS,
+    SHARING_BATCH,
     SRTF,
+    Gain,
     Scene,
     experiment_of,
-    job_of,
-)
-from colane.lab.papers.sharing_turns import (
-    SHARING_BATCH,
     fair_sharing,
     fair_slices,
+    job_of,
     sharing_claim,
     slices_claim,
     snapshot_claim,
     snapshot_scene,
 )
-from colane.lab.papers.sharing_world import Gain
 from colane.lab.simulate.process import Process
 from colane.lab.simulate.run import Run
 from colane.lab.simulate.table_files import DATA_VARIABLE

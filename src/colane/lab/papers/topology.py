@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from colane.core.policy import Policy
 from colane.lab.papers.claims import Claim, Evaluation, Figure, Origin, Sense, Stated, Trait, numbers, ours, said
-from colane.lab.papers.topology_large import large_claims
-from colane.lab.papers.topology_placers import drb_claims, golden_claim
+from colane.lab.papers.topology_large import drb_claims, golden_claim, large_claims
 from colane.lab.papers.topology_world import POLICIES, TICK_S, TOPO_AWARE, TOPO_AWARE_P, TickedJob, TickedRun, minskys
 from colane.lab.simulate.table_files import DATA_VARIABLE, TOPOLOGY_TIMES
 from colane.lab.traces import read

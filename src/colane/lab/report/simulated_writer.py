@@ -17,10 +17,9 @@ from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
 from colane.lab.report.html import Chart
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
-from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun, file_word
+from colane.lab.report.simulated import BeliefError, Floats, SimulatedMetrics, SimulatedRun, Study, file_word
 from colane.lab.report.simulated_compared import COMPARED, difference_object, differences, interval, sentences
-from colane.lab.report.simulated_study import Study
-from colane.lab.report.simulated_tables import compared_table, differences_table, refused_table, runs_table
+from colane.lab.report.simulated_plots import compared_table, differences_table, refused_table, runs_table
 from colane.lab.report.tables import Table, times_table
 from colane.lab.traces.workload import TraceJob
 from colane.model.words import count

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from time import perf_counter
 
 from colane.core import Core
+from colane.core.cluster.to_host import bytes_to_move
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Ended, Event, Launched, LimitsChanged, Outcome, Progressed, Submitted, Tick
-from colane.lab.simulate.accounts import JobAccounts
+from colane.core.policy import Planner, Policy
+from colane.lab.simulate.accounts import JobAccounts, SavedSteps
 from colane.lab.simulate.agenda import Agenda
 from colane.lab.simulate.bandwidth import NodeBandwidth
-from colane.lab.simulate.co_runner_sampling import CoRunnerSampling
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.gangs import GangWorld
 from colane.lab.simulate.lanes import LaneTurns, are_lane_mates
@@ -24,24 +26,71 @@ from colane.lab.simulate.ledger import Ledger
 from colane.lab.simulate.meter import Meter
 from colane.lab.simulate.node_events import NodeChanges
 from colane.lab.simulate.pacing import DueHandlers, ProcessSpeeds
-from colane.lab.simulate.parked import ParkedProcesses
 from colane.lab.simulate.process import GpuUse, Process, first_lane
-from colane.lab.simulate.sampling import Sampler
-from colane.lab.simulate.saved import SavedSteps
+from colane.lab.simulate.sampling import CoRunnerSampling, Sampler
 from colane.lab.simulate.shared_cores import CoreNeeds, SharedCores
-from colane.lab.simulate.timing import TimedAsking
 from colane.lab.simulate.watcher import Watcher
 from colane.lab.simulate.whereabouts import Whereabouts
 from colane.lab.simulate.world import Startup, World
-from colane.lab.traces.conditions import conditions_of
-from colane.lab.traces.workload import TraceJob
-from colane.model.job import Exit, Job, JobState
+from colane.lab.traces.workload import TraceJob, conditions_of
+from colane.model.job import Exit, Job, JobId, JobState
 from colane.model.job_spec import NewLimit
 from colane.model.phases import Dependency, DependsOn, Hold, HoldKind
-from colane.model.plan import ACTION_NAMES
+from colane.model.plan import ACTION_NAMES, Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.deadlines.seats import Allowed, ComingPromise, NoPromise, promise
+
+
+class ParkedProcesses:
+    """Processes off their GPUs, until they come back or are stopped.
+
+    Args:
+        core: Knows what is believed of their memory.
+        config: What moving memory costs on each node.
+    """
+
+    def __init__(self, core: Core, config: DriverConfig) -> None:
+        self._core = core
+        self._config = config
+        self._away: dict[JobId, Process] = {}
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._away
+
+    def bytes_of(self, job: Job) -> int:
+        """Memory it has on its GPU, as it is believed: the truth has none of its own."""
+        return bytes_to_move(self._core.state, job)
+
+    def move_s(self, process: Process, size_bytes: int) -> float:
+        """How long moving so much memory off its GPUs or back onto them takes."""
+        return self._config.of(process.running).move_s(size_bytes)
+
+    def put(self, process: Process) -> None:
+        """It is off its GPUs."""
+        self._away[process.id] = process
+
+    def take(self, job: JobId) -> Process:
+        """It comes back, or is to end: the process as it was."""
+        return self._away.pop(job)
+
+
+class TimedAsking:
+    """Asks planners, and notes how long the policy takes; it replaces none."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._policy = policy
+        self._plan_s = ledger.plan_s
+
+    def __call__(self, planner: Planner, view: ClusterView) -> Plan:
+        """What the planner says."""
+        if planner is not self._policy:
+            return planner.plan(view)
+        start_s = perf_counter()
+        plan = planner.plan(view)
+        self._plan_s.append(perf_counter() - start_s)
+        return plan
+
 
 DONE = Exit(0, None)
 STOPPED = Exit(None, 15)

@@ -2,16 +2,114 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from colane.lab.simulate.factors import demand_of_copies
-from colane.lab.simulate.fitting import fitting_memory, measured_type
-from colane.lab.simulate.tables import canonical, type_in
+from colane.lab.simulate.tables import SpeedsAlone, canonical, type_in
 from colane.lab.simulate.world import Running, Scope
+from colane.lab.traces.readers.pollux import BATCH_TOTAL
 from colane.lab.traces.tables.gavel import GavelJob, GavelTable, Spot
-from colane.lab.traces.workload import TraceJob
+from colane.lab.traces.tables.pollux import Application, PolluxTable
+from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.profile import Memory
+
+
+class PolluxSpeeds(SpeedsAlone):
+    """Step times by GPUs on each node and batch per GPU (Qiao et al., OSDI 2021); a job keeps its total batch.
+
+    Args:
+        table: As measured, on T4s.
+    """
+
+    name = "Pollux's step times (T4)"
+    scope = Scope.GPU
+    gpu_types: Sequence[str] = ("t4",)
+
+    def __init__(self, table: PolluxTable) -> None:
+        self._table = table
+
+    def knows(self, job: TraceJob) -> bool:
+        """Whether its application was measured and its batch is known."""
+        return job.model in self._table.applications and batch_total(job) is not None
+
+    def alone(self, running: Running) -> float | None:
+        """Measured in this placement, else in the nearest one."""
+        batch = batch_total(running.job)
+        found = self._table.applications.get(running.job.model)
+        if found is None or batch is None or "t4" not in running.gpu_type.lower():
+            return None
+        return 1 / found.step_s(tuple(Counter([gpu.node for gpu in running.gpus]).values()), batch)
+
+
+def batch_total(job: TraceJob) -> int | None:
+    """Samples of a step over all GPUs: as the workload says, else each GPU's times the GPUs it asks for."""
+    said = job.spec.labels.get(BATCH_TOTAL)
+    if said is not None and said.isdecimal():
+        return int(said)
+    return None if job.batch_size is None else job.batch_size * job.spec.gpus
+
+
+def with_lengths(workload: Workload, table: PolluxTable) -> Workload:
+    """Give jobs that say neither steps nor duration the iterations of their application's validation curves."""
+    jobs = tuple(_with_length(job, table.applications.get(job.model)) for job in workload.jobs)
+    given = sum(job is not before for job, before in zip(jobs, workload.jobs, strict=True))
+    if not given:
+        return workload
+    note = Note(given, "job", "without a length given that of their application's validation curves")
+    return replace(workload, jobs=jobs, notes=(*workload.notes, note))
+
+
+def _with_length(job: TraceJob, application: Application | None) -> TraceJob:
+    batch = batch_total(job)
+    if application is None or batch is None or job.steps is not None or job.duration_s is not None:
+        return job
+    return replace(job, spec=replace(job.spec, steps_total=application.steps(batch)))
+
+
+V100_BYTES = 16_000_000_000
+"""Memory of the V100 that Gavel measured on."""
+
+CAPACITY_BYTES: Mapping[str, int] = {"v100": V100_BYTES, "p100": 16_000_000_000, "k80": 12_000_000_000}
+"""Of the types that Gavel measured on, best first; of others a table does not say what fits."""
+
+
+def measured_type(table: GavelTable) -> str:
+    """The GPU type whose pairs say most: of Gavel's own the first that has pairs, else any; empty without pairs."""
+    types = {spot.gpu_type for spot, _, _ in table.pair_steps_per_s if spot.consolidated}
+    own = next((kind for kind in CAPACITY_BYTES if kind in types), None)
+    return own or min(types, default="")
+
+
+def fitting_memory(table: GavelTable) -> dict[tuple[str, int | None], int]:
+    """Memory of each one-GPU job, derived from which pairs were measured to fit: no pair that did not is said to.
+
+    Jobs of which two copies fit are put into the lower half of a GPU, by the number of partners they do not fit with; a
+    job of which two copies do not fit takes just too much for the smallest partner it does not fit with. So a few pairs
+    that did fit are said not to. Empty where the type the pairs were measured on has a capacity that is not known.
+    """
+    kind = measured_type(table)
+    capacity_bytes = CAPACITY_BYTES.get(kind)
+    if capacity_bytes is None:
+        return {}
+    jobs = table.jobs(1)
+    unfit = {job: {other for other in jobs if not _fits(table, kind, job, other)} for job in jobs}
+    small = [job for job in jobs if job not in unfit[job]]
+    most = max((len(unfit[job]) for job in small), default=0)
+    bytes_ = {job: round(capacity_bytes / 2 * (len(unfit[job]) + 0.5) / (most + 1)) for job in small}
+    for job in jobs:
+        if job not in bytes_:
+            smallest = min((bytes_[other] for other in small if other in unfit[job]), default=capacity_bytes // 2)
+            bytes_[job] = capacity_bytes - smallest + 1
+    return {(job.model, job.batch_size): value for job, value in bytes_.items()}
+
+
+def _fits(table: GavelTable, gpu_type: str, job: GavelJob, other: GavelJob) -> bool:
+    spot = Spot(gpu_type, consolidated=True)
+    values = (table.pair_steps_per_s.get((spot, *pair)) for pair in ((job, other), (other, job)))
+    return (0.0, 0.0) not in values
 
 
 class GavelSpeeds:

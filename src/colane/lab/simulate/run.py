@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
+from typing import NamedTuple
 
 from colane.core import ClusterState, Core
 from colane.core.cluster.limits import over
@@ -17,7 +18,6 @@ from colane.cpu.contention import ContentionConfig
 from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import Driver
-from colane.lab.simulate.guards import GuardCounter, GuardCounts
 from colane.lab.simulate.ledger import Ledger, Refusal
 from colane.lab.simulate.tables import somewhere
 from colane.lab.simulate.watcher import Watcher
@@ -25,13 +25,98 @@ from colane.lab.simulate.world import World
 from colane.lab.traces.check import offered_load, split
 from colane.lab.traces.clusters import Cluster
 from colane.lab.traces.workload import TraceJob, Workload, collector_held
+from colane.model.job import Job, JobId
 from colane.model.limits import Quotas
+from colane.model.phases import MOVABLE
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.sentences import sentence_of
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.engine.contracts import GuardTally
+from colane.scheduling.engine.contracts import GuardTally, SchedulingContext
+from colane.scheduling.engine.live import ran_since_s
 from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.walks import by_gain
 from colane.scheduling.orders.length import LeastRemaining, Shortest
+
+
+class GuardCounts(NamedTuple):
+    """How often guards decided.
+
+    Attributes:
+        ageing: Jobs served as they had waited too long, out of turn or on GPUs kept for them, each time one was.
+        hysteresis: Waiting jobs that would have taken a running one's place if no gain over it were asked for.
+        protection: Waiting jobs that would have taken the place of a running one that was spared as it had hardly
+            begun: it had not run for the order's quantum, or was protected after its launch.
+    """
+
+    ageing: int = 0
+    hysteresis: int = 0
+    protection: int = 0
+
+
+class GuardCounter:
+    """Told of every plan, see `scheduling.engine.guard_tally`."""
+
+    def __init__(self) -> None:
+        self._aged = 0
+        self._kept: set[JobId] = set()
+        self._held: set[JobId] = set()
+        self._spared: set[JobId] = set()
+
+    @property
+    def counts(self) -> GuardCounts:
+        """So far."""
+        return GuardCounts(self._aged, len(self._held), len(self._spared))
+
+    def keeps(self, context: SchedulingContext, job: Job) -> None:
+        """Others would have those GPUs where there are any that may pass it."""
+        if context.skips_hopeless and any(other.id != job.id for other in _in_order(context)):
+            self._kept.add(job.id)
+
+    def asks_urgent(self, context: SchedulingContext, job: Job) -> bool:
+        """It is where it is not the next by the order alone, or had GPUs kept for it."""
+        if job.id in self._kept:
+            return True
+        first = next(_in_order(context), None)
+        return first is not None and first.id != job.id
+
+    def serves_urgent(self, job: Job) -> None:
+        self._aged += 1
+        self._kept.discard(job.id)
+
+    def waits(self, context: SchedulingContext) -> None:
+        """Look at the first that was left, once of each kind."""
+        job = next(_in_order(context), None)
+        if job is None or (job.id in self._held and job.id in self._spared):
+            return
+        queue, now_s = context.queue, context.draft.now_s
+        rank = queue.rank(job)
+        for other in _stoppable(context):
+            theirs = queue.rank(other)
+            if other.state not in MOVABLE or ran_since_s(other) + queue.quantum_s > now_s:
+                if queue.displaces(rank, theirs):
+                    self._spared.add(job.id)
+            elif queue.gain_min > 1 and not queue.displaces(rank, theirs) and by_gain(1.0, rank, theirs):
+                self._held.add(job.id)
+
+
+def _in_order(context: SchedulingContext) -> Iterator[Job]:
+    """Jobs in the order of the policy for which nothing is decided."""
+    draft = context.draft
+    classes = draft.view.queue(context.pool).classes
+    for job in context.queue.walk(lambda: classes):
+        if draft.is_undecided(job.id):
+            yield job
+
+
+def _stoppable(context: SchedulingContext) -> Iterator[Job]:
+    """Jobs on GPUs of the pool that save their state, and for which nothing is decided."""
+    view = context.draft.view
+    for node in view.nodes.values():
+        for job_id in node.jobs if node.node.pool == context.pool else ():
+            job = view.jobs[job_id]
+            may_go = job.effective.preemptible and not job.is_leaving and context.draft.is_undecided(job_id)
+            if job.gpus_held and may_go:
+                yield job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from colane.lab.simulate.fitting import fitting_memory, measured_type
-from colane.lab.simulate.gavel_speeds import GavelSpeeds
-from colane.lab.simulate.pollux_speeds import PolluxSpeeds, with_lengths
+from colane.lab.simulate.gavel_speeds import GavelSpeeds, PolluxSpeeds, fitting_memory, measured_type, with_lengths
 from colane.lab.simulate.tables import SalusSpeeds, ScalingSpeeds, Sources, SpeedTable, SynergyCores, TopologySpeeds
 from colane.lab.traces.generate import JobModel
 from colane.lab.traces.tables import gavel, pollux, salus, scaling, synergy, topology

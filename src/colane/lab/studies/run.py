@@ -12,7 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from colane.lab.report.paired import (
+from colane.lab.report.prose import lacks_lengths, spoken
+from colane.lab.report.simulated_compared import (
     SEEDS_MIN,
     EndCounts,
     Paired,
@@ -21,7 +22,6 @@ from colane.lab.report.paired import (
     of_other_jobs,
     paired,
 )
-from colane.lab.report.prose import lacks_lengths, spoken
 from colane.lab.report.windowed import METRICS, Value, finish_time_rho, measure_window
 from colane.lab.simulate import request
 from colane.lab.studies.cells import CURVES, CellResult, decisions_of, inputs_kept, read_cell, whole

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 
 from colane.lab.traces import cells
-from colane.lab.traces.conditions import parse_conditions, problem
 from colane.lab.traces.layout import Header
 from colane.lab.traces.readers.assemble import Columns, Options, assemble
 from colane.lab.traces.sheet import Sheet, read_sheet
-from colane.lab.traces.workload import TraceJob, Workload
+from colane.lab.traces.workload import TraceJob, Workload, parse_conditions, problem
 from colane.model.field_values import Amount, Flag, Number, OneOf, Values, Whole, bounds, within
 from colane.model.job import JobId, JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from colane.lab.traces import cells
 from colane.lab.traces.layout import Misfit, first_row, is_header
 from colane.lab.traces.readers.assemble import Columns, Options, assemble, span
-from colane.lab.traces.readers.recorded import NOT_ENDED, NOTHING
+from colane.lab.traces.readers.lists import NOT_ENDED, NOTHING
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
 from colane.model.hardware import DEFAULT_POOL
