@@ -480,6 +480,43 @@ def holds_without_statistics(steps: int) -> int:
     return holds(steps)
 
 
+def holds_what_stays(steps: int) -> int:
+    """Steps that need 256 MiB more in between, and what `HOLDS` names: it is not used, and stays with the job.
+
+    `fragments`: as PyTorch's blocks of which parts are used, those of cudaMallocAsync under its threshold, and pages
+    of expandable segments, which are larger than what lies in them.
+    """
+    from emulated_cuda import torch_cuda as emulated  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    what, size = os.environ["HOLDS"], 192 * 2**20
+    net, optimizer, x = setup()
+    recorded = torch.cuda.CUDAGraph()
+    if what == "pool":
+        train(net, optimizer, x)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(recorded):
+            emulated.allocate(size)
+            net(x)
+            emulated.free(size)
+    elif what == "fragments":
+        emulated.scatter(size)
+    elif what == "libraries":
+        emulated.take_outside(size)
+    elif what == "workspaces":
+        emulated.allocate(size)
+    for step in range(steps):
+        if step == 30 and what == "late":  # after the first trial
+            emulated.allocate(3 * size)
+            emulated.free(3 * size)
+            emulated.scatter(size)
+        optimizer.zero_grad()
+        emulated.allocate(256 * 2**20)
+        net(x).sum().backward()
+        emulated.free(256 * 2**20)
+        optimizer.step()
+    return (steps - 1) * 2 * KERNELS
+
+
 def loses_its_steps(steps: int) -> int:
     """Three steps, and then nothing but replays of a graph whose updates no optimizer makes."""
     net, optimizer, x = setup()
@@ -517,7 +554,7 @@ def kernels_before_the_model(steps: int) -> int:
 
 def asserts(steps: int) -> int:
     """An assertion of a kernel fails in its last step, as an index out of range does."""
-    from emulated_cuda import torch_cuda  # type: ignore[import-not-found]  # noqa: PLC0415
+    from emulated_cuda import torch_cuda  # noqa: PLC0415
 
     made = reads_each_loss(steps)
     where = "block: [0,0,0], thread: [3,0,0] Assertion `srcIndex < srcSelectDimSize` failed."
@@ -596,7 +633,7 @@ SHAPES = {
         captures_beside, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
         forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
         kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
-        holds_without_statistics,
+        holds_without_statistics, holds_what_stays,
     )
 }  # fmt: skip
 

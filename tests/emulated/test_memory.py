@@ -19,6 +19,39 @@ MIB = 2**20
 START_S = 120.0
 
 
+KINDS = ("nothing", "pool", "fragments", "libraries", "workspaces", "late")
+"""What stays with a job that waits beside what it uses, each on a GPU of its own."""
+
+
+async def test_what_is_booked_of_a_job_that_runs_alone_is_what_its_gpu_holds_once_it_waits(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "gpus", *(Kind(f"GPU-{kind}") for kind in KINDS))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    jobs = dict(enumerate(KINDS, start=1))
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job, kind in jobs.items():
+            command = (sys.executable, LOOPS, "holds_what_stays", "1000000", "2")
+            env = lane.env | machine.env | {"HOLDS": kind}
+            lane.fake.want(job, *command, env=env, gpus=(job - 1,), turn={"flush": True})
+        await agent.until(lambda: all(lane.progress(job).get("steps", 0) > 150 for job in jobs), "all step", START_S)
+        told = {kind: lane.progress(job) for job, kind in jobs.items()}
+        for job in jobs:
+            lane.fake.pause(job)
+        await lane.is_in(agent, tuple(jobs), ("paused",))
+        await agent.until(lambda: all(machine.at_boundaries(job) for job in jobs), "all wait", START_S)
+        held = {kind: sum(machine.gpu(job - 1).held().values()) for job, kind in jobs.items()}
+        later = {kind: lane.progress(job) for job, kind in jobs.items()}
+        await lane.end(agent, tuple(jobs))
+    for kind in KINDS:
+        assert told[kind]["persistent_bytes"] == pytest.approx(held[kind], abs=4 * MIB), kind
+        assert later[kind]["persistent_bytes"] == pytest.approx(held[kind], abs=4 * MIB), kind
+        assert told[kind]["peak_bytes"] > held[kind] + 200 * MIB, kind
+    assert held["nothing"] + 190 * MIB < min(size for kind, size in held.items() if kind != "nothing")
+
+
 @pytest.mark.parametrize("shape", ["holds", "holds_without_statistics"])
 async def test_what_is_told_is_what_the_gpu_holds(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str

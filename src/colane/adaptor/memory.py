@@ -2,16 +2,23 @@
 
 On a GPU they are PyTorch's own counters, which change in program order on the CPU, so no synchronisation is
 needed to read them at a boundary. Its allocator takes whole blocks of the device: the peak is that of the blocks, so
-that what lay between the pieces of them counts. What the device holds beside (contexts, libraries) only its driver
-knows. Elsewhere they are the process's resident set, now and at its highest.
+that what lay between the pieces of them counts. Of the blocks that it does not use at a boundary it cannot give back
+all: those in pieces and those of graphs stay, which is seen by asking it to (`give_back`). What the device holds beside
+(contexts, libraries) only its driver knows. Elsewhere they are the process's resident set, now and at its highest.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+
+from .aside import safely
+from .capture import excluded
+from .device_clock import devices_in_use
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -30,6 +37,11 @@ class MemorySample:
     """
 
     __slots__ = ("on_gpu", "peak_bytes", "persistent_bytes", "reserved_bytes")
+
+    @property
+    def unused_bytes(self) -> int:
+        """What the allocator holds and does not use now."""
+        return max(0, self.reserved_bytes - self.persistent_bytes)
 
     def __init__(
         self, persistent_bytes: int, peak_bytes: int, reserved_bytes: int = 0, *, on_gpu: bool = False
@@ -58,6 +70,46 @@ def is_in_use(persistent_bytes: int) -> bool:
     if sampled is None or not sampled.on_gpu:
         return False
     return sampled.persistent_bytes > persistent_bytes + max(SLACK_BYTES, persistent_bytes // 20)
+
+
+def give_back(cuda: Any, note: Callable[[int], None] | None) -> None:
+    """Let the allocator give back what it can, with the devices idle and no graph captured; note what stays unused."""
+    with suppress(RuntimeError):  # of an allocator without a cache: nothing runs on the device all the same
+        cuda.empty_cache()
+
+    def tell() -> None:
+        left = sample() if note is not None else None
+        if note is not None and left is not None and left.on_gpu:
+            note(left.unused_bytes)
+
+    safely(tell)
+
+
+class Trials:
+    """When a job that gives no turn up is to show what of its allocator's blocks stays: what is kept of its steps.
+
+    It is tried once its first steps are made, and again where the allocator holds much more than at the last time.
+    """
+
+    def __init__(self) -> None:
+        self._tried_bytes = 0
+
+    def are_due(self, sampled: MemorySample) -> bool:
+        """Whether it is worth a trial, given a sample of now; then `take` one."""
+        if sampled.unused_bytes <= SLACK_BYTES or not sampled.on_gpu:
+            return False
+        return sampled.reserved_bytes - self._tried_bytes > max(SLACK_BYTES, self._tried_bytes // 20)
+
+    def take(self, sampled: MemorySample, note: Callable[[int], None]) -> None:
+        """Give back what can be, and note how much of what is not used stays."""
+        torch = sys.modules["torch"]
+        with excluded as may_wait:
+            if not may_wait:
+                return
+            self._tried_bytes = sampled.reserved_bytes
+            for device in devices_in_use(torch):
+                torch.cuda.synchronize(device)
+            give_back(torch.cuda, note)
 
 
 def _of_gpu(torch: Any, gpu: int) -> MemorySample | None:

@@ -79,7 +79,13 @@ class Recorder:
         self._peak_bytes, self._is_on_gpu = 0, False
         self._look_s = 0.0
         self._clock: device_clock.DeviceClock | None = None
-        self._readers: dict[str, Callable[[Writer], bool]] = {"memory": self._measure, "device time": self._find_clock}
+        self._readers: dict[str, Callable[[Writer], bool]] = {
+            "memory": self._measure,
+            "device time": self._find_clock,
+            "cache": self._try_cache,
+        }
+        self._trials = memory.Trials()
+        self._sampled: memory.MemorySample | None = None
         self._expected: int | None = None
         self._last_s = time.perf_counter()
         self.serves = bool(os.environ.get(SERVES_ENV))
@@ -411,6 +417,8 @@ class Recorder:
         if looks:
             self._look_s = now_s + MEMORY_GAP_S
         self._last_s = now_s
+        if looks and count >= MEMORY_FIRST_STEPS:
+            self._read("cache", writer)
 
     def _publish_untimed(self, writer: Writer, clock: device_clock.DeviceClock, steps: int, loss: float | None) -> None:
         """Tell that steps have ended, and how long those took that the GPU is done with by now."""
@@ -479,13 +487,21 @@ class Recorder:
         writer.set_rests(self._rests_within)
 
     def _measure(self, writer: Writer) -> bool:
-        sampled = memory.sample()
+        self._sampled = sampled = memory.sample()
         if sampled:
             # The script may reset the framework's peak: keep the highest.
             # What the host held before the GPU was used is no peak of the GPU.
             before, self._is_on_gpu = self._peak_bytes if self._is_on_gpu is sampled.on_gpu else 0, sampled.on_gpu
             self._peak_bytes = max(before, sampled.peak_bytes)
             writer.set_memory(sampled.persistent_bytes, self._peak_bytes, sampled.reserved_bytes, on_gpu=sampled.on_gpu)
+        return True
+
+    def _try_cache(self, writer: Writer) -> bool:
+        """See what of the allocator's cache stays where it gives it back; the time that takes is no step's."""
+        if self._sampled is not None and self._trials.are_due(self._sampled):
+            self._trials.take(self._sampled, writer.set_stays)
+            writer.set_phase(IN_STEP)
+            self._begin_anew()
         return True
 
     def _take_turn(self, *, leaves: bool) -> None:
@@ -531,7 +547,7 @@ class Recorder:
         try:
             from .turns import TurnTaker  # only jobs that share need it
 
-            self._turns = TurnTaker(writer.control, writer.stamp)
+            self._turns = TurnTaker(writer.control, writer.stamp, writer.set_stays)
         except Exception as error:  # noqa: BLE001
             self._control = [0] * CONTROLS
             debug(f"takes no turns: {error!r}")

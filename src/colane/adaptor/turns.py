@@ -23,6 +23,7 @@ import threading
 import time
 from contextlib import suppress
 
+from . import memory
 from .capture import excluded
 from .device_clock import devices_in_use
 
@@ -95,19 +96,26 @@ class TurnTaker:
         "_socket",
         "_spin_s",
         "_stamp",
+        "_stays",
         "_words",
         "waited_s",
     )
 
-    def __init__(self, words: memoryview, stamp: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        words: memoryview,
+        stamp: Callable[[int], None] | None = None,
+        stays: Callable[[int], None] | None = None,
+    ) -> None:
         """Begin; nothing is opened before the first question.
 
         Args:
             words: The control page as 8-byte words.
             stamp: Notes when the turn is given up and when the next one has come, see `Writer.stamp`.
+            stays: Notes what of the cache stays when it is given back, see `Writer.set_stays`.
         """
         self.waited_s = 0.0
-        self._stamp = stamp
+        self._stamp, self._stays = stamp, stays
         self._words = words
         self._socket: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
@@ -263,7 +271,7 @@ class TurnTaker:
                     for device in devices_in_use(torch):
                         cuda.synchronize(device)
                     if self._words[FLUSH]:
-                        _give_cache_back(cuda)
+                        memory.give_back(cuda, self._stays)
                 return may_wait and _wait_for_other_frameworks()
         except RuntimeError:
             return False  # an error of CUDA: the job meets it itself
@@ -282,11 +290,6 @@ def _identity_of(one: socket.socket) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _give_cache_back(cuda: Any) -> None:
-    with suppress(RuntimeError):  # of an allocator without a cache: nothing runs on the device all the same
-        cuda.empty_cache()
 
 
 def _wait_for_other_frameworks() -> bool:

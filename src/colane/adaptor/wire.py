@@ -21,6 +21,7 @@ from colane.adaptor.writer import (
     BETWEEN_STEPS,
     COUNT_WORD,
     FIRST_WORD,
+    FLUSHED_WORD,
     FORMED_WORD,
     HAS_LOSS,
     HAS_MEMORY,
@@ -51,6 +52,7 @@ from colane.adaptor.writer import (
     SAVED_WORD,
     SAVES_WORD,
     SERVES_ENV,
+    STAYS_WORD,
     STEPS_FILE_ENV,
     TOTAL_WORD,
     UNCOUNTED_WORD,
@@ -84,7 +86,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (RESTS_WORD + 1) * 8
+_HEAD_BYTES = (FLUSHED_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class Steps:
         latencies_s: how long the last of them took, from the request on; oldest first, at most `ANSWERS_KEPT`.
         idle_s: how long it has waited for requests.
         may_rest: whether it can be parked as it stands.
+        stays_bytes: what its allocator can not give back of what it does not use, as far as that was tried.
+        is_flushed: whether it has given the rest back and waits.
     """
 
     steps: int
@@ -147,6 +151,8 @@ class Steps:
     latencies_s: tuple[float, ...] = ()
     idle_s: float = 0.0
     may_rest: bool = False
+    stays_bytes: int = 0
+    is_flushed: bool = False
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -231,6 +237,8 @@ def _read(fd: int, after_step: int) -> Steps | None:
         latencies_s=_latencies(fd, _word(head, ANSWERS_WORD)),
         idle_s=idle_s,
         may_rest=_word(head, RESTS_WORD) in (RESTS, WATCHABLE),
+        stays_bytes=_word(head, STAYS_WORD),
+        is_flushed=bool(_word(head, FLUSHED_WORD)),
     )
 
 

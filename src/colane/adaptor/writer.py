@@ -78,6 +78,9 @@ RESTS, WATCHABLE = 1, 2
 """The process uses no device and asks at the gate before it does so again: a notebook between two cells. Or it can be
 watched whether it stands still."""
 MOVED = 1
+STAYS_WORD, FLUSHED_WORD = 42, 43
+"""Of the blocks of the allocator, those that it does not use and cannot give back either (bytes), as seen when it was
+last asked to; and whether it waits like that for its turn (1)."""
 ANSWERS_OFFSET, ANSWER_SLOTS = 512, 448
 """Where the times that its last answers took lie, from the request on, waiting for the turn included."""
 ANSWERS_KEPT = ANSWER_SLOTS - 1
@@ -225,6 +228,12 @@ class Writer:
     def set_phase(self, phase: int) -> None:
         """Say whether a step is being computed (`IN_STEP`) or the job waits at a boundary (`BETWEEN_STEPS`)."""
         self._words[PHASE_WORD] = phase | self._mark
+        if phase == IN_STEP:
+            self._words[FLUSHED_WORD] = 0
+
+    def set_stays(self, stays_bytes: int) -> None:
+        """Say how much of what the allocator does not use stays with it: it has given back all it can, up to a step."""
+        self._words[STAYS_WORD], self._words[FLUSHED_WORD] = stays_bytes, 1
 
     def stamp(self, word: int) -> None:
         """Say that now is when it gives its turn up (`YIELDED_WORD`), or has got one (`RESUMED_WORD`)."""

@@ -2,7 +2,9 @@
 
 A framework's allocator knows its own blocks only. A device also holds a context for each process, and the workspaces of
 libraries: together the *overhead*. Where the driver tells what each process holds, P is that, less the blocks which the
-allocator holds but does not use at a boundary and can give back; E is by how much its blocks grow within a step. Where
+allocator holds but does not use at a boundary and can give back, as was seen when it did; of a job that has given them
+back and waits it is what the driver says. E is by how much its blocks grow within a step. What the driver said of
+another moment than the allocator did, before or after it gave blocks back, counts for nothing. Where
 the driver does not tell, the usual overhead is added to what the allocator says, and the answer is called an estimate.
 """
 
@@ -16,6 +18,9 @@ from colane.devices import Devices
 
 OVERHEAD_BYTES: Final = 512 * 1024**2
 """Of one process, before any was seen here: CUDA contexts take 300 to 550 MiB."""
+
+SLACK_BYTES: Final = 64 * 1024**2
+"""By how much what the driver and the allocator say may disagree: they are not asked at the same moment."""
 
 BY_DRIVER: Final = "nvml"
 BY_ESTIMATE: Final = "estimate"
@@ -96,7 +101,9 @@ def on_gpus(
     mine = {gpu: _own(held.get(gpu), pids) for gpu in gpus}
     own = [rank for rank in ranks if rank.reserved_bytes is not None]
     places = [
-        _estimated(own[position :: len(gpus)], usual_bytes) if sizes is None else _told(gpu, mine, sizes, own)
+        _estimated(own[position :: len(gpus)], usual_bytes)
+        if sizes is None
+        else _told(gpu, mine, sizes, own, usual_bytes)
         for position, (gpu, sizes) in enumerate(mine.items())
     ]
     return _busiest([place for place in places if place is not None])
@@ -119,7 +126,7 @@ def _estimated(ranks: Sequence[wire.Steps], usual_bytes: int) -> DeviceMemory | 
 def _sum(ranks: Sequence[wire.Steps], each_bytes: int) -> tuple[int, int] | None:
     """P and P + E of several processes, with so much more for each; None where no process tells."""
     known = [
-        (rank.persistent_bytes + each_bytes, rank.peak_bytes + each_bytes)
+        (_kept(rank) + each_bytes, max(rank.peak_bytes, _kept(rank)) + each_bytes)
         for rank in ranks
         if rank.persistent_bytes is not None and rank.peak_bytes is not None
     ]
@@ -127,17 +134,34 @@ def _sum(ranks: Sequence[wire.Steps], each_bytes: int) -> tuple[int, int] | None
 
 
 def _told(
-    gpu: int, mine: Mapping[int, dict[int, int] | None], sizes: Mapping[int, int], ranks: Sequence[wire.Steps]
+    gpu: int,
+    mine: Mapping[int, dict[int, int] | None],
+    sizes: Mapping[int, int],
+    ranks: Sequence[wire.Steps],
+    usual_bytes: int,
 ) -> DeviceMemory | None:
     """By the driver. A process on several GPUs tells of its busiest one only: of it nothing is taken off."""
-    if not sizes:
-        return None
     here = [rank for rank in ranks if rank.pid in sizes and _is_only_on(gpu, rank.pid, mine)]
-    unused = sum(max(0, (rank.reserved_bytes or 0) - (rank.persistent_bytes or 0)) for rank in here)
-    grows = sum(max(0, (rank.peak_bytes or 0) - (rank.persistent_bytes or 0)) for rank in here)
-    persistent = max(sum(sizes.values()) - unused, sum(rank.persistent_bytes or 0 for rank in here))
-    overhead = max((max(0, sizes[rank.pid] - (rank.reserved_bytes or 0)) for rank in here), default=None)
-    return DeviceMemory(persistent, persistent + grows, BY_DRIVER, overhead)
+    beside = [sizes[rank.pid] - _blocks(rank) for rank in here]
+    if not sizes or any(
+        size < -SLACK_BYTES or (rank.is_flushed and size > usual_bytes + SLACK_BYTES)
+        for rank, size in zip(here, beside, strict=True)
+    ):
+        return None
+    unused = sum(_blocks(rank) - _kept(rank) for rank in here)
+    grows = sum(max(0, (rank.peak_bytes or 0) - _kept(rank)) for rank in here)
+    persistent = max(sum(sizes.values()) - unused, sum(map(_kept, here)))
+    return DeviceMemory(persistent, persistent + grows, BY_DRIVER, max([0, *beside]) if here else None)
+
+
+def _kept(rank: wire.Steps) -> int:
+    """Blocks of its allocator that are left once it has given back all it can."""
+    return (rank.persistent_bytes or 0) + rank.stays_bytes
+
+
+def _blocks(rank: wire.Steps) -> int:
+    """Blocks of its allocator now."""
+    return _kept(rank) if rank.is_flushed else max(rank.reserved_bytes or 0, _kept(rank))
 
 
 def _is_only_on(gpu: int, pid: int, mine: Mapping[int, dict[int, int] | None]) -> bool:

@@ -324,7 +324,7 @@ def _other_ranks(path: Path, count: int) -> Iterator[wire.Steps]:
 
 def is_plausible(steps: wire.Steps) -> bool:
     """Whether a job can have reported this: it may write anything, and one job must not spoil the node's report."""
-    sizes_bytes = (steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
+    sizes_bytes = (steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes, steps.stays_bytes)
     counts = (steps.steps, steps.steps_total, steps.steps_restored, steps.steps_saved, steps.answers, *sizes_bytes)
     said_s = (steps.first_step_s, steps.last_step_s, steps.saved_s, steps.save_failed_s, steps.idle_s)
     times_s = (*said_s, *steps.durations_s, *steps.latencies_s)

@@ -78,7 +78,13 @@ class Stream:
 
 
 class Device:
-    """One visible GPU as this process uses it."""
+    """One visible GPU as this process uses it.
+
+    Attributes:
+        outside: What libraries take of it beside PyTorch's allocator (NCCL's buffers, workspaces of cuBLAS).
+        stuck: Of the allocator's blocks, what lies in pieces between those that are used: it is never given back.
+        pools: What each capture has taken for its graph, and of that, what it uses now: the rest stays for replays.
+    """
 
     def __init__(self, number: int, gpu: Gpu) -> None:
         self.number, self.gpu = number, gpu
@@ -86,6 +92,8 @@ class Device:
         self.has_context = False
         self.failure = ""
         self.allocated = self.allocated_peak = self.reserved = self.reserved_peak = 0
+        self.outside = self.stuck = 0
+        self.pools: dict[Capture, list[int]] = {}
         self._under_way: deque[float] = deque()
         self._alone = threading.Lock()
 
@@ -154,8 +162,14 @@ class Device:
     def allocate(self, size: int) -> None:
         """Take memory, in whole blocks where what is reserved does not do."""
         self.use()
-        if self.allocated + size > self.reserved:
-            wanted = -(-(self.allocated + size) // BLOCK_BYTES) * BLOCK_BYTES
+        capture = _state.stream().capture
+        if capture is not None:
+            pool = self.pools.setdefault(capture, [0, 0])
+            pool[1] += size
+            pool[0] = max(pool)
+        wanted = self.kept_bytes if capture is not None else self.kept_bytes + size
+        if wanted > self.reserved:
+            wanted = -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
             if not _is_capturing():  # of a stream that is captured PyTorch takes memory in relaxed mode
                 with _state.ruled():
                     _state.captures.may_be_unsafe()
@@ -165,8 +179,16 @@ class Device:
         self.allocated += size
         self.allocated_peak = max(self.allocated_peak, self.allocated)
 
+    @property
+    def kept_bytes(self) -> int:
+        """What of the allocator's blocks is used or stays all the same."""
+        return self.allocated + self.stuck + sum(taken - used for taken, used in self.pools.values())
+
     def free(self, size: int) -> None:
         """Give memory back to what is reserved."""
+        capture = _state.stream().capture
+        if capture is not None and capture in self.pools:
+            self.pools[capture][1] -= size
         self.allocated -= size
 
     def empty_cache(self) -> None:
@@ -174,17 +196,29 @@ class Device:
         if self.has_context:
             if any(one.origin.device is self for one in _state.captures.under_way):
                 raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
-            self.reserved = -(-self.allocated // BLOCK_BYTES) * BLOCK_BYTES
+            self.reserved = -(-self.kept_bytes // BLOCK_BYTES) * BLOCK_BYTES
             self._hold(self.reserved)
 
     def _hold(self, size: int) -> None:
         self.gpu.wait_for_driver()
         try:
-            self.gpu.hold(size)
+            self.gpu.hold(size + self.outside)
         except OutOfMemoryError as error:
             raise _state.torch_c.OutOfMemoryError(f"CUDA out of memory. {error}") from error
         except (LostError, FailedError) as error:
             raise self.refusal(error) from error
+
+    def scatter(self, size: int) -> None:
+        """Let so much of its blocks lie in pieces."""
+        self.stuck += size
+        self.reserved = max(self.reserved, -(-self.kept_bytes // BLOCK_BYTES) * BLOCK_BYTES)
+        self.reserved_peak = max(self.reserved_peak, self.reserved)
+        self._hold(self.reserved)
+
+    def take_outside(self, size: int) -> None:
+        """Let a library take memory from the driver."""
+        self.outside += size
+        self._hold(self.reserved)
 
     def fail(self, text: str) -> None:
         """Let a kernel fail for good: from now on this process is told of it, under MPS all are."""
@@ -325,6 +359,16 @@ def allocate(size: int, device: int | None = None) -> None:
 def free(size: int, device: int | None = None) -> None:
     """Give it back."""
     _state.device(device).free(size)
+
+
+def scatter(size: int, device: int | None = None) -> None:
+    """Let so much of the allocator's blocks lie in pieces that it cannot give back."""
+    _state.device(device).scatter(size)
+
+
+def take_outside(size: int, device: int | None = None) -> None:
+    """Let a library take memory beside the allocator."""
+    _state.device(device).take_outside(size)
 
 
 def fail(text: str, device: int | None = None) -> None:
@@ -504,6 +548,8 @@ class GraphBase:
 
     def reset(self) -> None:
         self.kernels = []
+        for device in _state.devices:
+            device.pools.pop(self.capture, None)  # type: ignore[arg-type]
 
     def pool(self) -> tuple[int, int]:
         return (0, id(self))
