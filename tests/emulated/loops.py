@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import sys
 import threading
 import time
@@ -467,6 +468,69 @@ def pool_beside(steps: int) -> int:
     return (steps - 1) * 3 * KERNELS
 
 
+class Actor:
+    """Calls a model of its own all the time, beside the loop, as one that plays does."""
+
+    def __init__(self) -> None:
+        self.net = Net().to("cuda").eval()
+        self.is_over = threading.Event()
+
+    def act(self) -> None:
+        with torch.no_grad():
+            while not self.is_over.is_set():
+                self.net(torch.randn(8, 4))
+                torch.cuda.current_stream().synchronize()
+
+    def launch(self) -> None:
+        """It knows no model: nothing says when it begins."""
+        while not self.is_over.wait(0.005):
+            kernels(2)
+
+
+def _with_thread(steps: int, work: str) -> int:
+    net, optimizer, x = setup()
+    actor = Actor()
+    thread = threading.Thread(target=getattr(actor, work), daemon=True)
+    thread.start()
+    for _ in range(steps):
+        train(net, optimizer, x).item()
+    actor.is_over.set()
+    thread.join()
+    return (steps - 1) * 2 * KERNELS
+
+
+def actor_beside(steps: int) -> int:
+    return _with_thread(steps, "act")
+
+
+def kernels_beside(steps: int) -> int:
+    return _with_thread(steps, "launch")
+
+
+def process_beside(steps: int) -> int:
+    """A second process that acts, as that of a simulator."""
+    net, optimizer, x = setup()
+    train(net, optimizer, x).item()
+    acts = [sys.executable, __file__, "acts", "0", str(each_ns / 1e6)]
+    second = subprocess.Popen(acts, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    for _ in range(steps - 1):
+        train(net, optimizer, x).item()
+    second.communicate()
+    return (steps - 1) * 2 * KERNELS
+
+
+def acts(_: int) -> int:
+    actor = Actor()
+
+    def wait() -> None:
+        sys.stdin.read()
+        actor.is_over.set()
+
+    threading.Thread(target=wait).start()
+    actor.act()
+    return 0
+
+
 def holds(steps: int) -> int:
     """A tensor of 64 MiB beside its weights, and steps that read their loss."""
     kept = torch.zeros(16 * 2**20).to("cuda")
@@ -633,6 +697,7 @@ SHAPES = {
         captures_beside, evaluates, several_streams, side_thread, copies_ahead, second_gpu, two_gpus, data_parallel,
         forks, refuses_statistics, compiled, thread_beside, thread_before, pool_beside, inductor, with_cupy,
         kernels_before_the_model, asserts, ranks, ranks_in_flight, sharded, loses_its_steps, holds,
+        actor_beside, kernels_beside, process_beside, acts,
         holds_without_statistics, holds_what_stays,
     )
 }  # fmt: skip

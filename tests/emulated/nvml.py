@@ -11,6 +11,8 @@ from typing import Any
 from tests.devices.fake_nvml import FakeGpu, FakeNvml
 from tests.emulated.job.emulated_cuda.device import Gpu, kinds_of
 
+LAST_BYTES, WORDS = 2**19, 6
+"""So much of what a process has written down is read at a look, and words of a line."""
 RESERVED_BYTES = 512 * 1024**2
 
 
@@ -19,6 +21,7 @@ class EmulatedNvml(FakeNvml):
 
     def __init__(self, home: Path) -> None:
         self.pages = [Gpu(home, kind) for kind in kinds_of(home)]
+        self._home, self._asked_s = home, dict[str, float]()
         self._looks = [(time.monotonic(), page.busy_s) for page in self.pages]
         super().__init__(
             [
@@ -48,6 +51,26 @@ class EmulatedNvml(FakeNvml):
         ratio = (self._looks[place][1] - busy_s) / max(now_s - before_s, 1e-3)
         gpu.busy_percent = min(100, math.ceil(100 * ratio))
         return super().nvmlDeviceGetUtilizationRates(gpu)
+
+    def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, _seen_us: int) -> list[SimpleNamespace]:  # noqa: N802
+        """Since the last question, of each process that ran a kernel: by what these have written down."""
+        now_s = time.monotonic()
+        since_s = self._asked_s.get(gpu.uuid, now_s - 1.0)
+        self._asked_s[gpu.uuid] = now_s
+        samples = []
+        for path in self._home.glob("kernels.*"):
+            busy_s = 0.0
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LAST_BYTES))
+                for line in file.read().splitlines():
+                    words = line.split()
+                    if len(words) == WORDS and words[:2] == [b"kernel", gpu.uuid.encode()]:
+                        busy_s += max(0.0, min(now_s, float(words[4])) - max(since_s, float(words[3])))
+            if busy_s:
+                percent = min(100, math.ceil(100 * busy_s / (now_s - since_s)))
+                pid = int(path.name.rpartition(".")[2])
+                samples.append(SimpleNamespace(pid=pid, timeStamp=int(now_s * 1e6), smUtil=percent))
+        return samples
 
     def nvmlInit(self) -> None:  # noqa: N802
         """There is a driver."""

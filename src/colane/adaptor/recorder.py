@@ -14,6 +14,7 @@ import time
 
 from . import device_clock, memory, stacks, stillness
 from .aside import debug, safely
+from .capture import excluded
 from .writer import (
     BETWEEN_STEPS,
     CONTROLS,
@@ -24,6 +25,7 @@ from .writer import (
     SHARES,
     STEPS_FILE_ENV,
     WATCHABLE,
+    PageBeside,
     WireError,
     Writer,
     create,
@@ -35,6 +37,11 @@ MEMORY_EVERY_STEPS = 64
 """... and then at every 64th: reading takes some 40 microseconds ..."""
 MEMORY_GAP_S = 0.1
 """... but not sooner than this, however fast the steps are."""
+
+BESIDE_S = 0.0005
+"""How often threads and processes of a job look whether it has its turn again."""
+COMPUTING_MAX_S = 0.1
+"""For so long a turn is kept for calls of a model that other threads are in: they may wait for this one."""
 
 LOADER, BACKWARD, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 8)
 """Kinds of steps, better ones last: from the first step of a kind on, lesser kinds are not counted."""
@@ -50,6 +57,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .turns import TurnTaker
+
+
+def synchronize() -> None:
+    """Wait for what this process has launched, unless a graph is captured."""
+    torch = sys.modules["torch"]
+    with excluded as may_wait:
+        for device in device_clock.devices_in_use(torch) if may_wait else ():
+            torch.cuda.synchronize(device)
 
 
 class Recorder:
@@ -85,6 +100,8 @@ class Recorder:
             "cache": self._try_cache,
         }
         self._trials = memory.Trials()
+        self._computing: set[int] = set()
+        self._beside: PageBeside | None = None
         self._sampled: memory.MemorySample | None = None
         self._expected: int | None = None
         self._last_s = time.perf_counter()
@@ -108,7 +125,12 @@ class Recorder:
                 self._stay(self._writer)
             return
         self._is_armed = is_tentative  # else a failure is final
-        self._writer = Writer(rank_path(self._path), total_steps, is_tentative=is_tentative)
+        path = rank_path(self._path)
+        try:
+            self._writer = Writer(path, total_steps, is_tentative=is_tentative)
+        except WireError:
+            self._beside = self._beside or PageBeside(path)
+            raise
         self._writer.set_phase(BETWEEN_STEPS)
         self._control = self._writer.control
         if total_steps is None and self._expected is not None:
@@ -282,6 +304,30 @@ class Recorder:
                 self._leave_untold()
             self.rests = self.has_left
         return self.has_left
+
+    def begins_beside(self) -> None:
+        """A model is called: where that is beside what waits for the turn of this job, it waits as well.
+
+        To be followed by `ends_beside`.
+        """
+        own = threading.get_ident()
+        while True:
+            self._computing.add(own)  # before the look: who gives the turn up waits for those that are here
+            if self._beside is not None:
+                self._beside.set_computes(computes=True)
+            page = self._writer or self._beside
+            if page is None or not page.waits:
+                return
+            self.ends_beside(is_launched=False)
+            time.sleep(BESIDE_S)
+
+    def ends_beside(self, *, is_launched: bool = True) -> None:
+        """The call of the model is over; another process than the one that takes turns waits for what it launched."""
+        self._computing.discard(threading.get_ident())
+        if self._beside is not None and not self._computing:
+            if is_launched and self._beside.waits:
+                safely(synchronize)
+            self._beside.set_computes(computes=False)
 
     def pause(self) -> None:
         """Give way to others at the end of something that is no step of training."""
@@ -532,11 +578,18 @@ class Recorder:
             return
         writer.set_phase(BETWEEN_STEPS)
         before_s = turns.waited_s
+        if what != "leave":
+            writer.set_waits(waits=True)
+            until_s = time.perf_counter() + COMPUTING_MAX_S
+            own = {threading.get_ident()}
+            while (self._computing - own or writer.is_one_beside) and time.perf_counter() < until_s:
+                time.sleep(BESIDE_S)
         try:
             getattr(turns, what)(writer.steps)
         except OWN_FAULTS as error:  # anything else comes from a signal handler of the script
             self.disarm(f"takes no more turns: {error!r}")
         finally:
+            writer.set_waits(waits=False)
             waited_s = turns.waited_s - before_s
             self._last_s += waited_s
             if self._clock is not None:

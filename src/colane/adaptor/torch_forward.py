@@ -247,6 +247,7 @@ class Others:
                 return
             thread.depth += 1
             if thread.depth == 1:
+                self.to.begins_beside()
                 self._begin()
 
         def colane_forward_post(module: object, _args: object, _output: object) -> None:
@@ -254,6 +255,7 @@ class Others:
                 return
             thread.depth -= 1
             if thread.depth == 0:
+                self.to.ends_beside()
                 self._end(key, is_open=grad())
 
         return colane_forward_pre, colane_forward_post

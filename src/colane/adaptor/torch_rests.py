@@ -66,10 +66,12 @@ class Evaluations:
         def colane_forward_pre(module: object, _args: object) -> None:
             if id(module) == key and not is_compiling():
                 self._depth += 1
+                self._to.begins_beside()
 
         def colane_forward_post(module: object, _args: object, _output: object) -> None:
             if id(module) == key and not is_compiling():
                 self._depth -= 1
+                self._to.ends_beside()
                 if not self._depth and not self._torch.is_grad_enabled():
                     recorder.safely(self._to.pause)
 

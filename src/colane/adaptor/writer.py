@@ -81,6 +81,9 @@ MOVED = 1
 STAYS_WORD, FLUSHED_WORD = 42, 43
 """Of the blocks of the allocator, those that it does not use and cannot give back either (bytes), as seen when it was
 last asked to; and whether it waits like that for its turn (1)."""
+WAITS_WORD, BESIDE_WORD = 44, 45
+"""Whether the process gives its turn up at a boundary or waits there for its next one (1): then no other thread and no
+other process of its job begins to compute. And which other process of it computes; 0 for none."""
 ANSWERS_OFFSET, ANSWER_SLOTS = 512, 448
 """Where the times that its last answers took lie, from the request on, waiting for the turn included."""
 ANSWERS_KEPT = ANSWER_SLOTS - 1
@@ -189,7 +192,7 @@ class Writer:
         if owner not in (0, os.getpid()) and not may_replace and _alive(owner):
             self.close()
             raise WireError(f"{path}: process {owner} already reports its steps here")
-        self._words[PID_WORD] = os.getpid()
+        self._words[PID_WORD], self._words[WAITS_WORD] = os.getpid(), 0
 
     @property
     def persistent_bytes(self) -> int:
@@ -230,6 +233,21 @@ class Writer:
         self._words[PHASE_WORD] = phase | self._mark
         if phase == IN_STEP:
             self._words[FLUSHED_WORD] = 0
+
+    def set_waits(self, *, waits: bool) -> None:
+        """Say whether it gives its turn up, or waits for it."""
+        self._words[WAITS_WORD] = int(waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its process gives its turn up, or waits for it."""
+        return bool(self._words[WAITS_WORD])
+
+    @property
+    def is_one_beside(self) -> bool:
+        """Whether another process of the job computes."""
+        pid = self._words[BESIDE_WORD]
+        return bool(pid) and _alive(pid)
 
     def set_stays(self, stays_bytes: int) -> None:
         """Say how much of what the allocator does not use stays with it: it has given back all it can, up to a step."""
@@ -327,6 +345,28 @@ class Writer:
         for view in (self._ring, self.control, self._words, self._floats):
             view.release()
         self._map.close()
+
+
+class PageBeside:
+    """The page of a job to another process of it, which computes while that has its turn.
+
+    Raises:
+        WireError: There is no such file.
+    """
+
+    def __init__(self, path: str) -> None:
+        with memoryview(_open(path)) as view:
+            self._words = view.cast("Q")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the process that reports there gives its turn up, or waits for it."""
+        return bool(self._words[WAITS_WORD]) and _alive(self._words[PID_WORD])
+
+    def set_computes(self, *, computes: bool) -> None:
+        """Say whether this process computes; of several, the last to say so."""
+        if computes or self._words[BESIDE_WORD] == os.getpid():
+            self._words[BESIDE_WORD] = os.getpid() if computes else 0
 
 
 def _open(path: str) -> mmap.mmap:

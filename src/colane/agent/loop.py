@@ -16,6 +16,7 @@ from colane.agent.config import AgentConfig
 from colane.agent.errors import NotLaunchableError
 from colane.agent.files.jobdir import LaunchFacts, StateDir
 from colane.agent.files.lease import since_boot_s
+from colane.agent.gate.audit import TurnAudit
 from colane.agent.gate.gate import Follow, Place
 from colane.agent.gate.gate_job import gate_job
 from colane.agent.gate.thread import GateThread
@@ -104,6 +105,8 @@ class Agent:
         self._mps_faults = MpsFaults(state, self.jobs, self._mps.has_failed)
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
+        self._audit = TurnAudit()
+        self._busy_seen: Mapping[int, Mapping[int, float]] = {}
         self._move_speed = MoveSpeed(state.root)
         self._host = HostMemory(state.job_dir, Mover(devices, self._move_speed), self.woken.set)
         self._cages = Cages.of_machine(state.agent_id, devices.maker.files())
@@ -425,6 +428,8 @@ class Agent:
                     job,
                     kept=self._host.keeps(job.key) or self._placer.lags(job.key),
                     on_cpu=self._host.is_on_cpu(job.key),
+                    checked=self._audit.is_checked(job.key.job),
+                    leaks=self._audit.found.get(job.key.job, ""),
                 ),
                 self.state.steps_path(job.key),
                 self.state.job_dir(job.key).claimed_by,
@@ -445,8 +450,13 @@ class Agent:
         others = {gpu.index: gpu.others_ratio for gpu in observed}
         uses: tuple[DeviceUsage, ...] = self._bounds.ask("how devices are used", self._devices.uses, ())
         # Nothing ran for any process on a device on which nothing ran, whether its driver tells processes apart or not.
-        busy = {use.index: NOTHING_RAN for use in uses if use.busy_ratio == 0} | self._devices.busy_by_pid()
+        by_pid = self._devices.busy_by_pid()
+        busy = {use.index: NOTHING_RAN for use in uses if use.busy_ratio == 0} | by_pid
         samples = {key: self.jobs.sample(key, now_s, used, held, others, busy) for key in sorted(self.jobs.observe())}
+        if any(one is not self._busy_seen.get(gpu) for gpu, one in by_pid.items()):  # the driver was asked anew
+            self._busy_seen = by_pid
+            ratios = {key.job: one["use"]["busy_ratio"] for key, one in samples.items() if "use" in one}
+            self._audit.look(time.monotonic(), seen, ratios, ratios.keys())
         jobs = [with_host(with_turns(one, seen.get(key.job)), self._host.said(key)) for key, one in samples.items()]
         cpu_s = {key: one["progress"]["cpu_s"] or 0.0 for key, one in samples.items() if "progress" in one}
         bandwidth = self._bandwidth.sample(time.monotonic(), self.jobs.below, cpu_s)

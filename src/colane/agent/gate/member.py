@@ -74,7 +74,7 @@ class GateMember:
     @property
     def wants(self) -> bool:
         """Whether it waits for its turn and may have one."""
-        return self.phase is GatePhase.READY and not self.is_to_wait
+        return self.phase is GatePhase.READY and not self.is_to_wait and not self.gate_job.leaks
 
     @property
     def is_to_wait(self) -> bool:

@@ -6,6 +6,7 @@ Rules:
     * A job that is asked and reaches no boundary within the bound is left out of the turns: it runs outside the lane,
       the reason is told, and it is taken in again at its next boundary. Nothing is killed. Meanwhile those for whose
       memory there is no room beside it are kept at their boundaries (`memory`).
+    * A job that was seen to compute in the turns of others (`audit`) is left out of them for good.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class GateState:
     def settle(self, now_s: float) -> Orders:
         """Say which jobs are let go, which are asked for the lane, and when to look again."""
         self._give_up(now_s)
-        go = self._grant(now_s)
+        go = [*self._free_leaking(now_s), *self._grant(now_s)]
         flags = {job: self._flag(member, now_s) for job, member in self._parties.items()}
         asked = [member for job, member in self._parties.items() if flags[job] and member.holds]
         self._successors = dict(self._find_successors(asked, now_s))
@@ -296,9 +297,21 @@ class GateState:
         member.ungated = f"{why} for {waited_s:.0f} s: it runs beside its lane, without turns"
         self._keep(now_s)
 
+    def _free_leaking(self, now_s: float) -> list[int]:
+        """Leave out for good those that keep to no turns; which of them are let go from where they wait."""
+        go = []
+        for member in self._parties.values():
+            leaks, waits = member.gate_job.leaks, member.phase is GatePhase.READY and not member.is_to_wait
+            if leaks and (waits or (member.lane_mates and not member.ungated)):
+                go += [member.gate_job.job] if waits else []
+                self._move(member, member.phase if member.is_to_wait else GatePhase.AWAY, now_s)
+                member.ungated = leaks
+                self._keep(now_s)
+        return go
+
     def _take_in(self, member: GateMember, now_s: float) -> None:
         """One that was left out is back, or gone."""
-        if member.ungated:
+        if member.ungated and not member.gate_job.leaks:
             member.ungated = ""
             self._keep(now_s)
 
@@ -378,7 +391,9 @@ class GateState:
         )
 
     def _flag(self, member: GateMember, now_s: float) -> bool:
-        if member.ungated and self._is_let_be(member):  # let go, it would keep the turn until it has answered
+        if member.ungated and (
+            member.gate_job.leaks or self._is_let_be(member)
+        ):  # let go, it would keep the turn until it has answered
             return member.is_to_wait
         if not member.holds:
             return self._is_contended(member) or member.is_to_wait

@@ -31,6 +31,7 @@ class GateJob:
         at_rest: It gives them up before it is parked: it makes no step, and is held at its next boundary.
         must_rest: For that it must say that it uses no device before it asks: on GPUs its next step would not be seen.
         memory: What it books of each of its devices; None where that is not known.
+        leaks: Why it has no turns for good: it was seen to compute in those of others. Empty while it was not.
     """
 
     job: int
@@ -46,6 +47,7 @@ class GateJob:
     at_rest: bool = False
     must_rest: bool = False
     memory: Memory | None = None
+    leaks: str = ""
 
 
 class GateTimeouts(NamedTuple):

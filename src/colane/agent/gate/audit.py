@@ -1,0 +1,109 @@
+"""Whether jobs keep to their turns: a rule on what the driver says of the kernels of their processes.
+
+A thread or a second process of a job that asks for no turn computes in those of others, and its memory within a step
+counts twice. The part of the time in which a job's kernels ran is compared to that in which it had its lanes. The
+driver samples it over a period of its own, so a difference is a suspicion only: the job is then kept at its boundary
+for a moment, in which nothing of it may run. One that computes there is let run without turns, and booked like that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from colane.agent.gate.values import Seen
+
+SUSPECT_RATIO: Final = 0.05
+"""So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at."""
+WINDOWS: Final = 3
+CHECK_S: Final = 2.5
+"""A job is kept so long before its kernels are looked at: drivers sample over up to a second."""
+BUSY_RATIO: Final = 0.02
+"""Of one that waits nothing runs; drivers count in hundredths."""
+CLEARED_S: Final = 600.0
+"""One that was found to wait is not looked at again for so long, and after each further look for twice as long."""
+
+LEAKS: Final = (
+    "computes in the turns of others: while it waited, kernels of its threads or processes ran {busy:.0%} of the time; "
+    "it runs beside its lane, without turns"
+)
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """What is known of one job."""
+
+    service_s: float
+    at_s: float
+    excess_ratio: float = 0.0
+    windows: int = 0
+    checked_s: float | None = None
+    parked_s: float | None = None
+    quiet_until_s: float = 0.0
+    quiet_s: float = CLEARED_S
+
+
+class TurnAudit:
+    """Follows all jobs of a node."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, _Suspect] = {}
+        self.found: dict[int, str] = {}
+        """Why jobs have no turns any more, by job."""
+
+    def is_checked(self, job: int) -> bool:
+        """Whether it shall stay at its boundary, to be looked at."""
+        return job in self._jobs and self._jobs[job].checked_s is not None
+
+    def look(
+        self, now_s: float, seen: Mapping[int, Seen], busy: Mapping[int, float | None], here: Collection[int]
+    ) -> None:
+        """Take a sample.
+
+        Args:
+            now_s: Monotonic time.
+            seen: How jobs fare that share a lane.
+            busy: Of jobs, the part of the time in which their kernels ran, in the time since the last sample.
+            here: All jobs of this node.
+        """
+        self.found = {job: why for job, why in self.found.items() if job in here}
+        self._jobs = {job: one for job, one in self._jobs.items() if job in seen and job not in self.found}
+        for job, stands, busy_ratio in self._judged(seen, busy):
+            one = self._jobs.setdefault(job, _Suspect(stands.service_s, now_s))
+            if one.checked_s is None:
+                self._compare(one, stands, busy_ratio, now_s)
+            elif not stands.is_parked:
+                one.parked_s = None
+            elif one.parked_s is None:
+                one.parked_s = now_s
+            elif now_s >= one.parked_s + CHECK_S:
+                self._decide(job, one, stands, busy_ratio, now_s)
+
+    def _judged(self, seen: Mapping[int, Seen], busy: Mapping[int, float | None]) -> Iterator[tuple[int, Seen, float]]:
+        for job, stands in seen.items():
+            ratio = busy.get(job)
+            is_gated = stands.state in {"running", "waiting"} or self.is_checked(job)
+            if ratio is not None and is_gated and job not in self.found:
+                yield job, stands, ratio
+            elif job in self._jobs and not is_gated:
+                del self._jobs[job]
+
+    def _compare(self, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
+        window_s = now_s - one.at_s
+        if window_s <= 0.0:
+            return
+        excess = busy_ratio - (stands.service_s - one.service_s) / window_s
+        one.service_s, one.at_s, one.windows = stands.service_s, now_s, one.windows + 1
+        one.excess_ratio += (excess - one.excess_ratio) / min(one.windows, WINDOWS)
+        if one.windows > WINDOWS and one.excess_ratio > SUSPECT_RATIO and now_s >= one.quiet_until_s:
+            one.checked_s = now_s
+
+    def _decide(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
+        if busy_ratio > BUSY_RATIO:
+            self.found[job] = LEAKS.format(busy=busy_ratio)
+            del self._jobs[job]
+            return
+        one.checked_s = one.parked_s = None
+        one.service_s, one.at_s, one.windows, one.excess_ratio = stands.service_s, now_s, 0, 0.0
+        one.quiet_until_s, one.quiet_s = now_s + one.quiet_s, 2 * one.quiet_s
