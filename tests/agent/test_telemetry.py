@@ -9,7 +9,7 @@ import pytest
 
 from colane.adaptor import wire
 from colane.agent.files.jobdir import LaunchFacts
-from colane.agent.measuring.telemetry import AttemptMeter, is_plausible, later_steps, median_s, sampled_mean_s
+from colane.agent.measuring.telemetry import AttemptMeter, is_plausible, later_steps, median_s
 from colane.agent.processes import ProcessId, Tree
 from colane.devices import Utilization
 
@@ -31,21 +31,6 @@ def step(path: Path, *durations_s: float, loss: float | None = None) -> None:
     for number, duration_s in enumerate(durations_s, start=1):
         writer.step(1000.0 + number, duration_s, loss)
     writer.close()
-
-
-@pytest.mark.parametrize(
-    ("durations_s", "mean_s"),
-    [
-        ((), None),
-        ((2.0,), 2.0),
-        ((1.0, 2.0, 6.0), 3.0),
-        (tuple(map(float, range(10))), 4.5),
-        (tuple(map(float, range(100))), 50.0),
-        ((1.0,) * 995 + (1000.0,) * 5, 1.0),
-    ],
-)
-def test_the_step_time_is_the_mean_of_ten_spread_over_the_run(durations_s: tuple[float, ...], mean_s: float) -> None:
-    assert sampled_mean_s(durations_s) == mean_s
 
 
 def test_the_median() -> None:

@@ -75,7 +75,7 @@ def test_a_command_alone_in_every_form(colane: Command, tmp_path: Path) -> None:
     assert (code, err) == (0, "slow alone\n")
     fields = dict(line.split("  ", 1) for line in out.splitlines() if line and not line.startswith(" "))
     assert fields["profile"].strip() == "slow on cpu"
-    assert "ms (mean of 10 sampled steps)" in fields["step time"]
+    assert "ms (mean of its steps)" in fields["step time"]
     assert "(measured by cpu-time" in fields["C"]
     assert "needs NVML GPM" in fields["M"]
     code, out, _ = colane("--steps", 10, "--family", "slow", "--json", "--", sys.executable, "-c", STEPPER, 20)

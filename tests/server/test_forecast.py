@@ -45,7 +45,7 @@ async def test_jobs_end_as_others_of_their_kind_have() -> None:
     async with world() as w:
         await w.good("POST", "/node", node())
         await w.good("PUT", "/profiles", {"key": {"family": "known", "gpu_type": "cpu"}, "step_s": 0.5})
-        await w.submit(family="known")
+        await w.submit(family="known", command=["train"])
         assert (await plan_of(w, {}))["starts_in_s"] is None
         w.service.read_model.lengths["1||known"] = 1_000
         assert (await plan_of(w, {}))["starts_in_s"] == pytest.approx(500)

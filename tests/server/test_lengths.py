@@ -90,6 +90,36 @@ async def test_what_a_job_says_itself_counts() -> None:
         assert (job["steps_total"], job["steps_total_learned"]) == (7, None)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "guessed"),
+    [
+        ("--steps 1500", "--steps 100000", False),
+        ("--steps=1500", "--steps=1501", False),
+        ("trainer.max_steps=1_500", "trainer.max_steps=2_000", False),
+        ("1500", "100", False),
+        ("--tokens 10M", "--tokens 20M", False),
+        ("--steps 1e5", "--steps 1e6", False),
+        ("--steps 1500 --seed 1", "--steps 1500 --seed 2", True),
+        ("--steps 1500 seed=1", "--steps 1500 seed=2", True),
+        ("--steps 1500 --lr 3e-4", "--steps 1500 --lr 0.1", True),
+        ("--steps 1500 --run exp1 --out runs/1", "--steps 1500 --run exp2 --out runs/2", True),
+    ],
+)
+async def test_no_length_is_guessed_from_a_run_with_other_counts(before: str, after: str, *, guessed: bool) -> None:
+    """Of the kinds that differ in counts alone the last that ran is kept, and no more."""
+    commands = [["python", "train.py", *words.split()] for words in (before, after)]
+    first, second = [dict[str, Any](command=words, family="one") for words in commands]
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=8))
+        await ran(w, **first)
+        assert await guess(w, **first) == 120
+        assert await guess(w, **second) == (120 if guessed else None)
+        await ran(w, {"steps": 90}, **second)
+        assert await guess(w, **second) == 90
+        assert await guess(w, **first) == (90 if guessed else None)
+        assert len(w.service.read_model.lengths) == 1
+
+
 def told(steps: int, **facts: Any) -> Any:
     job: Any = {"steps": steps}
     return {"facts": {**facts_of(job), **facts}}

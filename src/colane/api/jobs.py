@@ -223,6 +223,7 @@ class ProgressObject(TypedDict):
     last_step_s: float | None
     step_mean_s: float | None
     step_median_s: float | None
+    step_max_s: float | None
     loss: float | None
     persistent_bytes: int | None
     peak_bytes: int | None

@@ -160,6 +160,7 @@ class ProgressBody(AgentModel):
     last_step_s: Seconds | None = None
     step_mean_s: Seconds | None = None
     step_median_s: Seconds | None = None
+    step_max_s: Seconds | None = None
     loss: float | None = None
     persistent_bytes: Size | None = None
     peak_bytes: Size | None = None

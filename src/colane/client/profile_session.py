@@ -42,7 +42,7 @@ class Session:
 
     @property
     def sampled_step_s(self) -> dict[ProfileKey, float]:
-        """Mean of ten sampled steps of the jobs run alone in this round."""
+        """Mean step of the jobs run alone in this round."""
         return {run.profile.key: run.sampled_step_s for run in self.runs if run.sampled_step_s is not None}
 
     def profiles(self, subjects: Iterable[Subject]) -> list[Profile]:

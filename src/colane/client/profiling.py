@@ -81,7 +81,7 @@ class AloneRun:
 
     Attributes:
         profile: As the scheduler keeps it now, earlier runs included.
-        sampled_step_s: Mean of ten sampled steps of this run (paper A, 4.2).
+        sampled_step_s: Mean of the steps of this run.
         steps: Steps it made.
         job: Its id.
     """

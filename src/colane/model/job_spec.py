@@ -205,6 +205,7 @@ class JobSpec:
         checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
         after: What other jobs must have done before it starts, as `ok:12,any:13`; empty: nothing.
         if_never: What becomes of it where that cannot come true any more.
+        numbers: Digest of the counts in its command's arguments; one with others may be of another length.
         need: Its class of need, worked out from the fields above.
     """
 
@@ -252,6 +253,7 @@ class JobSpec:
     batch_per_gpu: bool = False
     after: str = ""
     if_never: IfNever = IfNever.CANCEL
+    numbers: str = ""
     need: NeedClass = field(init=False, repr=False, compare=False)
     """Worked out once; it is asked for at every move in the queue."""
 

@@ -18,6 +18,8 @@ MAY_REST, ASKS = "possible", "asks"
 STALLED_STEPS: Final = 10
 STALLED_MIN_S: Final = 5.0
 """A job that has made no step for so many of its step times, and for so long, has stalled: a report is seconds old."""
+STALLED_LONGEST: Final = 2.0
+"""Nor has one that does what it did before between two steps, such as an evaluation, until twice that time is over."""
 STALLED_IN_LANE_MIN_S: Final = 60.0
 """One that takes turns with others has waited for its turn before, and a sample does not say when that was over."""
 PAST_END_MIN_S: Final = 60.0
@@ -36,8 +38,9 @@ class Progress:
         steps_total: Steps until done, as the job said.
         first_step_s: When its first step ended.
         last_step_s: When its latest step ended.
-        step_mean_s: Mean of ten sampled steps (paper A, 4.2).
+        step_mean_s: Mean of the recent steps, with all that comes between them; those that warm up are left out.
         step_median_s: Median of the recent steps.
+        step_max_s: The longest of the recent steps, such as one behind an evaluation.
         loss: Latest loss the job reported.
         persistent_bytes: P on its busiest GPU, of all its processes there, as the device sees it.
         peak_bytes: P + E on its busiest GPU.
@@ -81,6 +84,7 @@ class Progress:
     last_step_s: float | None = None
     step_mean_s: float | None = None
     step_median_s: float | None = None
+    step_max_s: float | None = None
     loss: float | None = None
     persistent_bytes: int | None = None
     peak_bytes: int | None = None
@@ -136,7 +140,9 @@ def stall(progress: Progress | None, since_s: float) -> Stall | None:
     if step_s is None:
         return None
     no_step_s = progress.at_s - max(progress.last_step_s, since_s)
-    least_s = STALLED_IN_LANE_MIN_S if progress.turn else STALLED_MIN_S
+    least_s = max(
+        STALLED_IN_LANE_MIN_S if progress.turn else STALLED_MIN_S, STALLED_LONGEST * (progress.step_max_s or 0.0)
+    )
     return Stall(no_step_s, step_s) if no_step_s >= max(STALLED_STEPS * step_s, least_s) else None
 
 

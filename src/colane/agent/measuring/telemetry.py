@@ -25,9 +25,6 @@ from colane.model.progress import MAY_REST, Progress
 
 PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
-SAMPLED_STEPS = 10
-"""Paper A, 4.2: the step time is the mean of ten sampled steps."""
-
 COUNT_MAX = 2**44
 """No process counts as far, be it steps or bytes; sums over all ranks of a job stay below 2^53, up to which integers
 are the same to every JSON reader."""
@@ -174,7 +171,7 @@ class AttemptMeter:
     ) -> Progress:
         steps, note = read_noted(self._steps_path)
         number, problem = save_problem(self._steps_path, steps) if steps else (0, "")
-        memory = self._see_memory(steps, held)
+        memory, later = self._see_memory(steps, held), later_steps(steps) if steps else ()
         self._rebase(steps, now_s, cpu_s)
         occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
         return Progress(
@@ -183,8 +180,9 @@ class AttemptMeter:
             steps_total=steps.steps_total if steps else None,
             first_step_s=steps.first_step_s if steps else None,
             last_step_s=steps.last_step_s if steps else None,
-            step_mean_s=sampled_mean_s(later_steps(steps)) if steps else None,
-            step_median_s=median_s(later_steps(steps)) if steps else None,
+            step_mean_s=mean_s(later),
+            step_median_s=median_s(later),
+            step_max_s=max(later, default=None),
             loss=steps.loss if steps and steps.loss is not None and math.isfinite(steps.loss) else None,
             persistent_bytes=memory.persistent_bytes if memory else None,
             peak_bytes=memory.peak_bytes if memory else None,
@@ -332,19 +330,27 @@ def is_plausible(steps: wire.Steps) -> bool:
     return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)
 
 
+WARM_UP_RATIO = 4.0
+"""Steps at the very beginning that take more medians than this, as none does later, warm up: they compile, say."""
+
+
 def later_steps(steps: wire.Steps) -> tuple[float, ...]:
-    """Durations of the recent steps without the job's very first, which warms up."""
-    is_whole = len(steps.durations_s) + steps.untimed == steps.steps
-    return steps.durations_s[1:] if is_whole else steps.durations_s
+    """Durations of the recent steps without the job's very first and those right after it that warm up, too."""
+    if len(steps.durations_s) + steps.untimed != steps.steps:
+        return steps.durations_s
+    later = steps.durations_s[1:]
+    slow_s = WARM_UP_RATIO * (median_s(later) or 0.0)
+    warm = later[next((place for place, step_s in enumerate(later) if step_s <= slow_s), 0) :]
+    return warm if max(warm, default=0.0) <= slow_s else later
 
 
-def sampled_mean_s(durations_s: Sequence[float]) -> float | None:
-    """Mean of ten evenly spaced steps (paper A, 4.2); of all when there are fewer; None of none."""
-    count = len(durations_s)
-    if count <= SAMPLED_STEPS:
-        return statistics.fmean(durations_s) if durations_s else None
-    picks = (durations_s[(2 * i + 1) * count // (2 * SAMPLED_STEPS)] for i in range(SAMPLED_STEPS))
-    return statistics.fmean(picks)
+def mean_s(durations_s: Sequence[float]) -> float | None:
+    """Mean step time, by which a job makes its steps with all it does between them; None without steps.
+
+    Paper A, 4.2 takes the mean of ten sampled steps, which tells nothing of what comes at one step in a hundred:
+    saving, an evaluation, playing a game for the next hundred steps.
+    """
+    return statistics.fmean(durations_s) if durations_s else None
 
 
 def median_s(durations_s: Sequence[float]) -> float | None:

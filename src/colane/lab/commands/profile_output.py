@@ -232,7 +232,7 @@ def _fields(profile: Profile, sampled_s: float | None) -> list[tuple[str, str]]:
     peak = profile.memory_bytes
     return [
         ("profile", str(profile.key)),
-        ("step time", f"{duration(sampled_s)} (mean of 10 sampled steps)"),
+        ("step time", f"{duration(sampled_s)} (mean of its steps)"),
         ("", f"{seconds(profile.step_s)} (mean, {_source(profile.step_s)})"),
         ("", f"{seconds(profile.step_median_s)} (median, {_source(profile.step_median_s)})"),
         ("P", _with_source(profile.persistent_bytes, output.size, "not measured")),

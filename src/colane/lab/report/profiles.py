@@ -40,7 +40,7 @@ class Findings:
     Attributes:
         profiles: Of the jobs concerned.
         measurements: Of the sets concerned.
-        sampled_step_s: Mean of ten sampled steps by key (paper A, 4.2), where a run has just taken it.
+        sampled_step_s: Mean step by key, where a run has just taken it.
         boundaries: Fitted speed-up by way of sharing.
         kernels: Percentages of each kernel launch, by quantity (`occupancy`, `bandwidth`) and name of the job.
         scaling: f(n) by kind of job, of those that were measured on several numbers of GPUs.
@@ -62,7 +62,7 @@ def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileK
         TableColumn("job", "Job", _text, is_number=False),
         TableColumn("gpu_type", "Device", _text, is_number=False),
         TableColumn("step_s", "Step, mean", _seconds),
-        TableColumn("step_sampled_s", "Step, 10 sampled", _seconds),
+        TableColumn("step_sampled_s", "Step, mean", _seconds),
         TableColumn("step_median_s", "Step, median", _seconds),
         TableColumn("step_from", "Step from", _text, is_number=False),
         TableColumn("persistent_bytes", "P", _size),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.model.arrays import both, has, number_of
 from colane.model.hardware import Node
@@ -102,6 +102,9 @@ class Counters:
     next_job_id: int = 1
     next_node_order: int = 0
     version: int = 0
+
+
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -231,15 +234,23 @@ class ReadModel:
 
     def put_tokens(self, changed: Mapping[str, TokenRecord | None]) -> None:
         """Take new tokens, and drop those that are None."""
-        for digest, token in changed.items():
-            if token is None:
-                self.tokens.pop(digest, None)
-            else:
-                self.tokens[digest] = token
+        _take(self.tokens, changed)
+
+    def put_lengths(self, changed: Mapping[str, int | None]) -> None:
+        """Take new lengths of kinds, and drop those that are None."""
+        _take(self.lengths, changed)
 
     def assigned(self, node: str) -> list[Job]:
         """Live jobs that hold GPUs of a node, in order of id."""
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
+
+
+def _take(known: dict[str, V], changed: Mapping[str, V | None]) -> None:
+    for key, value in changed.items():
+        if value is None:
+            known.pop(key, None)
+        else:
+            known[key] = value
 
 
 def _held_nodes(job: Job | None) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from colane.perf.shared_family import owned_problem
 from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
 from colane.server.board.submission import ASKED, asked
+from colane.server.ground.lengths import numbers_of
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
@@ -291,6 +292,7 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         "family": PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
         "batch_size": program.batch_size,
         "steps_total": program.steps_total,
+        "numbers": numbers_of(program.command),
         "gpus": request.gpus[-1],
         "checkpoint": contract,
         "preemptible": request.preemptible if "preemptible" in said else contract is not None,
