@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.agent.agents import Running, running
 from tests.agent.lane import Lane
 from tests.emulated.conftest import LOOPS
 from tests.emulated.handovers import START_S
-from tests.emulated.job.emulated_cuda.device import Kind
+from tests.emulated.job.emulated_cuda.device import Kind, started_ticks
 from tests.emulated.machine import Machine
 from tests.emulated.nvml import EmulatedNvml
 from tests.emulated.test_turns import all_wait
@@ -168,3 +169,64 @@ async def test_an_assertion_in_a_kernel_ends_the_jobs_that_share_the_gpu_by_one_
         assert "unspecified launch failure" in (await agent.get("/log/2/1")).text
         assert node.gpu().held() == {}
         node.gpu().hold(0)  # a new client is let in once all are gone
+
+
+PLAIN = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PLAIN
+LATE = "import signal; signal.signal(signal.SIGTERM, lambda *_: None); " + PLAIN.replace(
+    "time.sleep(1000)", "[time.sleep(1) for _ in range(1000)]"
+)
+GREEDY = PLAIN.replace("time.sleep", "open(sys.argv[1] + '.go').read(); held = bytearray(300 * 2**20); time.sleep")
+WAYS = {
+    "ended": PLAIN,
+    "ended, and it ignores that": STUBBORN,
+    "ended, and it is too late": LATE,
+    "memory": GREEDY,
+    "supervisor": PLAIN,
+    "outside": PLAIN,
+    "mute": PLAIN,
+}
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_is_let_go_by_the_server_before_it_is_killed(
+    lane: Lane, state: Path, mps: Path, way: str
+) -> None:
+    """On each way out; where the daemon is mute it ends too."""
+    (mps / "servers").write_text(f"{os.getpid()}\n")
+    told = lane.folder / "pid"
+    command = [sys.executable, "-c", WAYS[way], str(told)]
+    if way == "supervisor":  # its first process dies with it
+        command = ["sh", "-c", '"$@" & wait', "sh", *command]
+    go = lane.folder / "pid.go"
+    os.mkfifo(go)
+    limit = {"memory_limit_bytes": 200 * 2**20} if way == "memory" else {}
+    async with running(state, lane.fake, devices="gpu", mps="on", grace_s=0.5) as agent:
+        lane.fake.want(1, *command, env=lane.env, turn=limit)
+        await runs(agent, lane, 1)
+        await agent.until(lambda: told.exists() and told.read_text() != "", "it has begun", START_S)
+        pid = int(told.read_text())
+        (mps / "clients").write_text(f"4\n{pid}\n")
+        if way == "mute":
+            (mps / "mute").touch()
+        if way == "supervisor":
+            os.kill(parent_of(parent_of(pid)), signal.SIGKILL)
+        elif way == "outside":
+            os.kill(parent_of(pid), signal.SIGTERM)
+        elif way == "memory":
+            go.write_text("go")
+        else:
+            lane.fake.end(1)
+        await ends(agent, lane, 1)
+        (mps / "mute").unlink(missing_ok=True)
+    calls = (mps / "calls.log").read_text().splitlines()
+    assert started_ticks(pid) == 0
+    if way != "mute":
+        assert calls.count(f"let go {pid}") == 1, "while it lives"
+        assert f"terminate_client {os.getpid()} {pid}" in calls
+        assert not any(call.endswith(" 4") for call in calls), "no other's client"

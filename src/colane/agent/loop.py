@@ -377,7 +377,7 @@ class Agent:
     async def _put_together(self, act: Act, key: Key, ends: dict[Key, FinishedObject]) -> None:
         """Add what is to be told of an end, once that is clear."""
         if act is Act.REAP:
-            await self.jobs.reap(key)
+            await self.jobs.reap(key, self._mps.let_go)
         if await self._mps_faults.is_settled(key):
             ends[key] = self.jobs.finished(key)
 

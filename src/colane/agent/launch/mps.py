@@ -151,6 +151,16 @@ class MpsManager:
         """Whether a server of a GPU says that a client's fatal error has failed it; older drivers do not tell."""
         return any([await self._is_in_fault(daemon) for daemon in self._daemons.values() if daemon.gpu.index == index])
 
+    async def let_go(self, pids: Container[int]) -> None:
+        """Have the servers end the work of those of these processes that are their clients, before they are killed."""
+        for daemon in list(self._daemons.values()):
+            with suppress(MpsError):
+                await self._probe(daemon)
+                for server in sorted(daemon.server_pids):
+                    for client in (await self._ask(daemon, f"get_client_list {server}")).split():
+                        if client.isdigit() and int(client) in pids:
+                            await self._ask(daemon, f"terminate_client {server} {client}")
+
     async def watch(self, busy: Container[int] = ()) -> None:
         """Ask daemons that have not been asked for a while, and start anew those that are gone.
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -178,9 +178,16 @@ class Jobs:
                     await self._has_ended.wait()
         return keys
 
-    async def reap(self, key: Key) -> None:
-        """Kill what is left of an attempt whose supervisor died, and record its end."""
+    async def reap(self, key: Key, let_go: Callable[[Collection[int]], Awaitable[None]]) -> None:
+        """Kill what is left of an attempt whose supervisor died, and record its end.
+
+        Args:
+            key: Which.
+            let_go: Has MPS let these of its clients go first.
+        """
         job = self._state.job_dir(key)
+        if job.facts().mps:
+            await let_go({process.pid for process in self._leftovers(job)})
         for _ in range(CLEAN_UP_ROUNDS):
             if not processes.kill(self._leftovers(job)):
                 break

@@ -32,6 +32,7 @@ _FILES: Final = {
     "agent/supervisor/shim_ending.py": "colane/agent/supervisor/shim_ending.pyc",
     "agent/supervisor/shim_files.py": "colane/agent/supervisor/shim_files.pyc",
     "agent/supervisor/shim_halt.py": "colane/agent/supervisor/shim_halt.pyc",
+    "agent/supervisor/shim_mps.py": "colane/agent/supervisor/shim_mps.pyc",
     "agent/supervisor/shim_system.py": "colane/agent/supervisor/shim_system.pyc",
 }
 """Sources, and where their copies go."""

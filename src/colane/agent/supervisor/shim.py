@@ -54,9 +54,12 @@ from colane.agent.supervisor.shim_files import (
     since_boot_s,
 )
 from colane.agent.supervisor.shim_halt import Halt, runs_elsewhere
+from colane.agent.supervisor.shim_mps import MpsClients
 from colane.agent.supervisor.shim_system import (
     PR_SET_CHILD_SUBREAPER,
     READ_BYTES,
+    become_user,
+    before_killing,
     count_oom_kills,
     die_with,
     prctl,
@@ -130,6 +133,7 @@ class Supervisor:
 
     def __init__(self, command: ShimCommand, wake_fd: int) -> None:
         self._command = command
+        before_killing(MpsClients(command.env, command.run_as).let_go)
         self._wake_fd = wake_fd
         self._log = CappedLog(command.log_cap_bytes)
         self._poll = select.poll()
@@ -501,13 +505,6 @@ def join_cgroup(path: str) -> None:
     fd = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
     os.write(fd, b"0")
     os.close(fd)
-
-
-def become_user(uid: int, gid: int, *groups: int) -> None:
-    """Be another user from now on, without a way back; the groups first, for a plain user may not change them."""
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
 
 
 def explain(error: OSError | ValueError, command: ShimCommand) -> str:

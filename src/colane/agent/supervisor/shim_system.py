@@ -10,11 +10,32 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import os
 import sys
+from collections.abc import Callable
+
+HARMLESS = frozenset({signal.SIGSTOP, signal.SIGCONT})
+"""Signals that end no process that does not catch them."""
 
 READ_BYTES = 1 << 18
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
+
+
+_before: Callable[[list[int]], object] = len
+"""What `before_killing` was given; at first nothing that does anything."""
+
+
+def before_killing(call: Callable[[list[int]], None]) -> None:
+    """Have this called with the processes that a signal is about to end, each time."""
+    global _before  # noqa: PLW0603  # one for each process
+    _before = call
+
+
+def become_user(uid: int, gid: int, *groups: int) -> None:
+    """Be another user from now on, without a way back; the groups first, for a plain user may not change them."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def die_with(supervisor_pid: int) -> None:
@@ -110,6 +131,7 @@ def kill_tree() -> None:
     """SIGKILL to all, again until none is found that has not got it: a fork may slip through one pass."""
     killed: set[int] = set()
     while fresh := [pid for pid in descendants() if pid not in killed]:
+        _before(fresh)
         for pid in fresh:
             send(pid, signal.SIGKILL)
         killed.update(fresh)
@@ -117,6 +139,8 @@ def kill_tree() -> None:
 
 def send(pid: int, number: int) -> None:
     """Send a signal to a process that may be gone or, having gained privileges, not be ours to signal."""
+    if number == signal.SIGKILL or not (number in HARMLESS or catches(pid, number) or ignores(pid, number)):
+        _before([pid])
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
