@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from colane.adaptor import wire
 from colane.adaptor.writer import IDENTITY, RESTORED_WORD, RING_OFFSET
 from colane.agent.files.jobdir import LaunchFacts
-from colane.agent.measuring.telemetry import AttemptMeter, progress_json
+from colane.agent.measuring.telemetry import AttemptMeter
+from colane.api.of_record import as_object
 from colane.api.wire_nodes import ReportBody
 
 PLACED = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
@@ -43,7 +44,7 @@ def test_a_report_with_whatever_a_job_wrote_is_taken(ranks: list[Words]) -> None
         for rank, words in enumerate(ranks):
             write(wire.rank_path(path, rank), words)
         meter = AttemptMeter(path, PLACED)
-        now = progress_json(meter.sample(2e9, NONE_CAME, {}))
+        now = as_object(meter.sample(2e9, NONE_CAME, {}))
     job = {"id": 1, "attempt": 1, "phase": "launched", "pid": 1, "start_s": 1e9, "progress": now}
     report = {"agent_id": "a", "at_s": 2e9, "jobs": [job]}
     ReportBody.model_validate_json(json.dumps(report, allow_nan=False))

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, cast
 
-from pydantic import BaseModel
-
 from colane.api.nodes import NodeObject
-from colane.api.wire_nodes import DeviceUseBody, JobUseBody, ProgressBody, ReportBody
+from colane.api.of_record import as_object
+from colane.api.wire_nodes import ReportBody
 from colane.client.report_deltas import ToldDevices
+from colane.model.device_use import DeviceUsage, JobUsage
+from colane.model.progress import Progress
 from tests.server.harness import gpu, launched, node, report
 from tests.server.test_api_types import STEPS
 from tests.server.test_samples import SEEN, USE
@@ -18,15 +20,11 @@ def answer(epoch: int = 1) -> NodeObject:
 
 def whole(**fields: Any) -> Any:
     """A report that says all there is to say, some of it null."""
-    progress = {**dict.fromkeys(ProgressBody.model_fields), **STEPS, "memory_by": "", "turn": "", "loss": None}
-    known = {name: value for name, value in progress.items() if value is not None or _may_be_null(ProgressBody, name)}
-    jobs = [launched(1, progress=known, use={**dict.fromkeys(JobUseBody.model_fields), **USE}), launched(2)]
+    progress: dict[str, Any] = STEPS
+    use: dict[str, Any] = USE
+    jobs = [launched(1, progress=as_object(Progress(**progress)), use=as_object(JobUsage(**use))), launched(2)]
     devices = [{**SEEN, "power_w": None, "throttle": []}]
     return report(*jobs, gpus=[gpu(0)], devices=devices, **fields)
-
-
-def _may_be_null(model: type[BaseModel], name: str) -> bool:
-    return model.model_fields[name].default is None
 
 
 class TestSparing:
@@ -38,10 +36,10 @@ class TestSparing:
 
     def test_what_may_be_left_out_is_what_is_assumed(self) -> None:
         """Of samples, whatever may be null, or an empty text, is that where it is left out."""
-        for model in (ProgressBody, JobUseBody, DeviceUseBody):
-            for name, field in model.model_fields.items():
-                if not field.is_required() and isinstance(field.default, str | None):
-                    assert field.default in {None, ""}, name
+        for kind in (Progress, JobUsage, DeviceUsage):
+            for field in fields(kind):
+                if isinstance(field.default, str | None):
+                    assert field.default in {None, ""}, field.name
 
     def test_devices_are_told_once(self) -> None:
         told = ToldDevices()

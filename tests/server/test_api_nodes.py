@@ -45,7 +45,7 @@ async def test_paper_a_form_of_a_node_is_completed() -> None:
         ({"name": ""}, "name"),
         ({"address": "etc/passwd"}, "address"),
         ({"gpus": [gpu(0), gpu(0)]}, "gpus"),
-        ({"gpus": [gpu(-1)]}, "gpus[0].GpuBody.index"),
+        ({"gpus": [gpu(-1)]}, "gpus[0].Gpu.index"),
         ({"topology": {"links": [], "sockets": []}}, "topology"),
         ({"topology": {"links": [[["NV", 1, 0]]], "sockets": [0]}}, "topology"),
         ({"topology": {"links": [[["FOO", 1, 0]]], "sockets": [0]}}, "topology"),

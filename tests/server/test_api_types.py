@@ -14,37 +14,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from colane.api.events import EVENTS
-from colane.api.jobs import ConstraintsObject, JobObject, ProgressObject, WhyAnswer
-from colane.api.nodes import EpochObject, GpuObject, HardwareObject, TopologyObject
-from colane.api.records import MeasurementObject, ProfileObject
-from colane.api.reports import (
-    BandwidthObject,
-    FinishedObject,
-    JobReportObject,
-    NoticeObject,
-    RegistrationObject,
-    ReportObject,
-)
-from colane.api.wire_nodes import (
-    BandwidthBody,
-    EpochBody,
-    FinishedBody,
-    GpuBody,
-    JobReport,
-    NodeBody,
-    NoticeBody,
-    ProgressBody,
-    ReportBody,
-    TopologyBody,
-)
+from colane.api.forms import field_names
+from colane.api.jobs import ConstraintsObject, JobObject, WhyAnswer
+from colane.api.nodes import GpuObject, HardwareObject, TopologyObject
 from colane.model.hardware import Gpu, Node, Topology
 from colane.model.job_spec import Constraints
-from colane.model.profile import Profile, SetMeasurement
-from colane.model.progress import Progress
-from colane.server.store.codec import field_names
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 from tests.server.answers import OTHER_THAN_JSON, declared, judge, judge_events
 from tests.server.harness import Agents, finished, launched, node, report, world
@@ -196,36 +173,12 @@ async def test_what_only_an_ended_job_has_is_all_there_or_not_at_all() -> None:
             judge(JobObject, json.dumps(ended).encode())
 
 
-SAID_BY_AGENTS = [
-    (RegistrationObject, NodeBody),
-    (ReportObject, ReportBody),
-    (JobReportObject, JobReport),
-    (FinishedObject, FinishedBody),
-    (ProgressObject, ProgressBody),
-    (GpuObject, GpuBody),
-    (TopologyObject, TopologyBody),
-    (NoticeObject, NoticeBody),
-    (BandwidthObject, BandwidthBody),
-    (EpochObject, EpochBody),
-]
-
-
-@pytest.mark.parametrize(("sent", "judged"), SAID_BY_AGENTS)
-def test_what_agents_send_is_what_the_scheduler_reads(sent: Any, judged: type[BaseModel]) -> None:
-    assert set(sent.__annotations__) == set(judged.model_fields)
-    required = {name for name, field in judged.model_fields.items() if field.is_required()}
-    assert required - {"node"} <= sent.__required_keys__, "the node's name is added when an end is told"
-
-
 def test_what_is_sent_and_kept_of_hardware_and_progress_is_what_the_model_has() -> None:
     assert tuple(GpuObject.__annotations__) == field_names(Gpu)
     assert tuple(TopologyObject.__annotations__) == field_names(Topology)
-    assert tuple(ProgressObject.__annotations__) == field_names(Progress)
     assert tuple(HardwareObject.__annotations__) == field_names(Node)
     held_to = set(field_names(Constraints)) - {"time_limit"} | {"time_limit_s"}  # as a need of a job is called
     assert set(ConstraintsObject.__annotations__) == held_to
-    assert tuple(ProfileObject.__annotations__) == field_names(Profile)
-    assert tuple(MeasurementObject.__annotations__) == field_names(SetMeasurement)
 
 
 async def test_what_events_tell_is_declared_for_each_kind_that_is_promised() -> None:

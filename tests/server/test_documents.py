@@ -15,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from colane.api.forms import MAPPING, field_names, maybe, record, row
+from colane.api.topologies import decode_topology, encode_topology
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.hardware import GpuId, Node, Topology
@@ -29,8 +31,6 @@ from colane.scheduling.registry import preset
 from colane.server.board.clock import CLOCK_MARK, ClockMark
 from colane.server.board.read_model import COUNTERS, Counters, NodeRecord, decode_record, encode_record
 from colane.server.store import documents
-from colane.server.store.codec import MAPPING, field_names, maybe, record, row
-from colane.server.store.topology_documents import decode_topology, encode_topology
 from tests.core.worlds import World
 from tests.examples import examples
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from colane.api.topologies import encode_topology
 from colane.model.hardware import Link, LinkKind
 from colane.model.topo_text import parse_matrix
-from colane.server.store.topology_documents import encode_topology
 from colane.settings.input_file import InputFileError
 from colane.settings.topology_file import read_topology
 

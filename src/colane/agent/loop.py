@@ -49,8 +49,8 @@ from colane.agent.supervisor import programs
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import STOPPED
 from colane.api.nodes import LaunchObject
+from colane.api.of_record import DeviceUseObject, as_object
 from colane.api.reports import ENDS_MAX, FinishedObject, JobReportObject, RegistrationObject, ReportObject
-from colane.api.samples import DeviceUseObject, device_use_object
 from colane.devices import Devices, OwnProcesses
 from colane.model.device_use import DeviceUsage
 from colane.model.hardware import Gpu
@@ -500,7 +500,7 @@ class Agent:
 
         def look() -> list[DeviceUseObject]:
             by_jobs = with_jobs_memory(uses, self.jobs.facts_of(samples), held_bytes)
-            return [device_use_object(use) for use in by_jobs]
+            return [as_object(use) for use in by_jobs]
 
         return self._bounds.ask("how devices are used", look, [])
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from colane.api.jobs import ReasonObject
-from colane.api.records import ProfileKeyObject
+from colane.api.of_record import ProfileKeyObject
 
 SlotRow = tuple[str, int, int]
 """Node, number of the GPU, lane."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from colane.api.of_record import ProgressObject, StallObject
+
 JobRequestObject = dict[str, Any]
 """A job request as it is sent: its fields are the rows of `model.job_fields`, by which `JobRequest` judges it."""
 
@@ -211,59 +213,6 @@ class TimeSpentObject(TypedDict):
     paused_s: float
     checkpointing_s: float
     untold_s: float
-
-
-class ProgressObject(TypedDict):
-    """A sample of a running attempt, as agents report and jobs show it; see `model.Progress`."""
-
-    at_s: float
-    steps: int
-    steps_total: int | None
-    first_step_s: float | None
-    last_step_s: float | None
-    step_mean_s: float | None
-    step_median_s: float | None
-    step_max_s: float | None
-    loss: float | None
-    persistent_bytes: int | None
-    peak_bytes: int | None
-    memory_by: str
-    overhead_bytes: int | None
-    cpu_s: float | None
-    occupancy_ratio: float | None
-    bandwidth_ratio: float | None
-    others_ratio: float | None
-    occupancy_by: str
-    note: str
-    turn: str
-    turn_service_s: float | None
-    turn_wait_s: float | None
-    turn_share_ratio: float | None
-    turn_quantum_s: float | None
-    turn_handoff_s: float | None
-    on_host_bytes: int | None
-    host_refusal: str
-    rest: str
-    saved_s: float | None
-    steps_saved: int | None
-    save_problem: str
-    saves_asked: int
-    noise_scale: float | None
-    saves: bool
-    reforms: bool
-    ranks: int
-    answers: int | None
-    idle_s: float | None
-    latency_p50_s: float | None
-    latency_p95_s: float | None
-    latency_p99_s: float | None
-
-
-class StallObject(TypedDict):
-    """How long a running job has made no step, and how long one usually takes it."""
-
-    no_step_s: float
-    step_s: float
 
 
 class PlaceSpanObject(TypedDict):

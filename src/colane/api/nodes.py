@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
+from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
-LinkRow = tuple[str, int, float]
-"""Kind, NVLinks bonded, bytes per second in one direction (0 unknown); see `model.Link`."""
+from colane.api.of_record import ToldAs
+from colane.model.bounds import WORD_MAX, Bounds, Count, Name, Ratio, ShortWord, Size, several, text, within
+from colane.model.field_values import NO_CONTROLS
+from colane.model.hardware import Gpu, Topology
+from colane.model.sizes import CORES_MAX, GPUS_MAX
+from colane.model.versions import LINKS
+from colane.model.words import count
+
+
+def _link(value: tuple[str, int, float]) -> tuple[str, int, float]:
+    """Only NVLinks are bonded, so a link that is read as another has none."""
+    kind, lanes, bandwidth_bytes_per_s = value
+    known = LINKS.read(kind)
+    return known, lanes if known == kind else 0, bandwidth_bytes_per_s
+
+
+LinkRow = Annotated[tuple[ShortWord, Annotated[int, within(0, 1_000)], Ratio], Bounds((("strict", False),), _link)]
+"""Kind, NVLinks bonded, bytes per second in one direction (0 unknown); see `model.Link`. JSON has lists for tuples."""
+Core = Annotated[int, within(0, CORES_MAX - 1)]
+Cores = Annotated[list[Core], several(CORES_MAX)]
 
 
 class EpochObject(TypedDict):
     """One start of a scheduler."""
 
-    number: int
-    id: str
+    number: Count
+    id: Annotated[str, text(200)]
 
 
 class ClusterObject(TypedDict):
@@ -32,25 +50,49 @@ class ClusterObject(TypedDict):
 class GpuObject(TypedDict):
     """A device; see `model.Gpu`."""
 
-    index: int
-    uuid: str
-    type: str
-    memory_bytes: int
-    socket: int
-    cores: list[int]
+    index: Annotated[int, within(0, GPUS_MAX - 1)]
+    uuid: Name
+    type: Name
+    memory_bytes: Size
+    socket: Annotated[int, within(0, CORES_MAX)]
+    cores: Cores
     healthy: bool
-    foreign_bytes: int
-    others_ratio: float
-    sharing: str
+    foreign_bytes: Size
+    others_ratio: Ratio
+    sharing: Annotated[str, text(WORD_MAX, NO_CONTROLS)]
+
+
+def _is_square(topology: dict[str, Any]) -> dict[str, Any]:
+    """Return a topology that holds together.
+
+    Raises:
+        ValueError: It does not.
+    """
+    links, size, switches = topology["links"], len(topology["sockets"]), len(topology.get("switches", ()))
+    if len(links) != size or any(len(row) != size for row in links):
+        raise ValueError(f"links must be a square of {size} x {size}, one row for each of the sockets")
+    if switches not in {0, size}:
+        raise ValueError(f"switches has {count(switches, 'entry')} for {count(size, 'socket')}")
+    for a, row in enumerate(links):
+        if [b for b, link in enumerate(row) if link[0] == "X"] != [a]:
+            raise ValueError(f"links[{a}] must be X at [{a}], a GPU and itself, and nowhere else")
+        for b in range(a):
+            if row[b][:2] != links[b][a][:2]:
+                raise ValueError(f"links[{a}][{b}] is {row[b][0]}, links[{b}][{a}] is {links[b][a][0]}")
+    return topology
 
 
 class TopologyObject(TypedDict):
-    """How the GPUs of a node are connected; see `model.Topology`."""
+    """How the GPUs of a node are connected, by position in `gpus`; see `model.Topology`."""
 
-    links: list[list[LinkRow]]
-    sockets: list[int]
-    switches: list[int]
+    links: Annotated[list[Annotated[list[LinkRow], several(GPUS_MAX)]], several(GPUS_MAX)]
+    sockets: Annotated[list[Annotated[int, within(0, CORES_MAX)]], several(GPUS_MAX)]
+    switches: Annotated[list[Annotated[int, within(-1, CORES_MAX)]], several(GPUS_MAX)]
     nvswitch: bool
+
+
+SentGpu = Annotated[dict[str, Any], ToldAs(Gpu, GpuObject)]
+SentTopology = Annotated[dict[str, Any], ToldAs(Topology, TopologyObject), Bounds(read=_is_square)]
 
 
 class DrainObject(TypedDict):

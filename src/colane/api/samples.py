@@ -4,33 +4,10 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from colane.model.device_use import DeviceUsage, JobUsage
+from colane.api.of_record import DeviceUseObject, JobUseObject
 
 Values = list[float | None]
 Sizes = list[int | None]
-
-
-class DeviceUseObject(TypedDict):
-    """How a device is used now; see `model.DeviceUsage`."""
-
-    index: int
-    busy_ratio: float | None
-    used_bytes: int | None
-    power_w: float | None
-    temperature_c: float | None
-    throttle: list[str] | None
-    xid: int | None
-
-
-class JobUseObject(TypedDict):
-    """How a job uses what it has now, by its own processes on all its nodes; see `model.JobUsage`."""
-
-    busy_ratio: float | None
-    device_bytes: int | None
-    cpu_cores: float | None
-    host_bytes: int | None
-    steps_per_s: float | None
-    share_ratio: float | None
 
 
 class DeviceSamplesObject(TypedDict):
@@ -84,28 +61,3 @@ class ClusterSamplesAnswer(TypedDict):
     running: Values
     waiting: Values
     busy_ratio: Values
-
-
-def device_use_object(use: DeviceUsage) -> DeviceUseObject:
-    """Return how a device is used."""
-    return {
-        "index": use.index,
-        "busy_ratio": use.busy_ratio,
-        "used_bytes": use.used_bytes,
-        "power_w": use.power_w,
-        "temperature_c": use.temperature_c,
-        "throttle": None if use.throttle is None else list(use.throttle),
-        "xid": use.xid,
-    }
-
-
-def job_use_object(use: JobUsage) -> JobUseObject:
-    """Return how a job uses what it has."""
-    return {
-        "busy_ratio": use.busy_ratio,
-        "device_bytes": use.device_bytes,
-        "cpu_cores": use.cpu_cores,
-        "host_bytes": use.host_bytes,
-        "steps_per_s": use.steps_per_s,
-        "share_ratio": use.share_ratio,
-    }

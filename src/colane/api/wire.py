@@ -5,34 +5,16 @@ The shapes are those of `docs/reference/interfaces.md`. Inside the service only 
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from colane.model.field_values import EXACT_MAX, NO_CONTROLS, NO_NUL
+from colane.model.bounds import LongText, Name, Positive, Ratio, Seconds, StepTime
 from colane.model.quantities import parse_duration_s
 from colane.model.sizes import GPUS_MAX
 
-Size = Annotated[int, Field(ge=0, le=EXACT_MAX)]
-Count = Annotated[int, Field(ge=0, le=EXACT_MAX)]
-Positive = Annotated[int, Field(ge=1, le=EXACT_MAX)]
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
-Ratio = Annotated[float, Field(ge=0)]
-StepTime = Annotated[float, Field(gt=0, le=1e12)]
-NEARLY_ZERO: Final = -0.01
-"""A measured ratio just below zero is a rounding error of the sender: it must not cost a whole report."""
-
-
-def _not_below_zero(value: float) -> float:
-    return 0.0 if NEARLY_ZERO <= value < 0 else value
-
-
-MeasuredRatio = Annotated[float, AfterValidator(_not_below_zero), Field(ge=0)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_CONTROLS)]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Node names stand in URLs, file names and `node/index`."""
-TEXT_MAX: Final = 10_000
-Text = Annotated[str, StringConstraints(max_length=TEXT_MAX, pattern=NO_NUL)]
 
 
 def _duration(value: object) -> object:
@@ -70,7 +52,7 @@ class ValueBody(WireModel):
     value: Annotated[float, Field(ge=0)]
     source: Literal["declared"] = "declared"
     samples: Positive = 1
-    by: Text = ""
+    by: LongText = ""
 
 
 class StepBody(ValueBody):

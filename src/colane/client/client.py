@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
     from colane.api.nodes import AgentSettingsAnswer, NodeObject, RemovedNodesAnswer
+    from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
         AdoptedAnswer,
         ForgottenAnswer,
         HealthAnswer,
-        MeasurementObject,
-        ProfileObject,
         TokenObject,
         UsageObject,
     )

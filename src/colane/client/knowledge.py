@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
-from colane.model.versions import read_as
+from colane.api.of_record import MeasurementObject, ProfileObject, form_of
+from colane.model.profile import CorePace, MemoryWindow, Profile, ProfileKey, SetMeasurement, ValueSource
 
 if TYPE_CHECKING:
     from colane.client.client import Client
 
-VALUES: Final = (
-    "step_s",
-    "step_median_s",
-    "persistent_bytes",
-    "ephemeral_bytes",
-    "occupancy",
-    "bandwidth",
-    "answer_p99_s",
-)
-"""Fields of a profile that carry a source and a sample count."""
-
-_SCALARS: Final = ("sharing", "delta", "delta_general", "at_s")
-_LISTS: Final = ("step_alone_s", "step_together_s", "steps")
+PROFILE: Final = form_of(Profile, CorePace, MemoryWindow, otherwise={ValueSource: ValueSource.DEFAULT})
+MEASUREMENT: Final = form_of(SetMeasurement)
 
 
 def read_profiles(client: Client) -> dict[ProfileKey, Profile]:
@@ -38,48 +27,22 @@ def read_measurements(client: Client) -> list[SetMeasurement]:
 
 
 def decode_profile(body: Mapping[str, Any]) -> Profile:
-    """Return a profile of `GET /profiles`."""
-    values: dict[str, Any] = {name: _value(body.get(name)) for name in VALUES}
-    users = tuple(body.get("users", ()))
-    return Profile(key=_key(body["key"]), updated_s=body.get("updated_s", 0.0), users=users, **values)
+    """Return a profile of `GET /profiles`, also of another version: what is not known here is left aside."""
+    return PROFILE.read(body)
 
 
-def encode_profile(profile: Profile) -> dict[str, Any]:
+def encode_profile(profile: Profile) -> ProfileObject:
     """Return a profile as JSON carries it; `decode_profile` reads it back."""
-    values = {name: _value_object(getattr(profile, name)) for name in VALUES}
-    return {"key": profile.key._asdict(), **values, "updated_s": profile.updated_s, "users": list(profile.users)}
+    told: ProfileObject = PROFILE.write(profile)
+    return told
 
 
 def decode_measurement(body: Mapping[str, Any]) -> SetMeasurement:
     """Return a measured set of `GET /measurements`."""
-    lists: dict[str, Any] = {name: tuple(body[name]) for name in _LISTS}
-    scalars = {name: body[name] for name in _SCALARS}
-    return SetMeasurement(keys=tuple(map(_key, body["keys"])), **scalars, **lists)
+    return MEASUREMENT.read(body)
 
 
-def encode_measurement(measured: SetMeasurement) -> dict[str, Any]:
+def encode_measurement(measured: SetMeasurement) -> MeasurementObject:
     """Return a measured set as JSON carries it; `decode_measurement` reads it back."""
-    scalars = {name: getattr(measured, name) for name in _SCALARS}
-    lists = {name: list(getattr(measured, name)) for name in _LISTS}
-    return {"keys": [key._asdict() for key in measured.keys], **scalars, **lists}
-
-
-def _key(body: Mapping[str, Any] | Sequence[Any]) -> ProfileKey:
-    """Read a key: an object, or its fields in order."""
-    return ProfileKey(**_fields(ProfileKey, body)) if isinstance(body, Mapping) else ProfileKey(*body)
-
-
-def _value(body: Mapping[str, Any] | None) -> Value | None:
-    if body is None:
-        return None
-    source = read_as(ValueSource, body["source"], ValueSource.DEFAULT)
-    return Value(**{**_fields(Value, body), "source": source})
-
-
-def _fields(kind: type[ProfileKey | Value], body: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of an object."""
-    return {name: body[name] for name in kind._fields if name in body}
-
-
-def _value_object(value: Value | None) -> dict[str, Any] | None:
-    return None if value is None else {**value._asdict(), "source": value.source.value}
+    told: MeasurementObject = MEASUREMENT.write(measured)
+    return told

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from colane.model.bounds import WORD_MAX, Count, MeasuredRatio, ShortWord, Size, several, within
+from colane.model.sizes import GPUS_MAX
 
 THROTTLES: Final = ("power-cap", "hw-slowdown", "sync-boost", "thermal", "hw-thermal", "power-brake")
 """Why the clocks of a GPU are below what they could be: NVML's clock event reasons that slow work, in their order."""
@@ -26,13 +29,13 @@ class DeviceUsage:
         xid: Number of the last error that its driver told of since the agent started; None also where there was none.
     """
 
-    index: int
-    busy_ratio: float | None = None
-    used_bytes: int | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    throttle: tuple[str, ...] | None = None
-    xid: int | None = None
+    index: Annotated[int, within(0, GPUS_MAX - 1)]
+    busy_ratio: MeasuredRatio | None = None
+    used_bytes: Size | None = None
+    power_w: MeasuredRatio | None = None
+    temperature_c: Annotated[float, within(-300, 10_000)] | None = None
+    throttle: Annotated[tuple[ShortWord, ...], several(WORD_MAX)] | None = None
+    xid: Count | None = None
 
     @property
     def is_odd(self) -> bool:
@@ -54,9 +57,9 @@ class JobUsage:
         share_ratio: Part of the time it wanted its lane in which it had it; None where it shares none.
     """
 
-    busy_ratio: float | None = None
-    device_bytes: int | None = None
-    cpu_cores: float | None = None
-    host_bytes: int | None = None
-    steps_per_s: float | None = None
-    share_ratio: float | None = None
+    busy_ratio: MeasuredRatio | None = None
+    device_bytes: Size | None = None
+    cpu_cores: MeasuredRatio | None = None
+    host_bytes: Size | None = None
+    steps_per_s: MeasuredRatio | None = None
+    share_ratio: MeasuredRatio | None = None

@@ -34,6 +34,7 @@ from colane.model.field_values import (
 )
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job_spec import BatchOf, CommPattern, CoreHint, IfNever, JobKind, Qos, Ranks, parse_category
+from colane.model.sizes import CORES_MAX
 
 
 class HelpPanel(StrEnum):
@@ -155,7 +156,6 @@ ENV_VARIABLES_MAX: Final = 10_000
 COMMAND_WORDS_MAX: Final = 10_000
 RETRIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 2**31
-CORES_MAX: Final = 65_536
 GPUS_PER_NODE_MAX: Final = 1_024
 
 NAME: Final = Text(200, 1, NO_CONTROLS)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import Annotated, Final, NamedTuple, final
+
+from colane.model.bounds import Count, LongText, MeasuredRatio, Seconds, Size, within, word
+from colane.model.versions import RESTS, TURNS
 
 UNGATED = "ungated"
 """It runs outside its lane, without turns."""
@@ -77,47 +80,47 @@ class Progress:
         latency_p99_s: The same of 99 %.
     """
 
-    at_s: float
-    steps: int = 0
-    steps_total: int | None = None
-    first_step_s: float | None = None
-    last_step_s: float | None = None
-    step_mean_s: float | None = None
-    step_median_s: float | None = None
-    step_max_s: float | None = None
+    at_s: Seconds
+    steps: Count = 0
+    steps_total: Count | None = None
+    first_step_s: Seconds | None = None
+    last_step_s: Seconds | None = None
+    step_mean_s: Seconds | None = None
+    step_median_s: Seconds | None = None
+    step_max_s: Seconds | None = None
     loss: float | None = None
-    persistent_bytes: int | None = None
-    peak_bytes: int | None = None
-    memory_by: str = ""
-    overhead_bytes: int | None = None
-    cpu_s: float | None = None
-    occupancy_ratio: float | None = None
-    bandwidth_ratio: float | None = None
-    others_ratio: float | None = None
-    occupancy_by: str = ""
-    note: str = ""
-    turn: str = ""
-    turn_service_s: float | None = None
-    turn_wait_s: float | None = None
-    turn_share_ratio: float | None = None
-    turn_quantum_s: float | None = None
-    turn_handoff_s: float | None = None
-    on_host_bytes: int | None = None
-    host_refusal: str = ""
-    rest: str = ""
-    saved_s: float | None = None
-    steps_saved: int | None = None
-    save_problem: str = ""
-    saves_asked: int = 0
-    noise_scale: float | None = None
+    persistent_bytes: Size | None = None
+    peak_bytes: Size | None = None
+    memory_by: LongText = ""
+    overhead_bytes: Size | None = None
+    cpu_s: Seconds | None = None
+    occupancy_ratio: MeasuredRatio | None = None
+    bandwidth_ratio: MeasuredRatio | None = None
+    others_ratio: MeasuredRatio | None = None
+    occupancy_by: LongText = ""
+    note: LongText = ""
+    turn: Annotated[str, word(TURNS)] = ""
+    turn_service_s: Seconds | None = None
+    turn_wait_s: Seconds | None = None
+    turn_share_ratio: MeasuredRatio | None = None
+    turn_quantum_s: Seconds | None = None
+    turn_handoff_s: Seconds | None = None
+    on_host_bytes: Size | None = None
+    host_refusal: LongText = ""
+    rest: Annotated[str, word(RESTS)] = ""
+    saved_s: Seconds | None = None
+    steps_saved: Count | None = None
+    save_problem: LongText = ""
+    saves_asked: Count = 0
+    noise_scale: Annotated[float, within(above=0)] | None = None
     saves: bool = False
     reforms: bool = False
-    ranks: int = 0
-    answers: int | None = None
-    idle_s: float | None = None
-    latency_p50_s: float | None = None
-    latency_p95_s: float | None = None
-    latency_p99_s: float | None = None
+    ranks: Count = 0
+    answers: Count | None = None
+    idle_s: Seconds | None = None
+    latency_p50_s: Seconds | None = None
+    latency_p95_s: Seconds | None = None
+    latency_p99_s: Seconds | None = None
 
 
 class Stall(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+CORES_MAX: Final = 65_536
 GPUS_MAX: Final = 4096
 """GPUs of one job; far above any machine's, low enough to list."""
 

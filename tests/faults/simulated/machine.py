@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from colane.agent.files.lease import Lease
 from colane.agent.link.contact import Contact
-from colane.agent.measuring.telemetry import progress_json
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.running.jobs import refusal
 from colane.agent.supervisor import shim_files
+from colane.api.of_record import as_object
 from colane.model.job_spec import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
@@ -236,7 +236,7 @@ class Machine:
             "start_s": None if outcome == "not-started" else attempt.start_s,
             "exit_code": exited,
             "signal": 15 if outcome == "signalled" else None,
-            "progress": progress_json(self.sample(attempt)),
+            "progress": as_object(self.sample(attempt)),
         }
         self.nudge()
 
@@ -366,7 +366,7 @@ class VirtualAgent:
                 "phase": "launched",
                 "pid": 42,
                 "start_s": attempt.start_s,
-                "progress": progress_json(self._machine.sample(attempt)),
+                "progress": as_object(self._machine.sample(attempt)),
             }
             for key, attempt in sorted(self._disk.attempts.items())
             if attempt.phase is AttemptPhase.RUNNING

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import islice, pairwise
 from math import inf
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from colane.adaptor import wire
 from colane.agent.errors import AgentError
@@ -171,7 +171,7 @@ class JobDir:
     def finished(self) -> FinishedObject | None:
         """What the scheduler is told of its end, once that has been put together."""
         kinds = {"id": int, "attempt": int, "outcome": str, "end_s": float}
-        return cast("FinishedObject | None", _holding(read_json(self._inside + FINISHED), kinds))
+        return _holding(read_json(self._inside + FINISHED), kinds)
 
     def shim_errors(self) -> str:
         """The last line of what its supervisor complained about."""

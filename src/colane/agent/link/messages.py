@@ -10,19 +10,17 @@ from colane.agent.config import AgentConfig
 from colane.agent.gate.values import Seen
 from colane.agent.launch.gang import LOOPBACK
 from colane.agent.reconcile import Desired, DesiredJob, Key, Meeting, SaveRequest
-from colane.api.jobs import ProgressObject
 from colane.api.nodes import (
     DesiredJobObject,
     GangObject,
-    GpuObject,
     NodeObject,
     SaveObject,
-    TopologyObject,
     TurnsObject,
 )
+from colane.api.of_record import ProgressObject, as_object
 from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
-from colane.model.hardware import Gpu, Topology
+from colane.model.hardware import Gpu
 from colane.model.job import JobKind
 from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
@@ -51,8 +49,8 @@ def node_object(
         "agent_id": agent_id,
         "address": door.address,
         "pool": config.pool,
-        "gpus": gpu_objects(gpus),
-        "topology": topology_object(devices.topology),
+        "gpus": [as_object(gpu) for gpu in gpus],
+        "topology": as_object(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
         "host_bandwidth_bytes_per_s": config.host_bandwidth_bytes_per_s,
@@ -67,40 +65,9 @@ def report_object(
     return {
         "agent_id": agent_id,
         "at_s": at_s,
-        "gpus": gpu_objects(gpus),
+        "gpus": [as_object(gpu) for gpu in gpus],
         "messages": list(messages)[:MESSAGES_MAX],
         "jobs": jobs,
-    }
-
-
-def gpu_objects(gpus: Iterable[Gpu]) -> list[GpuObject]:
-    """Give devices as JSON carries them."""
-    return [
-        {
-            "index": gpu.index,
-            "uuid": gpu.uuid,
-            "type": gpu.type,
-            "memory_bytes": gpu.memory_bytes,
-            "socket": gpu.socket,
-            "cores": list(gpu.cores),
-            "healthy": gpu.healthy,
-            "foreign_bytes": gpu.foreign_bytes,
-            "others_ratio": gpu.others_ratio,
-            "sharing": gpu.sharing,
-        }
-        for gpu in gpus
-    ]
-
-
-def topology_object(topology: Topology) -> TopologyObject:
-    """Give how devices are connected as JSON carries it."""
-    return {
-        "links": [
-            [(link.kind.value, link.lanes, link.bandwidth_bytes_per_s) for link in row] for row in topology.links
-        ],
-        "sockets": list(topology.sockets),
-        "switches": list(topology.switches),
-        "nvswitch": topology.nvswitch,
     }
 
 

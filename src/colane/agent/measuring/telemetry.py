@@ -7,9 +7,8 @@ import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from colane.adaptor import wire
 from colane.agent.files.jobdir import RANKS_MAX, LaunchFacts, asked, directory_of
@@ -18,12 +17,9 @@ from colane.agent.measuring.affinity import rank_of
 from colane.agent.measuring.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.measuring.job_use import UseMeter
 from colane.agent.processes import ProcessId, Tree, identify, read_tree, resident_bytes
-from colane.api.jobs import ProgressObject
 from colane.devices import Utilization
 from colane.model.device_use import JobUsage
 from colane.model.progress import MAY_REST, Progress
-
-PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
 COUNT_MAX = 2**44
 """No process counts as far, be it steps or bytes; sums over all ranks of a job stay below 2^53, up to which integers
@@ -363,8 +359,3 @@ def percentile_s(durations_s: Sequence[float], percent: int) -> float | None:
     if not durations_s:
         return None
     return sorted(durations_s)[-(-percent * len(durations_s) // 100) - 1]
-
-
-def progress_json(progress: Progress) -> ProgressObject:
-    """Give it as the report carries it."""
-    return cast("ProgressObject", {name: getattr(progress, name) for name in PROGRESS_FIELDS})

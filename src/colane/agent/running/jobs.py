@@ -22,7 +22,7 @@ from colane.agent.files.logs import read_tail
 from colane.agent.launch.check import DeviceOccupant, occupant
 from colane.agent.launch.launcher import Launcher, watch
 from colane.agent.measuring.device_memory import HeldByPid, OverheadSeen
-from colane.agent.measuring.telemetry import AttemptMeter, progress_json, read_steps
+from colane.agent.measuring.telemetry import AttemptMeter, read_steps
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Evidence, Key, phase_of
 from colane.agent.running.boundaries import Boundaries
@@ -30,8 +30,8 @@ from colane.agent.running.outcome import TAIL_BYTES, ExitOutcome, classify, prin
 from colane.agent.supervisor.command import Command
 from colane.agent.supervisor.shim import LEAD_ENV, SIGNAL_ENV
 from colane.agent.supervisor.shim_halt import DAEMONS_CLIENTS, LAUNCHERS
+from colane.api.of_record import as_object
 from colane.api.reports import FinishedObject, JobReportObject
-from colane.api.samples import job_use_object
 from colane.devices import OwnProcesses, Utilization
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.progress import Progress
@@ -230,8 +230,8 @@ class Jobs:
             "phase": "launched",
             "pid": started["pid"],
             "start_s": started["start_s"],
-            "progress": progress_json(progress),
-            "use": job_use_object(meter.use(progress, busy, held)),
+            "progress": as_object(progress),
+            "use": as_object(meter.use(progress, busy, held)),
         }
 
     def finished(self, key: Key, judged: ExitOutcome | None = None) -> FinishedObject:
@@ -425,7 +425,7 @@ class Jobs:
             "outcome": outcome.name,
             "detail": printable(outcome.detail),
             "step_durations_s": list(steps.durations_s) if steps else [],
-            "progress": progress_json(progress),
+            "progress": as_object(progress),
             "was_stopped": record["stopped"] or asked(job.path)[0] > 0,
         }
 
@@ -460,6 +460,6 @@ def refusal(key: Key, detail: str, outcome: str = "not-started") -> FinishedObje
         "outcome": outcome,
         "detail": detail,
         "step_durations_s": [],
-        "progress": progress_json(Progress(at_s=now_s)),
+        "progress": as_object(Progress(at_s=now_s)),
         "was_stopped": None,
     }

@@ -29,7 +29,8 @@ from colane.model.time_spent import TimeSpent
 from colane.model.words import count, percent, plural
 
 if TYPE_CHECKING:
-    from colane.api.jobs import FactsObject, JobObject, NeedsObject, ProgressObject, StoryLineObject, WhyAnswer
+    from colane.api.jobs import FactsObject, JobObject, NeedsObject, StoryLineObject, WhyAnswer
+    from colane.api.of_record import ProgressObject
     from colane.api.seeing import EfficiencyAnswer
     from colane.client.client import Client
 

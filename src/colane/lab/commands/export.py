@@ -57,7 +57,7 @@ def overhead_s(item: JobObject) -> float | None:
     first_s, last_s, steps = sample.get("first_step_s"), sample.get("last_step_s"), sample.get("steps") or 0
     if first_s is None or last_s is None or steps < 2:
         return None
-    stepping_s = (last_s - first_s) * steps / (steps - 1)
+    stepping_s: float = (last_s - first_s) * steps / (steps - 1)
     start_s, end_s = run_of(item)
     return max(0.0, end_s - start_s - stepping_s)
 

@@ -234,8 +234,8 @@ def _live(node: str | None) -> list[Machine]:
 
 
 def _machine(node: NodeObject) -> Machine:
+    from colane.api.topologies import decode_topology  # noqa: PLC0415
     from colane.model.hardware import flat_topology  # noqa: PLC0415 - as above
-    from colane.server.store.topology_documents import decode_topology  # noqa: PLC0415
 
     known, gpus = node.get("topology"), node["gpus"]
     flat = flat_topology([gpu["socket"] for gpu in gpus])
@@ -259,7 +259,7 @@ def _state(node: NodeObject, gpu: GpuObject, on: tuple[int, ...]) -> str:
 
 def _object(machine: Machine, *, live: bool) -> dict[str, Any]:
     """Return a machine for programs; of one that is not of the scheduler's, how it is wired alone."""
-    from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
+    from colane.api.topologies import encode_topology  # noqa: PLC0415 - as above
 
     topology = dict(encode_topology(machine.topology))
     if not live:
@@ -297,7 +297,7 @@ def _draw(out: Path, machine: Machine) -> None:
 
 def _document(machine: Machine) -> str:
     """Return JSON, which is YAML too, with a line for each GPU's links."""
-    from colane.server.store.topology_documents import encode_topology  # noqa: PLC0415 - as above
+    from colane.api.topologies import encode_topology  # noqa: PLC0415 - as above
 
     known = encode_topology(machine.topology)
     rows = ",\n  ".join(json.dumps(row) for row in known["links"])

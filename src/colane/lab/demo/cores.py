@@ -16,7 +16,8 @@ from colane.engines.local import LocalConfig
 from colane.lab.demo.watch import HEARTBEAT_S, DemoWatch
 
 if TYPE_CHECKING:
-    from colane.api.jobs import JobObject, JobRequestObject, ProgressObject
+    from colane.api.jobs import JobObject, JobRequestObject
+    from colane.api.of_record import ProgressObject
     from colane.engines.local import LocalEngine
     from colane.lab.report.elastic_plots import CoreSample
 

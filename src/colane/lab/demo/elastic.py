@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from colane.api.jobs import JobObject, JobRequestObject
-    from colane.api.records import ProfileObject
+    from colane.api.of_record import ProfileObject
     from colane.engines.local import LocalEngine
     from colane.lab.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 

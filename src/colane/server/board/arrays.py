@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from colane.api.forms import UNREADABLE
 from colane.api.jobs import ArrayObject
 from colane.api.nodes import ElementObject, LaunchArrayObject
 from colane.core.eligibility import hold_reason, without
@@ -15,7 +16,6 @@ from colane.model.reason import Reason, Why
 from colane.server.board.read_model import ReadModel
 from colane.server.ground.problems import RefusedError
 from colane.server.store import documents
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.store import FINISHED_JOBS, Readable, job_key
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from colane.server.store.codec import record
+from colane.api.forms import record
 
 SLEW_RATIO: Final = 0.01
 """Of each second, at most so much is given to or taken from the time shown; it bounds the error of a duration."""

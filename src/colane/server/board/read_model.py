@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from colane.api.forms import choice, record, several
 from colane.model.arrays import both, has, number_of
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobState
@@ -18,7 +19,6 @@ from colane.server.board.slices import BatchSlice, read_slices
 from colane.server.ground.access import Caller, Role, TokenRecord
 from colane.server.store import documents
 from colane.server.store.attempts import ATTEMPTS, AttemptRecord
-from colane.server.store.codec import choice, record, several
 from colane.server.store.documents import Body
 from colane.server.store.store import (
     ASSIGNED_JOBS,

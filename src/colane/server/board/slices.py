@@ -16,13 +16,13 @@ from typing import Any, Final
 from zlib import Z_BEST_SPEED, compress, decompress
 from zlib import error as zlib_error
 
+from colane.api.forms import MAPPING, Form, maybe, record, several
 from colane.core.events import Submitted
 from colane.model.job import JobId
 from colane.server.board.admitted import Admitted
 from colane.server.ground.yielding import ITEMS_AT_ONCE
 from colane.server.store import documents
 from colane.server.store.checksums import json_text
-from colane.server.store.codec import MAPPING, Form, maybe, record, several
 from colane.server.store.store import META, Put, Store, job_key
 from colane.server.store.unreadable import keyed
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from colane.api.forms import UNREADABLE
 from colane.api.job_request import JobRequest
 from colane.api.jobs import JobRequestObject
 from colane.api.nodes import LaunchSpecObject
@@ -16,7 +17,6 @@ from colane.model.job import Job
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.secrets import masked
 from colane.server.ground.problems import RefusedError
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.documents import Body
 from colane.server.store.store import job_key
 

@@ -53,7 +53,7 @@ class Grants:
     def hear(self, name: str, now_s: float, body: ReportBody | None = None) -> None:
         """Note that an agent has spoken; one that knows of this start holds no lease of before but what it says."""
         current, left_s = self.parts.history.current, None
-        if body is not None and body.epoch is not None and body.epoch.id == current.id:
+        if body is not None and body.epoch is not None and body.epoch["id"] == current.id:
             left_s = body.lease_left_s
         self.parts.liveness.hear(name, now_s, self.lease_s(name), left_s)
 

@@ -88,10 +88,10 @@ class Leadership:
         if epoch is None:
             return max(0, events - self.parts.feed.last_number)
         version_now = self.parts.driver.lead.version
-        changes = self.parts.history.lacks_changes(epoch.number, epoch.id, body.version_seen or 0, version_now)
-        if changes or self.parts.history.has(epoch.number, epoch.id, events, self.parts.feed.last_number):
+        changes = self.parts.history.lacks_changes(epoch["number"], epoch["id"], body.version_seen or 0, version_now)
+        if changes or self.parts.history.has(epoch["number"], epoch["id"], events, self.parts.feed.last_number):
             return changes
-        return self.parts.history.lacks(epoch.number, epoch.id, events, self.parts.feed.last_number)
+        return self.parts.history.lacks(epoch["number"], epoch["id"], events, self.parts.feed.last_number)
 
     async def adopt(self, lost: int, caller: Caller) -> AdoptedAnswer:
         """Go on from a store that lacks what agents have heard of.
@@ -146,7 +146,7 @@ class Leadership:
             if self.is_of_ours(name, body) or name in turn.set_apart:  # another report of it has come first
                 return False
             turn.set_apart[name] = made
-            heard = {"epoch": body.epoch.number} if body.epoch is not None else {}
+            heard = {"epoch": body.epoch["number"]} if body.epoch is not None else {}
             turn.record("node-set-apart", node=name, **heard, events_seen=body.events_seen, cluster_id=made)
             return True
 
@@ -163,7 +163,7 @@ class Leadership:
         events, now = body.events_seen or 0, self.parts.feed.last_number
         if body.epoch is None:  # an older agent
             return events <= now
-        return self.parts.history.has(body.epoch.number, body.epoch.id, events, now)
+        return self.parts.history.has(body.epoch["number"], body.epoch["id"], events, now)
 
     def cluster_of(self, name: str) -> str:
         """The cluster that the agent of a node is told to be of."""

@@ -13,14 +13,13 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
 from colane.api.jobs import JobIdAnswer, JobObject, ListingAnswer
+from colane.api.of_record import MeasurementObject, ProfileObject
 from colane.api.records import (
     AdoptedAnswer,
     DeclaredAnswer,
     ForgottenAnswer,
     HandedOverAnswer,
     HealthAnswer,
-    MeasurementObject,
-    ProfileObject,
     RemovedAnswer,
     UsageObject,
 )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from colane.api.forms import Form, row, several
 from colane.api.jobs import AttemptObject, PlaceSpanObject
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason, Why
-from colane.server.store.codec import Form, row, several
 from colane.server.store.documents import sentence
 
 ATTEMPTS_MAX: Final = 64

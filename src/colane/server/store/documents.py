@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.api.events import PlacementObject
-from colane.api.jobs import ProgressObject
+from colane.api.forms import MAPPING, Form, choice, flat, lean, maybe, record, row, several
 from colane.api.nodes import HardwareObject
-from colane.api.records import MeasurementObject, ProfileObject
+from colane.api.of_record import MeasurementObject, ProfileObject, ProgressObject, form_of
+from colane.api.topologies import TOPOLOGY
 from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.field_values import OneOf, SomeOf
@@ -39,19 +40,12 @@ from colane.model.placement import Placement, Slot
 from colane.model.profile import (
     CorePace,
     MemoryWindow,
-    PlacePace,
     Profile,
-    ProfileKey,
     SetMeasurement,
-    Slowdown,
-    Value,
-    ValueSource,
 )
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.sentences import sentence_of
-from colane.server.store.codec import MAPPING, Form, choice, flat, lean, maybe, record, row, several
-from colane.server.store.topology_documents import TOPOLOGY
 
 Body = dict[str, Any]
 
@@ -157,37 +151,16 @@ JOB: Final = record(
     holds=HOLDS,
 )
 USED: Final = record(UsedGpus)
-PROGRESS: Final = record(Progress)
+PROGRESS: Final = form_of(Progress)
 GPU: Final = record(Gpu, cores=several())
 DRAIN: Final = maybe(record(Drain))
 CLOSED: Final = maybe(row(Closed))
 NODE: Final = record(
     Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN, closed=CLOSED
 )
-KEY: Final = record(ProfileKey)
-VALUE: Final = record(Value, source=choice(ValueSource))
-PROFILE: Final = record(
-    Profile,
-    key=KEY,
-    step_s=maybe(VALUE),
-    step_median_s=maybe(VALUE),
-    persistent_bytes=maybe(VALUE),
-    ephemeral_bytes=maybe(VALUE),
-    overhead_bytes=maybe(VALUE),
-    occupancy=maybe(VALUE),
-    bandwidth=maybe(VALUE),
-    users=several(),
-    places=several(record(PlacePace, step_s=VALUE)),
-    slowdowns=several(record(Slowdown, beside=KEY, ratio=VALUE)),
-    core_paces=several(row(CorePace, step_s=VALUE)),
-    category=choice(Category),
-    memory_window=maybe(row(MemoryWindow)),
-    answer_p99_s=maybe(VALUE),
-)
-MEASUREMENT: Final = record(
-    SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()
-)
-RUN_TIME: Final = record(FamilyLengths, bins=several(row(LengthBin)))
+PROFILE: Final = form_of(Profile, CorePace, MemoryWindow)
+MEASUREMENT: Final = form_of(SetMeasurement)
+RUN_TIME: Final = form_of(FamilyLengths, LengthBin)
 _SUSPENSIONS: Final = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
 _LOSSES: Final = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
 _ISOLATING: Final = frozenset({Why.TOO_SLOW_TOGETHER})

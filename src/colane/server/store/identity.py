@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from colane.server.store.codec import record
+from colane.api.forms import record
 from colane.server.store.store import (
     COPYING_KEY,
     EPOCHS,

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from colane.api.forms import UNREADABLE
 from colane.server.ground.problems import RefusedError
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.store import (
     AUDIT,
     FINISHED_JOBS,

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from colane.api.forms import UNREADABLE
 from colane.server.board.read_model import DECODERS
 from colane.server.store.checksums import decoded
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.identity import put_back
 from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, SqliteStore, altered, missing
 from colane.server.store.store import StoreError, Unreadable

@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from colane.api.forms import UNREADABLE
 from colane.core.config import CoreConfig
 from colane.model.job import Job
 from colane.server.board.read_model import DECODERS, read_board
 from colane.server.board.submission import launch_key
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.network import NetworkStore
 from colane.server.store.opening import IdentifiedStore, connect
 from colane.server.store.sqlite import SqliteStore

@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colane.api.forms import UNREADABLE
 from colane.server.board.read_model import COUNTERS_KEY, DECODERS, Counters, encode_counters
 from colane.server.board.slices import KEY, read_slice
 from colane.server.store.checksums import checksum, decoded, shown
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.sqlite import COUNTED_FROM, MIGRATIONS, SUMMED_FROM, know_checksums, missing, recount
 from colane.server.store.store import (
     ASSIGNED_JOBS,

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from colane.api.forms import UNREADABLE
 from colane.api.jobs import FactsObject, JobObject, ListingAnswer, ReasonObject
 from colane.core.cluster.co_runners import Pacing
 from colane.facts.job import job_facts
@@ -20,7 +21,6 @@ from colane.server.ground.access import Caller
 from colane.server.ground.lengths import kind_of
 from colane.server.ground.sight import Sight
 from colane.server.ground.yielding import in_slices
-from colane.server.store.codec import UNREADABLE
 from colane.server.store.store import FINISHED_JOBS, Document, Readable, Store, job_key
 from colane.server.store.unreadable import readable
 from colane.server.views.jobs_and_nodes import finished_view, job_view

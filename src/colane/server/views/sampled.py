@@ -6,13 +6,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from colane.api.of_record import as_object
 from colane.api.samples import (
     ClusterSamplesAnswer,
     DeviceSamplesObject,
     JobSamplesAnswer,
     NodeSamplesAnswer,
-    device_use_object,
-    job_use_object,
 )
 from colane.server.samples.codec import Column, words_of
 from colane.server.samples.keeper import SampleKeeper, Window, window
@@ -39,7 +38,7 @@ async def node(
         "start_s": float(shown.start_s),
         "step_s": float(shown.step_s),
         "devices": [_device(index, columns) for index, columns in sorted(found.items())],
-        "now": [device_use_object(use) for use in samples.devices_now(name, now_s)],
+        "now": [as_object(use) for use in samples.devices_now(name, now_s)],
     }
 
 
@@ -80,7 +79,7 @@ async def job(
         "host_bytes": _sizes(columns["host_bytes"]),
         "steps_per_s": _values(columns["steps_per_s"]),
         "share_ratio": _values(columns["share_ratio"]),
-        "now": None if use is None else job_use_object(use),
+        "now": None if use is None else as_object(use),
     }
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from colane.api.of_record import as_object
+from colane.api.topologies import decode_topology
 from colane.api.wire import ProfileBody, ValueBody
 from colane.api.wire_nodes import (
     BandwidthBody,
     FinishedBody,
-    GpuBody,
     JobReport,
     NodeBody,
-    ProgressBody,
     ReportBody,
 )
 from colane.core.cluster.state import ClusterState
@@ -36,7 +36,7 @@ from colane.core.events import (
 )
 from colane.core.reducers import idling, suspension
 from colane.facts.may import may_requeue
-from colane.model.hardware import Gpu, Node
+from colane.model.hardware import TIME_SLICE, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.phases import Hold, Ordinals, is_in
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
@@ -53,7 +53,6 @@ from colane.server.ground.problems import RefusedError
 from colane.server.nodes import draining
 from colane.server.store.documents import encode_progress
 from colane.server.store.store import FINISHED_JOBS, LENGTHS, MEASUREMENTS, PROFILES, RUN_TIMES, Delete, Document
-from colane.server.store.topology_documents import decode_topology
 from colane.server.store.unreadable import keyed
 from colane.server.writer.meanwhile import met_meanwhile, without_lost
 from colane.settings.readers import Retention
@@ -292,15 +291,15 @@ def _node(body: NodeBody) -> Node:
         pool=body.pool,
         address=body.address.rstrip("/"),
         agent_id=body.agent_id,
-        topology=None if body.topology is None else decode_topology(body.topology.model_dump()),
+        topology=None if body.topology is None else decode_topology(body.topology),
         host_refusal=body.host_refusal,
     )
 
 
-def _gpu(body: GpuBody | str, node: str) -> Gpu:
+def _gpu(body: dict[str, Any] | str, node: str) -> Gpu:
     if isinstance(body, str):
         return Gpu(index=int(body), uuid=f"{node}-{int(body)}", type=UNKNOWN_TYPE, memory_bytes=0)
-    return Gpu(**{**body.__dict__, "cores": tuple(body.cores)})
+    return Gpu(**{"sharing": TIME_SLICE, **body, "cores": tuple(body.get("cores", ()))})
 
 
 def remove_nodes(turn: Turn) -> list[str]:
@@ -474,8 +473,8 @@ def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
     return max(start_s, job.submit_s), min(max(end_s, job.submit_s), now_s)
 
 
-def _to_progress(body: ProgressBody, shift_s: float, first_s: float, last_s: float) -> Progress:
-    """Return the sample in the model's type and our time.
+def _to_progress(body: Progress, shift_s: float, first_s: float, last_s: float) -> Progress:
+    """Return a sample in our time.
 
     Nothing in it is before the job's start or after now, but for what clocks may differ.
     """
@@ -483,12 +482,11 @@ def _to_progress(body: ProgressBody, shift_s: float, first_s: float, last_s: flo
     def ours(at_s: float) -> float:
         return min(max(at_s + shift_s, first_s), last_s + AGENT_OFFSET_MIN_S)
 
-    fields = dict(body.__dict__)  # it is flat; an agent says as much of each job with every report
+    values = as_object(body)
     for name in SHIFTED:
-        at_s = fields[name]
-        if at_s is not None:
-            fields[name] = ours(at_s)
-    return Progress(**fields)
+        if values[name] is not None:
+            values[name] = ours(values[name])
+    return Progress(**values)
 
 
 def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str, Any]:

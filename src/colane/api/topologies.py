@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from colane.api.forms import choice, record, row, several
 from colane.api.nodes import TopologyObject
 from colane.model.hardware import Link, LinkKind, Topology
-from colane.server.store.codec import choice, record, row, several
 
 TOPOLOGY: Final = record(
     Topology,
