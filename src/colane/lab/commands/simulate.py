@@ -167,6 +167,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave bad rows of the trace out, and count them.")
     ] = False,
+    foresee: Annotated[
+        bool,
+        typer.Option("--foresee", help="Foresee starts and ends as a live cluster does, and judge what was said."),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
     ] = None,
@@ -198,6 +202,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,
             "to_host_bytes_per_s": _bandwidth(to_host),
         }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
+        foresees=foresee,
     )  # fmt: skip
     flags = {
         "policy_budget": policy_budget, "core_tuner": core_tuner, "core_window": core_window, "limits": limits,
@@ -237,6 +242,7 @@ def make_request(  # noqa: PLR0913
     checkpoints: bool | None = None,
     multi_node: bool = False,
     cpu_jobs: bool = False,
+    foresees: bool = False,
 ) -> Request:
     """A request of command line values.
 
@@ -274,6 +280,7 @@ def make_request(  # noqa: PLR0913
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         costs=ordered,
         preemptible=checkpoints,
+        foresees=foresees,
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from colane.foresee.judged import Foretold
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
 from colane.lab.traces.workload import TraceJob
@@ -202,6 +203,7 @@ class SimulatedRun:
         stuck: The first of the jobs that never ended, and why.
         guards: How often `ageing`, `hysteresis` and `protection` decided; empty where nothing was counted.
         is_as_published: Whether the policy is in the form in which it was published, without guards of ours.
+        foretold: What was foreseen of starts and ends, and what came of it; None where nothing was.
     """
 
     policy: str
@@ -227,6 +229,7 @@ class SimulatedRun:
     stuck: str = ""
     guards: Mapping[str, int] = field(default_factory=dict)
     is_as_published: bool = False
+    foretold: tuple[Foretold, ...] | None = None
 
     @property
     def window_s(self) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from colane.lab.report import html, plots, simulated_plots, time_plots, timeline
+from colane.lab.report.foreseen import foreseen_objects, foreseen_plot, foreseen_table, write_quotes
 from colane.lab.report.html import Chart
 from colane.lab.report.metrics import Summary, summarise
 from colane.lab.report.records import JobTime
@@ -56,6 +57,9 @@ def write(study: Study, out_dir: Path) -> Written:
         for run, _ in study.of(policy)
     ]
     write_refused(study.runs, out_dir / "refused.csv")
+    for run in study.runs:
+        if run.foretold is not None:
+            write_quotes(run.foretold, out_dir / f"quotes-{file_word(run.policy)}{_of_seed(study, run)}.csv")
     return Written(
         html=_written(out_dir / "report.html", page),
         summary_json=_written(out_dir / "summary.json", summary),
@@ -124,14 +128,16 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         "refused_plans": len(run.flaws),
         "as_published": run.is_as_published,
         "guards": dict(run.guards) or None,
-    } | _pauses_object(run)
+    } | _of_few_objects(run)
 
 
-def _pauses_object(run: SimulatedRun) -> dict[str, Any]:
-    """Time waited for turns, over all jobs; only of runs in which one did."""
+def _of_few_objects(run: SimulatedRun) -> dict[str, Any]:
+    """Time waited for turns, over all jobs, and what was foreseen; only of runs in which one did, or something was."""
+    foreseen = {} if run.foretold is None else {"foreseen": foreseen_objects(run.foretold)}
     if not run.pause_s:
-        return {}
-    return {"pause_s": _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))}
+        return foreseen
+    pauses = _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))
+    return {"pause_s": pauses, **foreseen}
 
 
 def notes(study: Study) -> tuple[str, ...]:
@@ -215,6 +221,8 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
         yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."
     if run.flaws:
         yield f"{len(run.flaws)} plans of the policy were refused as impossible, the first at {run.flaws[0]}"
+    if run.foretold is not None and not run.foretold:
+        yield "nothing was foreseen: no job waited."
     yield from _guard_notes(run)
     error = run.belief_error
     if error is not None:
@@ -280,7 +288,8 @@ def _tables(study: Study) -> tuple[Table, ...]:
     if found:
         tables.append(differences_table(study.policies[0], [(one.policy, one.metric, one.found) for one in found]))
     refused = study.runs[0].refused if study.runs else ()
-    return (*tables, times_table(_times(study)), refused_table(refused))
+    foretold = [(name, run.foretold) for name, run, _ in rows if run.foretold]
+    return (*tables, foreseen_table(foretold), times_table(_times(study)), refused_table(refused))
 
 
 def _times(study: Study) -> dict[str, tuple[JobTime, ...]]:
@@ -309,6 +318,10 @@ def _charts(study: Study) -> Iterator[Chart]:
         figure = simulated_plots.gpus_over_time(curves, max(len(run.gpus) for run in runs.values()))
         yield Chart("gpus_over_time", figure, f"GPUs with a job, and the use those jobs make of them.{one}")
         yield Chart("queue_over_time", simulated_plots.queue_over_time(curves), f"Jobs waiting.{one}")
+    foretold = {policy: run.foretold for policy, run in runs.items() if run.foretold}
+    if foretold:
+        caption = f"How many of the quotes of starts held, and how wrong their medians were, by what they said.{one}"
+        yield Chart("foreseen", foreseen_plot(foretold), caption, wide=True)
     times = _times(study)
     if any(times.values()):
         yield Chart("time_spent", time_plots.time_bars(times), time_plots.CAPTION + pooled, wide=True)

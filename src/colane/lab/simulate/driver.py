@@ -133,6 +133,7 @@ class Driver:
         self.submitted = 0
         self.ended = 0
         self.on_progress: Callable[[Driver], None] | None = None
+        self.on_settled: Callable[[float], None] | None = None
         self.is_stopped = False
         core.ask = TimedAsking(core.policy, self.ledger)
         self._jobs = jobs
@@ -172,6 +173,8 @@ class Driver:
             self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
         ledger, total = self.ledger, len(self._jobs)
         while self.ended < total and (at_s := self._next_time()) < inf:
+            if at_s > self.now_s and self.on_settled is not None:
+                self.on_settled(self.now_s)
             self.now_s = at_s
             self._moment()
             if ledger.moments % STOP_CHECKED_EVERY == 0 and self._should_stop():

@@ -89,6 +89,7 @@ class Request:
         guard_after_s: For how long they must be.
         live: What goes before `tuning` and `guard_margin_ratio` for policies that are simulated as they run live: all
             that are not as published; None where these hold for all.
+        foresees: Whether starts and ends are foreseen, and judged by what came of them.
     """
 
     cluster: str = "v100-36"
@@ -115,6 +116,7 @@ class Request:
     guard_margin_ratio: float | None = None
     guard_after_s: float = CoreConfig().guard_after_s
     live: LiveSettings | None = None
+    foresees: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int, *, as_publi
         limits=request.limits,
         guard_margin_ratio=live.guard_margin_ratio,
         guard_after_s=request.guard_after_s,
+        foresees=request.foresees,
     )
 
 

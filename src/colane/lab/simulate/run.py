@@ -15,9 +15,11 @@ from colane.core.events import NodeRegistered
 from colane.core.policy import Policy
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
+from colane.foresee.judged import Foretold
 from colane.lab.simulate.accuracy import Accuracy, BeliefErrors
 from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import Driver
+from colane.lab.simulate.foresight import QUOTES_MAX, Foresees
 from colane.lab.simulate.ledger import Ledger, Refusal
 from colane.lab.simulate.tables import somewhere
 from colane.lab.simulate.watcher import Watcher
@@ -136,6 +138,7 @@ class Inputs:
         guard_margin_ratio: Jobs that co-runners slow by more than this over the prediction are separated, as life does;
             None leaves them, as policies were published.
         guard_after_s: For how long they must be.
+        foresees: Whether starts and ends are foreseen, and judged by what came of them.
     """
 
     cluster: Cluster
@@ -149,6 +152,7 @@ class Inputs:
     limits: Quotas = field(default_factory=Quotas)
     guard_margin_ratio: float | None = None
     guard_after_s: float = CoreConfig().guard_after_s
+    foresees: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +176,7 @@ class Run:
         stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
         guards: How often guards decided; None of a policy as published, and of a user's own that is not composed.
         is_as_published: Whether the policy is in the form in which it was published.
+        foretold: What was foreseen, and what came of it; None where nothing was to be.
     """
 
     policy: str
@@ -190,6 +195,7 @@ class Run:
     stuck: str = ""
     guards: GuardCounts | None = None
     is_as_published: bool = False
+    foretold: tuple[Foretold, ...] | None = None
 
 
 def admit(
@@ -289,7 +295,15 @@ def simulate(
         guards = _counter(inputs.policy)
         driver = prepare(inputs, jobs, guards=guards)
         accuracy = Accuracy(driver.core.state.beliefs, driver.world)
-        driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
+        chance = min(1.0, QUOTES_MAX / max(1, len(jobs)))
+        foresight = Foresees(driver.core, chance) if inputs.foresees else None
+        if foresight is not None:
+            driver.on_settled = foresight.settled
+        driver.watch(
+            *((accuracy,) if inputs.world.counts_steps else ()),
+            *(() if foresight is None else (foresight,)),
+            *watchers(driver.core),
+        )
         if on_ready is not None:
             on_ready(driver)
         ledger = driver.run()
@@ -310,6 +324,7 @@ def simulate(
         stuck="" if ledger.interrupted else _stuck(driver),
         guards=None if guards is None else guards.counts,
         is_as_published=is_as_published(inputs.policy),
+        foretold=None if foresight is None else foresight.foretold,
     )
 
 

@@ -48,6 +48,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         stuck=run.stuck,
         guards={} if run.guards is None else run.guards._asdict(),
         is_as_published=run.is_as_published,
+        foretold=run.foretold,
     )
 
 

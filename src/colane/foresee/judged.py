@@ -1,0 +1,107 @@
+"""What came of quotes: how many held, how wide they were, how wrong the point was, by what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colane.foresee.foreseer import METHODS, StartQuote
+from colane.foresee.scale import FELT_S, HORIZONS_S, all_scaled
+from colane.foresee.widen import Bounds
+
+END: Final = "end"
+"""What ends are judged as, beside the methods of starts."""
+
+MISS_COSTS: Final = 10.0
+"""Winkler's score of an 80 % interval: a miss costs 2 / 0.2 times how far it is off (Winkler, 1972)."""
+
+
+class Foretold(NamedTuple):
+    """A quote, and what came of it.
+
+    Attributes:
+        quote: What was said.
+        start_s: In how many seconds it started; NaN where it has not.
+        end_s: Likewise, of its end.
+    """
+
+    quote: StartQuote
+    start_s: float
+    end_s: float
+
+
+class SomeQuotes(NamedTuple):
+    """Some of the quotes: how many, the part that held, and the median relative error; None of none."""
+
+    quotes: int
+    holds: float | None = None
+    error: float | None = None
+
+
+class JudgedQuotes(NamedTuple):
+    """How good quotes were.
+
+    Attributes:
+        quotes: How many.
+        holds: SomeQuotes of them that held.
+        early: SomeQuotes that came sooner than said.
+        late: SomeQuotes that came later.
+        score: Winkler's interval score, of logarithms; less is better.
+        error: Median relative error of the point, of at least a minute.
+        width: Median of upper over lower bound.
+        by_horizon: Those of each horizon.
+        known: Those that were said to be known.
+    """
+
+    quotes: int
+    holds: float
+    early: float
+    late: float
+    score: float
+    error: float
+    width: float
+    by_horizon: tuple[SomeQuotes, ...]
+    known: SomeQuotes
+
+
+def judged(foretold: Sequence[Foretold]) -> dict[str, JudgedQuotes]:
+    """Judge quotes of starts by method, and of ends; the first half is left out, as little had been seen by then."""
+    half = foretold[len(foretold) // 2 :]
+    found = {
+        method: judge([(one.quote.starts[at], one.start_s) for one in half if isfinite(one.start_s)])
+        for at, method in enumerate(METHODS)
+    }
+    found[END] = judge([(one.quote.end, one.end_s) for one in half if isfinite(one.end_s)])
+    return {method: one for method, one in found.items() if one is not None}
+
+
+def judge(quotes: Sequence[tuple[Bounds, float]]) -> JudgedQuotes | None:
+    """Judge quotes, each with what it took; None of none."""
+    if not quotes:
+        return None
+    low, middle, high = (np.array([bounds[at] for bounds, _ in quotes]) for at in range(3))
+    took = np.array([took_s for _, took_s in quotes])
+    known = np.array([bounds.is_known for bounds, _ in quotes])
+    early, late = took < low - 1e-6, took > high + 1e-6
+    held = ~(early | late)
+    low_log, high_log, took_log = all_scaled(low), all_scaled(high), all_scaled(took)
+    outside = np.maximum(low_log - took_log, 0.0) + np.maximum(took_log - high_log, 0.0)
+    spread = high_log - low_log
+    horizons = np.searchsorted(np.array(HORIZONS_S), middle, side="right") - 1
+    errors = np.abs(took - middle) / np.maximum(took, FELT_S)
+
+    def part(which: NDArray[np.bool_]) -> SomeQuotes:
+        some = held[which]
+        return (
+            SomeQuotes(len(some), float(some.mean()), float(np.median(errors[which]))) if len(some) else SomeQuotes(0)
+        )
+
+    return JudgedQuotes(
+        len(quotes), float(held.mean()), float(early.mean()), float(late.mean()),
+        float((spread + MISS_COSTS * outside).mean()), float(np.median(errors)), float(np.exp(np.median(spread))),
+        tuple([part(horizons == at) for at in range(len(HORIZONS_S))]), part(known),
+    )  # fmt: skip

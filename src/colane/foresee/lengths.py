@@ -1,0 +1,266 @@
+"""How long jobs of one kind run, and how alike neighbours are: lengths that fit together are drawn for all live jobs.
+
+A kind is an owner and a class of GPUs. Its hazard, deaths over time at risk by logarithmic bins, is shrunk to that of
+its class and that to the hazard of all jobs; older jobs count less, and those that run are censored lengths. A job is
+often as long as one that its owner submitted just before with as many GPUs, as in a sweep: how often is learnt by the
+gap between the two. Draws that ignore it are far too sure of the sum of a sweep.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from math import log
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colane.foresee.scale import DAY_S, Floats
+
+EDGES_S: Final[Floats] = np.concatenate([[0.0], np.logspace(1, np.log10(100 * DAY_S), 48)])
+WIDTHS_S: Final[Floats] = np.diff(EDGES_S)
+BINS: Final = len(WIDTHS_S)
+
+HALF_S: Final = 10 * DAY_S
+"""A job that ended so long ago counts half."""
+
+NEIGHBOURS: Final = 5
+"""So many jobs before one of the same owner and size may tell its length."""
+
+CLASSES: Final = (1, 2, 4, 8)
+"""GPUs up to which jobs are of one class; those with more are of one more."""
+
+GAPS_S: Final = (60.0, 600.0, 3600.0)
+SAME_PRIOR: Final = (4.0, 2.5, 2.5, 1.5)
+SAME_PRIOR_PAIRS: Final = 5.0
+ALIKE: Final = 0.5
+"""Logarithms of lengths that differ by less are those of jobs that are alike."""
+
+NOISE_MAX: Final = 2000
+SHRINK_JOBS: Final = 3.0
+KINDS_MAX: Final = 1000
+"""Owners beyond are of their class alone."""
+
+WEIGHT_MAX: Final = 1e6
+UNKNOWN_MEAN_S: Final = 3600.0
+
+
+def class_of(gpus: int) -> int:
+    """Return the class of jobs of so many GPUs."""
+    return bisect_left(CLASSES, gpus)
+
+
+class _KnownJob:
+    """A live job, or one that ended and may tell the length of others."""
+
+    __slots__ = ("after", "at_s", "gaps", "length_s", "near", "row", "size")
+
+    def __init__(self, row: int, size: int, at_s: float, near: list[_KnownJob]) -> None:
+        self.row: Final = row
+        self.size: Final = size
+        self.at_s: Final = at_s
+        self.length_s: float | None = None
+        self.near = near
+        self.gaps: Final = [bisect_right(GAPS_S, at_s - one.at_s) for one in near]
+        self.after: list[tuple[_KnownJob, int]] = []
+
+
+class Lived(NamedTuple):
+    """A live job, and the service it has had."""
+
+    job: int
+    had_s: float
+
+
+class LearntLengths:
+    """What is learnt of lengths as jobs come and end."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], int] = {}
+        self._sizes: list[int] = []
+        self._ended = np.zeros((0, BINS))
+        self._risk = np.zeros((0, BINS))
+        self._sums = [0.0] * (len(CLASSES) + 1)
+        self._jobs = [0.0] * (len(CLASSES) + 1)
+        self._same = [0.0] * len(SAME_PRIOR)
+        self._pairs = [0.0] * len(SAME_PRIOR)
+        self._noise: deque[float] = deque(np.linspace(-0.1, 0.1, 50).tolist(), maxlen=NOISE_MAX)
+        self._live: dict[int, _KnownJob] = {}
+        self._last: dict[tuple[str, int], deque[_KnownJob]] = {}
+        self._from_s: float | None = None
+
+    def submitted(self, job: int, owner: str, gpus: int, now_s: float) -> None:
+        """A job came; those that its owner submitted before it with as many GPUs are its neighbours, the last first."""
+        line = self._last.setdefault((owner, gpus), deque(maxlen=NEIGHBOURS))
+        known = _KnownJob(self._row(owner, class_of(gpus)), class_of(gpus), now_s, list(reversed(line)))
+        for place, one in enumerate(known.near):
+            if one.length_s is None:
+                one.after.append((known, place))
+        line.append(known)
+        self._live[job] = known
+
+    def gone(self, job: int) -> None:
+        """A job left without having told its length."""
+        self._live.pop(job, None)
+
+    def ended(self, job: int, length_s: float, now_s: float) -> None:
+        """A job was through after so many seconds of service."""
+        known = self._live.pop(job, None)
+        if known is None:
+            return
+        weight, known.length_s = self._weight(now_s), length_s
+        number = min(max(int(np.searchsorted(EDGES_S, length_s)) - 1, 0), BINS - 1)
+        self._ended[known.row, number] += weight
+        self._risk[known.row] += weight * np.clip(length_s - EDGES_S[:-1], 0.0, WIDTHS_S)
+        self._sums[known.size] += weight * length_s
+        self._jobs[known.size] += weight
+        for place, one in enumerate(known.near):
+            self._compare(one, known, place, weight)
+        for one, place in known.after:
+            self._compare(known, one, place, weight)
+        known.near, known.after = [], []
+
+    def mean_s(self, gpus: int) -> float:
+        """How long jobs of such a class ran on average."""
+        size = class_of(gpus)
+        weight = self._last_weight
+        return (self._sums[size] / weight + UNKNOWN_MEAN_S) / (self._jobs[size] / weight + 1.0)
+
+    def draws(self, lived: Sequence[Lived]) -> LengthDraws:
+        """Return what lengths of these live jobs, in order of submission, are drawn from."""
+        ids = {one.job: place for place, one in enumerate(lived)}
+        known = [self._live[one.job] for one in lived]
+        rows = np.array([one.row for one in known], dtype=np.intp)
+        had_s = np.array([one.had_s for one in lived])
+        hazards, last = self._hazards(rows, had_s)
+        places = {id(one): ids[job] for job, one in self._live.items() if job in ids}
+        weight = self._last_weight
+        same = [
+            (alike / weight + prior) / (pairs / weight + SAME_PRIOR_PAIRS)
+            for alike, pairs, prior in zip(self._same, self._pairs, SAME_PRIOR, strict=True)
+        ]
+        return LengthDraws(known, places, rows, had_s, hazards, last, same, np.array(self._noise))
+
+    # -- counting
+
+    def _row(self, owner: str, size: int) -> int:
+        key = (owner, size) if len(self._rows) < KINDS_MAX or (owner, size) in self._rows else ("", size)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self._sizes)
+            self._sizes.append(size)
+            if row >= len(self._ended):
+                more = np.zeros((max(16, len(self._ended)), BINS))
+                self._ended, self._risk = np.concatenate([self._ended, more]), np.concatenate([self._risk, more])
+        return row
+
+    def _weight(self, now_s: float) -> float:
+        """What a job counts that ends now, where one that ended at first counts 1: newer ones count more."""
+        if self._from_s is None:
+            self._from_s = now_s
+        weight: float = 2.0 ** (max(0.0, now_s - self._from_s) / HALF_S)
+        if weight > WEIGHT_MAX:
+            self._ended /= weight
+            self._risk /= weight
+            for counts in (self._sums, self._jobs, self._same, self._pairs):
+                counts[:] = [one / weight for one in counts]
+            self._from_s, weight = now_s, 1.0
+        self._last_weight = weight
+        return weight
+
+    _last_weight = 1.0
+
+    def _compare(self, earlier: _KnownJob, later: _KnownJob, place: int, weight: float) -> None:
+        if earlier.length_s is None or later.length_s is None:
+            return
+        apart, gap = log((later.length_s + 5.0) / (earlier.length_s + 5.0)), later.gaps[place]
+        self._pairs[gap] += weight
+        if abs(apart) < ALIKE:
+            self._same[gap] += weight
+            if place == 0:
+                self._noise.append(apart)
+
+    def _hazards(self, rows: NDArray[np.intp], had_s: Floats) -> tuple[Floats, Floats]:
+        """Of each kind the cumulative hazard at the edges of bins, and the rate beyond the last."""
+        kinds, weight = len(self._sizes), self._last_weight
+        ended, risk = self._ended[:kinds] / weight, self._risk[:kinds] / weight
+        np.add.at(risk, rows, np.clip(had_s[:, None] - EDGES_S[:-1], 0.0, WIDTHS_S))
+        sizes = np.array(self._sizes, dtype=np.intp)
+        of_all = (ended.sum(0) + 0.5) / (risk.sum(0) + np.maximum(EDGES_S[1:], 30.0))
+        size_ended, size_risk = np.zeros((len(CLASSES) + 1, BINS)), np.zeros((len(CLASSES) + 1, BINS))
+        np.add.at(size_ended, sizes, ended)
+        np.add.at(size_risk, sizes, risk)
+        of_size = (size_ended + SHRINK_JOBS) / (size_risk + SHRINK_JOBS / of_all)
+        rate = (ended + SHRINK_JOBS) / (risk + SHRINK_JOBS / of_size[sizes])
+        hazards = np.concatenate([np.zeros((kinds, 1)), np.cumsum(rate * WIDTHS_S, axis=1)], axis=1)
+        return hazards, rate[:, -1]
+
+
+class LengthDraws:
+    """Lengths of live jobs: each draw tells all of them, in order of submission, as one world that may be."""
+
+    def __init__(
+        self,
+        known: Sequence[_KnownJob],
+        places: dict[int, int],
+        rows: NDArray[np.intp],
+        had_s: Floats,
+        hazards: Floats,
+        last: Floats,
+        same: list[float],
+        noise: Floats,
+    ) -> None:
+        count = len(known)
+        self._rows, self._had_s, self._hazards, self._last, self._noise = rows, had_s, hazards, last, noise
+        self._place = np.full((count, NEIGHBOURS), -1, dtype=np.intp)
+        self._told_s = np.zeros((count, NEIGHBOURS))
+        chance = np.zeros((count, NEIGHBOURS))
+        for number, one in enumerate(known):
+            for at, (other, gap) in enumerate(zip(one.near, one.gaps, strict=True)):
+                place = places.get(id(other), -1)
+                if place >= 0 or other.length_s is not None:
+                    self._place[number, at], chance[number, at] = place, same[gap]
+                    self._told_s[number, at] = 0.0 if other.length_s is None or place >= 0 else other.length_s
+        self._at = np.zeros(count)
+        self._of_kind = [(row, np.flatnonzero(rows == row)) for row in np.unique(rows)]
+        for row, who in self._of_kind:
+            beyond = np.maximum(0.0, had_s[who] - EDGES_S[-1]) * last[row]
+            self._at[who] = np.interp(had_s[who], EDGES_S, hazards[row]) + beyond
+        # That it has run so long already speaks for being as long as one that is longer.
+        self._chance = np.where(
+            (had_s > 0)[:, None] & (chance > 0), chance / (chance + (1 - chance) * np.exp(-self._at)[:, None]), chance
+        )
+
+    def draw(self, random: np.random.Generator) -> list[float]:
+        """Return the lengths of one world, each at least what the job has had."""
+        count = len(self._had_s)
+        numbers = np.arange(count)
+        afresh = self._afresh(random)
+        which = random.integers(0, NEIGHBOURS, count)
+        ratio = np.exp(self._noise[random.integers(0, len(self._noise), count)])
+        copies = random.random(count) < self._chance[numbers, which]
+        # A neighbour that has ended tells its length at once; those of live ones are known in order of submission.
+        # The level is handed on without its noise, else errors of a long sweep would add up to a drift.
+        length: list[float] = afresh.tolist()
+        level = list(length)
+        place, told_s = self._place[numbers, which], self._told_s[numbers, which]
+        had_s = self._had_s.tolist()
+        steps = np.flatnonzero(copies)
+        for number, other, told, times in zip(
+            steps.tolist(), place[steps].tolist(), told_s[steps].tolist(), ratio[steps].tolist(), strict=True
+        ):
+            base = level[other] if other >= 0 else told
+            if base * times > had_s[number]:
+                length[number], level[number] = base * times, base
+        return length
+
+    def _afresh(self, random: np.random.Generator) -> Floats:
+        aims = self._at + random.exponential(size=len(self._at))
+        found = np.empty(len(aims))
+        for row, who in self._of_kind:
+            hazard = self._hazards[row]
+            beyond = np.maximum(0.0, aims[who] - hazard[-1]) / self._last[row]
+            found[who] = np.interp(aims[who], hazard, EDGES_S) + beyond
+        return np.maximum(found, self._had_s)

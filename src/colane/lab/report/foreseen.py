@@ -1,0 +1,117 @@
+"""How good quotes of starts and ends were: a table, a figure, rows for programs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from colane.foresee.foreseer import METHODS
+from colane.foresee.judged import Foretold, JudgedQuotes, judged
+from colane.lab.report import style
+from colane.lab.report.tables import Cell, Table, TableColumn
+
+HORIZONS: Final = ("below 10 min", "to 1 h", "to 6 h", "to 1 day", "beyond")
+ASKED: Final = 0.8
+
+NOTE: Final = (
+    "Quotes of submissions that waited, those of the later half, when something had been seen. Held = the start, or "
+    "the end, came within the 80 % interval, by what its median said. Score = Winkler's of logarithms: the width, and "
+    "10 times what a miss is off; less is better. The first three methods are what others would say, widened likewise. "
+    "Known = quotes near which at least 10 separate bursts had been seen."
+)
+
+
+def foreseen_table(foretold: Sequence[tuple[str, Sequence[Foretold]]]) -> Table:
+    """One row for each run and method."""
+    columns = (
+        TableColumn("run", "Policy", str, is_number=False),
+        TableColumn("method", "StartQuote", str, is_number=False),
+        TableColumn("quotes", "Quotes", lambda cell: f"{cell:,}"),
+        TableColumn("holds", "Held", _percent),
+        *(TableColumn(f"holds_{at}", f"Held, {name}", _percent) for at, name in enumerate(HORIZONS)),
+        TableColumn("score", "Score", lambda cell: f"{cell:.2f}"),
+        TableColumn("error", "Error, median", _percent),
+        TableColumn("width", "p90 / p10", lambda cell: f"{cell:.1f}"),
+        TableColumn("known", "Known", lambda cell: f"{cell:,}"),
+        TableColumn("known_holds", "Held, known", _percent),
+    )
+    rows = [_row(name, method, one) for name, quotes in foretold for method, one in judged(quotes).items()]
+    return Table("foreseen", "What was foreseen, and what came of it", columns, tuple(rows), NOTE)
+
+
+def _row(name: str, method: str, one: JudgedQuotes) -> tuple[Cell, ...]:
+    held = [part.holds for part in one.by_horizon]
+    return (
+        name, method, one.quotes, one.holds, *held, one.score, one.error, one.width, one.known.quotes, one.known.holds,
+    )  # fmt: skip
+
+
+def foreseen_objects(foretold: Sequence[Foretold]) -> list[dict[str, Any]]:
+    """The same for programs, with how many quotes each horizon had."""
+    return [
+        {
+            "method": method, "quotes": one.quotes, "holds": one.holds, "early": one.early, "late": one.late,
+            "score": one.score, "median_error": one.error, "p90_over_p10": one.width,
+            "horizons": [
+                {"said": name, **part._asdict()} for name, part in zip(HORIZONS, one.by_horizon, strict=True)
+            ],
+            "known": one.known._asdict(),
+        }
+        for method, one in judged(foretold).items()
+    ]  # fmt: skip
+
+
+@style.styled
+def foreseen_plot(foretold: Mapping[str, Sequence[Foretold]]) -> Figure:
+    """Coverage above, median error below, by horizon; a bar for each policy."""
+    fig = style.new_figure(4.8, is_wide=True)
+    above, below = fig.subplots(1, 2)
+    width, bars = 0.8 / len(foretold), []
+    for position, quotes in enumerate(foretold.values()):
+        found = judged(quotes).get(METHODS[-1])
+        if found is None:
+            continue
+        at = np.arange(len(HORIZONS)) + width * (position - (len(foretold) - 1) / 2)
+        held = [100 * (part.holds or 0.0) for part in found.by_horizon]
+        wrong = [100 * (part.error or 0.0) for part in found.by_horizon]
+        bars.append(above.bar(at, held, width, color=style.group_colour(position)))
+        below.bar(at, wrong, width, color=style.group_colour(position))
+    above.axhline(100 * ASKED, color=style.INK, linewidth=1.0)
+    above.axhspan(70, 90, color=style.GRID, zorder=0)
+    above.set_ylim(0, 100)
+    for axes, title in ((above, "Quotes that held (%), of 80 asked for"), (below, "Median error of p50 (%)")):
+        axes.set_title(title)
+        axes.set_xticks(range(len(HORIZONS)), HORIZONS, fontsize=8)
+        axes.set_xlabel("what was said")
+    style.legend_of(fig, bars, foretold)
+    return fig
+
+
+COLUMNS: Final = ("job", "at_s", "method", "p10_s", "p50_s", "p90_s", "bursts", "is_told", "start_s", "end_s")
+
+
+def write_quotes(foretold: Sequence[Foretold], path: Path) -> None:
+    """Write one row for each quote and method, with what came of it.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for one in foretold:
+            quote = one.quote
+            came = [f"{value:.6g}" if isfinite(value) else "" for value in (one.start_s, one.end_s)]
+            for method, bounds in [*zip(METHODS, quote.starts, strict=True), ("end", quote.end)]:
+                said = [f"{value:.6g}" for value in bounds[:3]]
+                rows.writerow([quote.job, f"{quote.at_s:.6g}", method, *said, bounds.bursts, int(quote.is_told), *came])
+
+
+def _percent(cell: Cell) -> str:
+    return "-" if cell is None else f"{100 * float(cell):.0f} %"

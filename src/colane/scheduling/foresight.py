@@ -1,0 +1,175 @@
+"""Foreseeing beside a core: told of each outcome, it says when jobs start and end, and keeps what came of it.
+
+The same in a simulation and live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, nan
+from typing import Final
+
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.view import ClusterView
+from colane.core.policy import Policy
+from colane.facts.ran import attained_s, earlier_s, had_s, present_s
+from colane.foresee.foreseer import Foreseer, Shown, StartQuote
+from colane.foresee.judged import Foretold
+from colane.foresee.lengths import LearntLengths
+from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
+from colane.model.job import Job, JobId, JobKind, JobState
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.times import Expected, kept_times
+from colane.scheduling.engine.walks import in_line
+from colane.scheduling.mechanisms.fairness.service import LeastAttained
+
+LENGTH_TELLS: Final = frozenset({JobState.SUCCEEDED})
+
+
+class Foresight:
+    """What is said of starts and ends, pool by pool.
+
+    Args:
+        policy: Which order is played on; a user's own is taken for `fifo`.
+        seed: Of what is drawn.
+        keeps: So many quotes are kept with what came of them; None keeps all.
+
+    Attributes:
+        foretold: These, in order.
+    """
+
+    def __init__(self, policy: Policy, seed: int = 0, keeps: int | None = None) -> None:
+        self.policy = policy
+        self.foretold: dict[int, Foretold] = {}
+        self._seed = seed
+        self._keeps = keeps
+        self._said = 0
+        self._lengths = LearntLengths()
+        self._pools: dict[str, Foreseer] = {}
+        self._live: dict[JobId, bool] = {}
+        self._open: dict[JobId, list[int]] = {}
+
+    def take(self, job: Job, now_s: float) -> bool:
+        """Take what has become of a job; whether it is new."""
+        if not is_foreseen(job):
+            return False
+        foreseer, is_new = self.of(job.spec.pool), job.id not in self._live
+        if is_new:
+            self._live[job.id] = False
+            foreseer.submitted(job.id, owner_of(job), job.spec.gpus, job.submit_s)
+        if job.first_start_s is not None and not self._live[job.id]:
+            self._live[job.id] = True
+            foreseer.started(job.id, job.first_start_s)
+            self._came(job.id, lambda one: one._replace(start_s=now_s - one.quote.at_s))
+        if job.has_ended:
+            del self._live[job.id]
+            foreseer.ended(job.id, length_s(job) if job.state in LENGTH_TELLS else None, now_s)
+            self._came(job.id, lambda one: one._replace(end_s=now_s - one.quote.at_s))
+            self._open.pop(job.id, None)
+        return is_new
+
+    def rank(self, state: ClusterState, job: Job, now_s: float) -> None:
+        """Note the place in the order of a job that has come: later ones like it may pass."""
+        draft = Draft(ClusterView(state, now_s, pools=[job.spec.pool]))
+        self.of(job.spec.pool).ranked(present_of(self.policy, draft, job.spec.pool)(job), now_s)
+
+    def foresee(self, state: ClusterState, jobs: Sequence[Job], now_s: float) -> None:
+        """Say of jobs that wait when they start and end, to be judged by what comes of it."""
+        for pool in dict.fromkeys([job.spec.pool for job in jobs]):
+            scene = scene_of(state, self.policy, pool, now_s)
+            asked = {job.id for job in jobs if job.spec.pool == pool}
+            for quote in self.of(pool).quotes(scene, asked):
+                self._keep(quote)
+
+    def board(self, state: ClusterState, now_s: float) -> dict[int, Shown]:
+        """Return what is shown of every job that waits."""
+        found: dict[int, Shown] = {}
+        for pool, queue in state.queues.items():
+            if queue.count:
+                found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s)))
+        return found
+
+    def of(self, pool: str) -> Foreseer:
+        """Return who foresees a pool."""
+        if pool not in self._pools:
+            self._pools[pool] = Foreseer(self._lengths, seed=self._seed + 1)
+        return self._pools[pool]
+
+    def _keep(self, quote: StartQuote) -> None:
+        self.foretold[self._said] = Foretold(quote, nan, nan)
+        self._open.setdefault(JobId(quote.job), []).append(self._said)
+        self._said += 1
+        if self._keeps is not None and len(self.foretold) > self._keeps:
+            del self.foretold[next(iter(self.foretold))]
+
+    def _came(self, job: JobId, change: Callable[[Foretold], Foretold]) -> None:
+        for number in self._open.get(job, ()):
+            if number in self.foretold:
+                self.foretold[number] = change(self.foretold[number])
+
+
+def length_s(job: Job) -> float:
+    """Return how long a job that has ended has run, over all its attempts where these went on from one another."""
+    if job.start_s is None or job.end_s is None:
+        return 0.0
+    last_s = max(0.0, job.end_s - job.start_s - job.paused_s(job.end_s))
+    return last_s + (earlier_s(job) if job.effective.preemptible else 0.0)
+
+
+def owner_of(job: Job) -> str:
+    """Return whose jobs are alike in length: one user's of one family."""
+    return f"{job.spec.user}|{job.effective.family}"
+
+
+def is_foreseen(job: Job) -> bool:
+    """Whether a start is foreseen: not of servers, of arrays as such, and of what needs no GPU."""
+    return job.spec.gpus > 0 and job.spec.kind is not JobKind.INFERENCE and job.array is None
+
+
+def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float) -> PoolScene:
+    """Return what a pool is like now."""
+    view = ClusterView(state, now_s, pools=[pool])
+    present = present_of(policy, Draft(view), pool)
+    gpus = sum(
+        [
+            len(node.node.gpus)
+            for node in view.nodes.values()
+            if node.node.pool == pool and node.node.name not in state.draining
+        ]
+    )
+    jobs = [
+        present(job)
+        for job in view.jobs.values()
+        if job.effective.pool == pool and is_foreseen(job) and (job.placement is not None or job.is_waiting)
+    ]
+    jobs.sort(key=lambda one: one.job)
+    return PoolScene(now_s, gpus, jobs)
+
+
+def present_of(policy: Policy, draft: Draft, pool: str) -> Callable[[Job], PresentJob]:
+    """Return what tells of a live job of a pool what is known of it now; a user's own policy is taken for `fifo`."""
+    order = policy.bind(draft, pool) if isinstance(policy, Composed) else in_line(draft, pool)
+    expected, times = Expected(draft, pool), kept_times(draft, pool)
+    stops, now_s = policy.min_runtime_before_preemption_s < inf, draft.now_s
+    las = policy.order if isinstance(policy, Composed) and isinstance(policy.order, LeastAttained) else None
+    queues_gpu_s = [] if las is None else sorted(las.queues_gpu_s)
+
+    def present(job: Job) -> PresentJob:
+        spec, gpus = job.effective, job.gpu_count
+        runs = job.placement is not None and not job.is_waiting
+        attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
+        return PresentJob(
+            job.id,
+            owner_of(job),
+            gpus,
+            had_s(job, now_s),
+            expected.left_s(job) if times.predicted_s(spec) is not None else None,
+            None if spec.time_limit_s is None else max(LEFT_MIN_S, spec.time_limit_s - present_s(job, now_s)),
+            next(((one - attained_gpu_s) / gpus for one in queues_gpu_s if one > attained_gpu_s), None),
+            runs,
+            runs and not (stops and spec.preemptible and not job.is_leaving),
+            order.rank(job),
+        )
+
+    return present

@@ -1,0 +1,84 @@
+"""What is said of a pool: by order, by what is told, and never of what was not known then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from colane.foresee.foreseer import AHEAD, BY_MEANS, ROLLED, Foreseer
+from colane.foresee.judged import Foretold, judged
+from colane.foresee.rollout import FAR_S
+from colane.foresee.scene import PoolScene, PresentJob
+
+
+def present(
+    job: int, left_s: float | None = None, *, gpus: int = 1, runs: bool = False, rank: float = 0.0
+) -> PresentJob:
+    return PresentJob(job, "ann", gpus, 0.0, left_s, None, None, runs, runs, (0.0, rank))
+
+
+def asked(*jobs: PresentJob, gpus: int = 2, of: int) -> tuple[Foreseer, tuple[float, ...]]:
+    foreseer = Foreseer()
+    for one in jobs:
+        foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
+    return foreseer, foreseer.points(PoolScene(0.0, gpus, list(jobs)), [of])[of].starts_s
+
+
+def test_where_all_is_told_a_roll_out_is_exact() -> None:
+    _, said = asked(present(1, 100.0, runs=True), present(2, 300.0, runs=True), present(3, 50.0), present(4, 9.0), of=4)
+    assert (said[ROLLED], said[BY_MEANS], said[AHEAD]) == (150.0, 150.0, 25.0)
+
+
+@pytest.mark.parametrize(("rank", "starts_s"), [(0.0, 100.0), (2.0, 150.0)])
+def test_the_order_says_which_goes_first(rank: float, starts_s: float) -> None:
+    runs, waits = present(1, 100.0, gpus=2, runs=True), present(2, 50.0, gpus=2, rank=1.0)
+    _, said = asked(runs, waits, present(3, 9.0, gpus=2, rank=rank), of=3)
+    assert said[ROLLED] == starts_s
+
+
+def test_one_job_of_unknown_length_leaves_none_without_an_answer() -> None:
+    _, said = asked(present(1, runs=True, gpus=2), present(2, 50.0), present(3), of=3)
+    assert all(0 < one < FAR_S for one in (said[ROLLED], said[BY_MEANS]))
+
+
+def test_a_limit_bounds_what_is_drawn() -> None:
+    limited = present(1, runs=True, gpus=2)._replace(most_s=30.0)
+    _, said = asked(limited, present(2), of=2)
+    assert said[ROLLED] <= 30
+
+
+def test_what_has_no_room_is_far_off_and_not_infinite() -> None:
+    foreseer, said = asked(present(1), gpus=0, of=1)
+    assert np.isfinite(said).all()
+    foreseer.quotes(PoolScene(0.0, 0, [present(1)]), [1])
+
+
+def test_later_ones_that_pass_put_a_start_off() -> None:
+    jobs = [present(1, 1000.0, runs=True), present(2, 9000.0, rank=9000.0)]
+    alone, quiet = asked(*jobs, gpus=1, of=2)
+    for number in range(2100, 3, -1):
+        alone.ranked(present(number, 300.0, rank=300.0), -600.0 * number)
+    busy = alone.points(PoolScene(0.0, 1, jobs), [2])[2].starts_s
+    assert busy[ROLLED] > 1.2 * quiet[ROLLED]
+
+
+def test_the_same_things_said_in_the_same_order_give_the_same_quotes() -> None:
+    def said() -> list[object]:
+        foreseer, scene = Foreseer(seed=7), PoolScene(0.0, 1, [present(1, runs=True), present(2), present(3)])
+        for one in scene.present:
+            foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
+        return list(foreseer.quotes(scene, [2, 3]))
+
+    assert said() == said()
+
+
+def test_quotes_are_judged_by_what_came_of_them() -> None:
+    foreseer, scene = Foreseer(), PoolScene(0.0, 1, [present(1, 100.0, runs=True), present(2, 50.0)])
+    for one in scene.present:
+        foreseer.submitted(one.job, one.owner, one.gpus, 0.0)
+    (quote,) = foreseer.quotes(scene, [2])
+    half = [Foretold(quote, 100.0, 150.0), Foretold(quote, float("nan"), float("nan"))]
+    found = judged([*half, Foretold(quote, 100.0, 150.0), Foretold(quote, 1e7, 1e7)])
+    assert (found["foreseen"].quotes, found["foreseen"].holds, found["foreseen"].late) == (2, 0.5, 0.5)
+    assert (found["foreseen"].known.quotes, found["end"].quotes) == (0, 2)
+    assert judged([]) == {}

@@ -1,0 +1,100 @@
+"""LearntLengths that are drawn: never below what a job has had, as its kind's, and alike within a sweep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from colane.foresee.lengths import WEIGHT_MAX, LearntLengths, Lived
+
+
+def taught(lengths_s: list[float], *, gap_s: float = 7200.0, owner: str = "ann") -> LearntLengths:
+    known = LearntLengths()
+    for number, length_s in enumerate(lengths_s):
+        known.submitted(number, owner, 1, number * gap_s)
+        known.ended(number, length_s, number * gap_s + length_s)
+    return known
+
+
+def drawn(known: LearntLengths, *lived: Lived, times: int = 400) -> np.ndarray:
+    draws, random = known.draws(lived), np.random.default_rng(3)
+    return np.array([draws.draw(random) for _ in range(times)])
+
+
+@pytest.mark.parametrize("had_s", [0.0, 500.0, 90_000.0, 400 * 86_400.0])
+def test_no_draw_is_below_what_a_job_has_had(had_s: float) -> None:
+    known = taught([100.0, 1000.0, 50_000.0] * 20)
+    known.submitted(99, "ann", 1, 1e6)
+    found = drawn(known, Lived(99, had_s))
+    assert np.isfinite(found).all()
+    assert found.min() >= had_s
+
+
+def test_draws_are_as_lengths_of_the_kind_and_those_of_another_owner_differ() -> None:
+    known = taught(np.random.default_rng(1).lognormal(7, 0.4, 300).tolist())
+    for number in range(300):
+        known.submitted(1000 + number, "bob", 1, number * 7200.0)
+        known.ended(1000 + number, 20 * 1096.6, number * 7200.0 + 20 * 1096.6)
+    known.submitted(5000, "ann", 1, 1e7)
+    known.submitted(5001, "bob", 1, 1e7)
+    ann, bob = np.median(drawn(known, Lived(5000, 0.0), Lived(5001, 0.0)), axis=0)
+    assert 800 < ann < 1500
+    assert 15_000 < bob < 32_000
+
+
+def sweeps(*, alike: bool) -> LearntLengths:
+    """Forty sweeps of ten, whose lengths are those of the sweep, or each its own."""
+    random, known, job = np.random.default_rng(2), LearntLengths(), 0
+    for sweep in range(40):
+        level = random.lognormal(8, 1.5)
+        for element in range(10):
+            at_s = sweep * 90_000.0 + element
+            length_s = level * random.lognormal(0, 0.05) if alike else random.lognormal(8, 1.5)
+            known.submitted(job, "ann", 1, at_s)
+            known.ended(job, length_s, at_s + length_s)
+            job += 1
+    for element in range(20):
+        known.submitted(10_000 + element, "ann", 1, 4e6 + element)
+    return known
+
+
+def spread(known: LearntLengths) -> float:
+    """p90 over p10 of how long twenty jobs that were just submitted take together."""
+    low, high = np.quantile(drawn(known, *[Lived(10_000 + n, 0.0) for n in range(20)]).sum(axis=1), [0.1, 0.9])
+    return float(high / low)
+
+
+def test_the_sum_of_a_sweep_is_far_less_sure_where_neighbours_are_alike() -> None:
+    assert spread(sweeps(alike=True)) > 1.5 * spread(sweeps(alike=False))
+
+
+def test_a_neighbour_that_has_ended_tells_the_length_of_those_behind_it() -> None:
+    known = sweeps(alike=True)
+    told = np.abs(drawn(known, Lived(10_001, 0.0)) / 333.0 - 1) < 0.15
+    known.ended(10_000, 333.0, 4e6 + 400)
+    tells = np.abs(drawn(known, Lived(10_001, 0.0)) / 333.0 - 1) < 0.15
+    assert (told.mean() < 0.1, tells.mean() > 0.15) == (True, True)
+
+
+def test_what_is_old_counts_less() -> None:
+    known = taught([100.0] * 50)
+    for number in range(20):
+        known.submitted(1000 + number, "ann", 1, 100 * 86_400.0 + number * 7200)
+        known.ended(1000 + number, 8000.0, 100 * 86_400.0 + number * 7200 + 8000)
+    assert known.mean_s(1) > 6000
+
+
+def test_counts_that_grow_with_time_are_begun_anew_before_they_are_too_large() -> None:
+    known = LearntLengths()
+    for number in range(60):
+        known.submitted(number, "ann", 1, number * 10 * 86_400.0)
+        known.ended(number, 500.0, number * 10 * 86_400.0 + 500)
+    assert known.mean_s(1) == pytest.approx(1500, rel=0.6)
+    assert known._ended.max() < 3 * WEIGHT_MAX
+
+
+def test_of_no_history_something_is_said_all_the_same() -> None:
+    known = LearntLengths()
+    known.submitted(1, "ann", 8, 0.0)
+    assert np.isfinite(drawn(known, Lived(1, 0.0))).all()
+    assert known.mean_s(8) == 3600
