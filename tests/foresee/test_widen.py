@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from colane.foresee.scale import horizon_of
-from colane.foresee.widen import HIGH, LEVEL, LOW, Bounds, Mix, Widened
+from colane.foresee.widen import HIGH, LEVEL, LOW, Mix, QuoteBounds, Widened
 
 HOUR_S = 3600.0
 
 
-def quoted(errors: list[float], *, every_s: float = 4 * HOUR_S, point_s: float = HOUR_S) -> list[tuple[Bounds, float]]:
+def quoted(
+    errors: list[float], *, every_s: float = 4 * HOUR_S, point_s: float = HOUR_S
+) -> list[tuple[QuoteBounds, float]]:
     """Quotes of one point whose truths are as many times as long."""
-    widened, found = Widened(), list[tuple[Bounds, float]]()
+    widened, found = Widened(), list[tuple[QuoteBounds, float]]()
     for number, error in enumerate(errors):
         now_s, took_s = number * every_s, point_s * error
         bounds = widened.quote(now_s, point_s)

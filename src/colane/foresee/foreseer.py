@@ -17,7 +17,7 @@ from colane.foresee.lengths import CLASSES, LearntLengths, Lived, class_of
 from colane.foresee.rollout import starts_in_s
 from colane.foresee.scale import Floats
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob, Rank
-from colane.foresee.widen import Bounds, Mix, Widened
+from colane.foresee.widen import Mix, QuoteBounds, Widened
 
 ROLLOUTS: Final = 16
 RECENT: Final = 20
@@ -66,12 +66,12 @@ class StartQuote(NamedTuple):
 
     job: int
     at_s: float
-    starts: tuple[Bounds, ...]
-    end: Bounds
+    starts: tuple[QuoteBounds, ...]
+    end: QuoteBounds
     is_told: bool
 
     @property
-    def start(self) -> Bounds:
+    def start(self) -> QuoteBounds:
         """What is shown."""
         return self.starts[MIXED]
 
@@ -87,8 +87,8 @@ class Shown(NamedTuple):
     """
 
     at_s: float
-    start: Bounds
-    end: Bounds
+    start: QuoteBounds
+    end: QuoteBounds
     is_told: bool
 
 

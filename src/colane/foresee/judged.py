@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from colane.foresee.foreseer import METHODS, StartQuote
 from colane.foresee.scale import FELT_S, HORIZONS_S, all_scaled
-from colane.foresee.widen import Bounds
+from colane.foresee.widen import QuoteBounds
 
 END: Final = "end"
 """What ends are judged as, beside the methods of starts."""
@@ -79,7 +79,7 @@ def judged(foretold: Sequence[Foretold]) -> dict[str, JudgedQuotes]:
     return {method: one for method, one in found.items() if one is not None}
 
 
-def judge(quotes: Sequence[tuple[Bounds, float]]) -> JudgedQuotes | None:
+def judge(quotes: Sequence[tuple[QuoteBounds, float]]) -> JudgedQuotes | None:
     """Judge quotes, each with what it took; None of none."""
     if not quotes:
         return None

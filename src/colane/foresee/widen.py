@@ -48,7 +48,7 @@ GUESS_WEIGHTS: Final[Floats] = PRIOR_QUOTES * GUESS_SHAPE / GUESS_SHAPE.sum()
 LOW, HIGH = 0, 1
 
 
-class Bounds(NamedTuple):
+class QuoteBounds(NamedTuple):
     """A quote: in how many seconds, with a probability of 80 % between the first and the last.
 
     Attributes:
@@ -72,7 +72,7 @@ class Bounds(NamedTuple):
 class _Quoted:
     __slots__ = ("at_s", "bounds", "is_censored", "point_s", "settled", "waited_s")
 
-    def __init__(self, at_s: float, point_s: float, bounds: Bounds) -> None:
+    def __init__(self, at_s: float, point_s: float, bounds: QuoteBounds) -> None:
         self.at_s: Final = at_s
         self.point_s: Final = point_s
         self.bounds: Final = bounds
@@ -117,7 +117,7 @@ class Widened:
         self._numbers = count()
         self.levels = [[LEVEL] * len(HORIZONS_S), [LEVEL] * len(HORIZONS_S)]
 
-    def quote(self, now_s: float, point_s: float) -> Bounds:
+    def quote(self, now_s: float, point_s: float) -> QuoteBounds:
         """Return the interval about a point."""
         self._cross(now_s)
         scores, censored, weights, bursts = self._scores(now_s, point_s)
@@ -132,9 +132,9 @@ class Widened:
 
         middle_s = at(0.5)
         horizon = horizon_of(middle_s)
-        return Bounds(at(self.levels[LOW][horizon]), middle_s, at(1 - self.levels[HIGH][horizon]), bursts)
+        return QuoteBounds(at(self.levels[LOW][horizon]), middle_s, at(1 - self.levels[HIGH][horizon]), bursts)
 
-    def table(self, now_s: float, points_s: Floats) -> list[Bounds]:
+    def table(self, now_s: float, points_s: Floats) -> list[QuoteBounds]:
         """Return the intervals about many points: worked out for some, and between them interpolated."""
         if len(points_s) <= TABLED:
             return [self.quote(now_s, point_s) for point_s in points_s.tolist()]
@@ -145,11 +145,11 @@ class Widened:
         places = np.rint(np.interp(at, grid, np.arange(TABLED))).astype(int).tolist()
         low, middle, high = (np.maximum(0.0, np.exp(one) - FELT_S).tolist() for one in bounds)
         return [
-            Bounds(one, two, three, rows[place].bursts)
+            QuoteBounds(one, two, three, rows[place].bursts)
             for one, two, three, place in zip(low, middle, high, places, strict=True)
         ]
 
-    def issue(self, job: int, now_s: float, point_s: float, bounds: Bounds) -> None:
+    def issue(self, job: int, now_s: float, point_s: float, bounds: QuoteBounds) -> None:
         """Keep a quote, to be judged by what comes of it."""
         quoted = _Quoted(now_s, point_s, bounds)
         self._quotes.append(quoted)
