@@ -69,7 +69,7 @@ def test_a_script_that_fails_or_comes_from_elsewhere(shell: Shell, tmp_path: Pat
     assert shell("sbatch", "-p", "nope", "--wrap", "true").err == (
         "sbatch: error: --partition must be a pool of machines here: default; got 'nope'\n"
     )
-    assert shell("salloc").code == 1
+    assert shell("sattach").code == 1
 
 
 def test_directories_of_output_are_made(shell: Shell, tmp_path: Path) -> None:
@@ -378,3 +378,14 @@ def test_lightning_sees_its_two_ranks(shell: Shell, tmp_path: Path) -> None:
     assert said.code == 0, [path.read_text() for path in tmp_path.glob("*-*")]
     told = [(tmp_path / f"ranks-{rank}").read_text() for rank in (0, 1)]
     assert told == ["0 0 0 2 True\n", "1 1 0 2 True\n"]
+
+
+def test_interactive_jobs_have_a_terminal_and_end_with_their_command(shell: Shell) -> None:
+    said = shell("srun", "--pty", "sh", "-c", "tty; read word; echo $word $SLURM_JOB_ID; exit 4", given="typed\n")
+    assert said.code == 4, said.err
+    lines = said.out.split()
+    assert lines[0].startswith("/dev/pts/")
+    assert lines[-2:] == ["typed", said.err.split("job ")[1].split()[0]]
+    said = shell("salloc", "-n2", "srun", "sh", "-c", "echo task $SLURM_PROCID of $SLURM_NTASKS")
+    assert said.code == 0, said.err
+    assert {"task 0 of 2", "task 1 of 2"} <= set(said.out.replace("\r", "").splitlines())

@@ -86,8 +86,8 @@ def operations() -> dict[str, Any]:
 
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/srv"))
     schema = schemathesis.openapi.from_dict(create_app(service, rules_of(service)).openapi())
-    # Event streams do not end, and logs and stacks belong to agents.
-    found = schema.exclude(path_regex="^/events$|^/live$|/log$|/stacks$").get_all_operations()
+    # Event streams do not end, and logs, stacks and terminals belong to agents.
+    found = schema.exclude(path_regex="^/events$|^/live$|/log$|/stacks$|/terminal$").get_all_operations()
     return {operation.label: operation for operation in (each.ok() for each in found)}
 
 

@@ -30,6 +30,10 @@ class Guest:
         answer = await self._http.request(method, path, json=body, headers=headers)
         return answer.status_code, answer.json()
 
+    async def post(self, path: str, body: Any) -> httpx.Response:
+        """Send something whose answer need not be JSON."""
+        return await self._http.post(path, json=body)
+
     async def read(self, path: str) -> str:
         """All of an answer that is sent bit by bit."""
         return (await self._http.get(path)).text

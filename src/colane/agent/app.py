@@ -1,10 +1,10 @@
-"""The agent's REST API: a nudge, the jobs' logs and stacks, its health."""
+"""The agent's REST API: a nudge, the jobs' logs, stacks and terminals, its health."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +19,9 @@ from colane.agent.files.jobdir import StateDir
 from colane.agent.files.logs import READ_MAX_BYTES, read_log
 from colane.agent.reconcile import Key
 from colane.agent.running import stacks
+from colane.agent.running.terminals import at_terminal
 from colane.api.stacks import RawStacksAnswer
+from colane.api.terminals import TerminalBody
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import standing_of
 from colane.listening.turnstile import Turnstile
@@ -83,26 +85,43 @@ def make_app(
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok", "node": name, "jobs": len(state.live())})
 
-    async def log(request: Request) -> Response:
-        numbers = [request.path_params[name] for name in ("job", "attempt")]
-        if not all(_ID.fullmatch(number) for number in numbers):
-            return _error(404, "there is no such log: ids have at most 16 digits")
-        key = Key(*map(int, numbers))
+    async def log(request: Request, key: Key) -> Response:
         return await run_in_threadpool(_answer_log, state, key, request.query_params)
 
-    async def stacks_of(request: Request) -> Response:
-        numbers = [request.path_params[name] for name in ("job", "attempt")]
-        if not all(_ID.fullmatch(number) for number in numbers):
-            return _error(404, "there is no such job: ids have at most 16 digits")
-        return await run_in_threadpool(_answer_stacks, state, Key(*map(int, numbers)))
+    async def terminal(request: Request, key: Key) -> Response:
+        try:
+            said = TerminalBody.model_validate_json(await request.body())
+            part = await at_terminal(state.find(key), said)
+        except FileNotFoundError:
+            return _error(404, f"job {key.job}, attempt {key.attempt}, has no terminal on this node")
+        except ValueError as error:
+            return _error(422, str(error))
+        headers = {NEXT_OFFSET: str(part.next_offset)}
+        return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+    async def stacks_of(_: Request, key: Key) -> Response:
+        return await run_in_threadpool(_answer_stacks, state, key)
 
     routes = [
         Route("/run", run, methods=["GET", "POST"]),
-        Route("/log/{job}/{attempt}", log),
-        Route("/stacks/{job}/{attempt}", stacks_of),
+        Route("/log/{job}/{attempt}", _of_attempt(log)),
+        Route("/stacks/{job}/{attempt}", _of_attempt(stacks_of)),
+        Route("/terminal/{job}/{attempt}", _of_attempt(terminal), methods=["POST"]),
         Route(OPEN_PATH, health),
     ]
     return Starlette(routes=routes, middleware=[Middleware(SecretGate, secret=secret, on_loopback=on_loopback)])
+
+
+def _of_attempt(answer: Callable[[Request, Key], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Take the attempt that is asked about from the path."""
+
+    async def read(request: Request) -> Response:
+        numbers = [request.path_params[name] for name in ("job", "attempt")]
+        if not all(_ID.fullmatch(number) for number in numbers):
+            return _error(404, "there is no such job: ids have at most 16 digits")
+        return await answer(request, Key(*map(int, numbers)))
+
+    return read
 
 
 def _answer_log(state: StateDir, key: Key, query: Mapping[str, str]) -> Response:

@@ -142,6 +142,8 @@ if TYPE_CHECKING:
         checkpoint: str | None
         checkpoint_lead_s: float | None
         mps: bool
+        multi_node: bool
+        pty: bool
         ranks: str
 
 else:

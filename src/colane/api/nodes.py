@@ -279,6 +279,7 @@ class LaunchSpecObject(TypedDict, total=False):
     checkpoint_to_shell: bool
     output: str
     input: str
+    pty: bool
 
 
 class ElementObject(TypedDict):

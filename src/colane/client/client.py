@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import secrets
@@ -235,6 +236,20 @@ class Client:
     def _log_stream(self, job_id: int, **params: Any) -> Iterator[bytes]:  # noqa: ANN401 - query parameters
         with self._stream(f"/job/{job_id}/log", params) as answer:
             yield from answer.iter_bytes()
+
+    def terminal(self, job_id: int, said: Mapping[str, Any], typed: bytes = b"") -> LogPart:
+        """Type at a job's terminal, and return what it shows.
+
+        Args:
+            job_id: The job.
+            said: Fields of `TerminalBody`.
+            typed: Bytes, at most `colane.api.terminals.TYPED_MAX_BYTES`.
+        """
+        body = {"typed": base64.b64encode(typed).decode(), **said}
+        answer = self._ask(
+            "POST", f"/job/{job_id}/terminal", content=json.dumps(body), headers={"Content-Type": "application/json"}
+        )
+        return LogPart(answer.content, int(answer.headers["X-Colane-Next-Offset"]))
 
     def finished_jobs(self, after: int = 0, labels: Mapping[str, str] | None = None) -> Iterator[JobObject]:
         """Yield the records of finished jobs with ids above `after` that carry all labels, in order of id."""

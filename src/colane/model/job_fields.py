@@ -352,6 +352,13 @@ JOB_FIELDS: Final = (
         slurm=("-i", "--input"), other_names=("stdin",), in_spec=False, shelf=Shelf.NONE,
     ),
     JobField(
+        "pty", Flag(), "it has a terminal, at which its owner types (`colane attach`); hung up once no user was there "
+        "for an hour",
+        default=False,
+        option=Option("Run it at a terminal, here: what is typed reaches it. Enter ~. leaves it running.", ("--pty",)),
+        in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
         "share", Flag(), "whether other jobs may be on its GPUs",
         default=True,
         option=Option("Keep other jobs off its GPUs.", ("--no-share",), panel=HelpPanel.SHARING),

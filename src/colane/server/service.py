@@ -26,6 +26,7 @@ from colane.server.tending.counting import ClusterWatch
 from colane.server.tending.idle_jobs import IdleRuling
 from colane.server.tending.teller import NotifyTeller
 from colane.server.views.overview import OverviewMaker
+from colane.server.views.terminals import Terminals
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Service(Parts):
     metrics: MetricsPage = field(init=False)
     jobs: JobViews = field(init=False)
     attempts: Attempts = field(init=False)
+    terminals: Terminals = field(init=False)
     job_changes: JobChanges = field(init=False)
     submissions: Submissions = field(init=False)
     forecasts: Forecasts = field(init=False)
@@ -55,6 +57,7 @@ class Service(Parts):
         self.metrics = MetricsPage(self.overviews)
         self.jobs = JobViews(self, self.overviews, finder)
         self.attempts = Attempts(self, finder)
+        self.terminals = Terminals(self.http)
         self.job_changes = JobChanges(self)
         self.submissions = Submissions(self)
         self.forecasts = Forecasts(self, self.submissions, finder)

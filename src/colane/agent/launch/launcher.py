@@ -106,6 +106,7 @@ def plan_launch(
         log_cap_bytes=config.log_cap_bytes,
         grace_s=config.grace_s,
         memory_limit_bytes=job.memory_limit_bytes,
+        has_terminal=bool(launch.get("pty")),
         **files_of(launch, config.name, job.key, is_first=job.meeting is None or job.meeting.node == 0),
         run_as=(account.uid, account.gid, *account.groups) if account is not None and is_other else (),
     )

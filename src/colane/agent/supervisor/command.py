@@ -25,6 +25,7 @@ class Command:
         output: File that gets a copy of what it writes, from `workdir` where it is relative; empty for none.
         adds: What is in that file stays.
         input: File that it reads as its standard input; empty for nothing.
+        has_terminal: It reads from and writes to a terminal of its own, which `shim_terminal` keeps.
     """
 
     argv: tuple[str, ...]
@@ -40,6 +41,7 @@ class Command:
     output: str = ""
     adds: bool = False
     input: str = ""
+    has_terminal: bool = False
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -52,7 +54,7 @@ class Command:
         places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes, self.run_as))
         numbers = (*places, str(self.log_cap_bytes), str(self.grace_s), str(self.memory_limit_bytes))
         variables = (f"{key}={value}" for key, value in self.env.items())
-        files = (self.output, "1" if self.adds else "", self.input)
+        files = (self.output, "1" if self.adds else "", self.input, "1" if self.has_terminal else "")
         fields = (self.workdir, self.cgroup, *files, *numbers, str(len(self.argv)), *self.argv, *variables)
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):

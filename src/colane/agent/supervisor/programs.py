@@ -34,6 +34,7 @@ _FILES: Final = {
     "agent/supervisor/shim_halt.py": "colane/agent/supervisor/shim_halt.pyc",
     "agent/supervisor/shim_mps.py": "colane/agent/supervisor/shim_mps.pyc",
     "agent/supervisor/shim_system.py": "colane/agent/supervisor/shim_system.pyc",
+    "agent/supervisor/shim_terminal.py": "colane/agent/supervisor/shim_terminal.pyc",
 }
 """Sources, and where their copies go."""
 

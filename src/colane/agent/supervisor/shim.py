@@ -61,6 +61,7 @@ from colane.agent.supervisor.shim_system import (
     become_user,
     before_killing,
     count_oom_kills,
+    descendants,
     die_with,
     prctl,
     prefer_memory,
@@ -70,6 +71,7 @@ from colane.agent.supervisor.shim_system import (
     send,
     used_memory_bytes,
 )
+from colane.agent.supervisor.shim_terminal import LEFT, TERMINAL_LOOK_MS, Terminal, open_terminal
 
 NO_WORD = "the scheduler was not heard of for too long"
 
@@ -113,12 +115,12 @@ class ShimCommand:
     """What to run, read from what `colane.agent.supervisor.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cgroup, output, adds, put_in, cores, nodes, run_as, cap, grace, limit, count, *rest = (
+        workdir, cgroup, output, adds, put_in, terminal, cores, nodes, run_as, cap, grace, limit, count, *rest = (
             os.fsdecode(field) for field in data.split(b"\0")[:-1]
         )
         self.argv = rest[: int(count)]
         self.workdir, self.cgroup = workdir, cgroup
-        self.output, self.adds, self.input = output, bool(adds), put_in
+        self.output, self.adds, self.input, self.has_terminal = output, bool(adds), put_in, bool(terminal)
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
         self.cores = tuple(int(core) for core in cores.split(",") if core)
         self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
@@ -139,6 +141,7 @@ class Supervisor:
         self._poll = select.poll()
         self._poll.register(wake_fd, select.POLLIN)
         self._output_fd = -1
+        self._terminal: Terminal | None = None
         self._copy: OutputCopy | None = None
         self._pid = 0
         self._status: int | None = None
@@ -166,7 +169,10 @@ class Supervisor:
         if self._lease is not None and halt_at_s(self._lease) <= since_boot_s():
             self._problem, self._no_word = NO_WORD, True
             return False
-        self._output_fd, output = os.pipe()
+        self._output_fd, output = open_terminal(self._command.run_as) if self._command.has_terminal else os.pipe()
+        os.set_blocking(self._output_fd, False)
+        if self._command.has_terminal:  # it hears before it is said that the job runs
+            self._terminal = Terminal(self._output_fd)
         trouble, trouble_end = os.pipe()
         copy, copy_end = socket.socketpair()
         self._start_s, self._steady_s = time.time(), time.monotonic()
@@ -214,22 +220,39 @@ class Supervisor:
 
     def run(self) -> None:
         """Return when no process of the job is left."""
-        os.set_blocking(self._output_fd, False)
         self._poll.register(self._output_fd, select.POLLIN)
+        if self._terminal is not None:
+            self._terminal.listen(self._poll)
         while self._reap():
             self._keep_pace()
             self._apply_lease()
             self._apply_memory()
             if self._ending is not None and not self._halt.is_on:
                 self._ending.look(time.monotonic())
-            for fd, _ in self._poll.poll(self._timeout_ms()):
-                self._pump() if fd == self._output_fd else self._hear()
+            self._look_around()
         while self._pump():
             pass
         self._hear_of_others()
         self._log.close()
         if self._copy is not None:
             self._copy.close()
+
+    def _look_around(self) -> None:
+        """Wait for the next thing to happen, or to be looked at, and see to it."""
+        if self._terminal is not None:
+            self._terminal.type()
+            if self._terminal.is_left(time.monotonic()):
+                self._say(LEFT)
+                self._hang_up()
+            elif self._ending is not None and descendants() == [self._pid]:
+                send(self._pid, signal.SIGHUP)  # an interactive shell takes no notice of SIGTERM
+        for fd, _ in self._poll.poll(self._timeout_ms()):
+            if fd == self._output_fd:
+                self._pump()
+            elif fd == self._wake_fd:
+                self._hear()
+            elif self._terminal is not None:
+                self._terminal.hear()
 
     def _hear_of_others(self) -> None:
         """A job that failed may be but the first of all on its machine, or in its pilot, that get a SIGTERM."""
@@ -442,7 +465,9 @@ class Supervisor:
     def _timeout_ms(self) -> float | None:
         if self._ending is not None or (self._copy is not None and self._copy.is_behind):
             return ROUND_S * 1000
-        bound_ms = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
+        bound_ms: float | None = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
+        if self._terminal is not None:
+            bound_ms = min(bound_ms or TERMINAL_LOOK_MS, self._terminal.look_ms)
         if self._lease is None:
             return bound_ms
         lease_ms = max((self._lease_look_s - since_boot_s()) * 1000, LEASE_ROUND_MS)
@@ -454,15 +479,24 @@ class Supervisor:
             data = os.read(self._output_fd, READ_BYTES) if self._output_fd >= 0 else b""
         except BlockingIOError:
             return False
+        except OSError:  # of a terminal that none of its processes has open any more
+            data = b""
         if data:
             self._log.write(data)
             if self._copy is not None:
                 self._copy.write(data)
         elif self._output_fd >= 0:
-            self._poll.unregister(self._output_fd)
-            os.close(self._output_fd)
-            self._output_fd = -1
+            self._hang_up()
         return bool(data)
+
+    def _hang_up(self) -> None:
+        """Read no more output; who has a terminal is told so by the kernel, by SIGHUP."""
+        self._poll.unregister(self._output_fd)
+        os.close(self._output_fd)
+        self._output_fd = -1
+        if self._terminal is not None:
+            self._terminal.close(self._poll)
+            self._terminal = None
 
 
 def become(command: ShimCommand, output_fd: int, copy: socket.socket, trouble_fd: int, supervisor_pid: int) -> None:
@@ -488,8 +522,13 @@ def become(command: ShimCommand, output_fd: int, copy: socket.socket, trouble_fd
         if command.output:
             what = f"output {command.output!r}"
             hand_over(copy, open_output(command.output, adds=command.adds))
-        what = f"input {command.input!r}"
-        input_fd = os.open(command.input or os.devnull, os.O_RDONLY | os.O_NOCTTY)
+        if command.has_terminal:
+            what = "terminal"
+            input_fd = output_fd
+            os.close(os.open(os.ttyname(output_fd), os.O_RDWR))  # it is this session's from now on
+        else:
+            what = f"input {command.input!r}"
+            input_fd = os.open(command.input or os.devnull, os.O_RDONLY | os.O_NOCTTY)
         what = f"command {command.argv[0]!r}"
         for fd, target in ((input_fd, 0), (output_fd, 1), (output_fd, 2)):
             os.dup2(fd, target)

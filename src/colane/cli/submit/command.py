@@ -18,6 +18,7 @@ import typer
 from colane.cli import output
 from colane.cli.errors import MisuseError
 from colane.cli.jobs import objects as jobs
+from colane.cli.jobs import terminal
 from colane.cli.submit import handing_in as submitting
 from colane.cli.submit import job_options, planning, scripts
 from colane.cli.submit.jobfile import SUFFIXES, JobFile, merged, read_job_file
@@ -124,12 +125,17 @@ def hand_in(
 ) -> None:
     """Submit jobs with what this shell gives them, and say so; options override what they say themselves."""
     wanted = requests_of(file, options)
+    if len(wanted) > 1 and any(job.get("pty") for job in wanted):
+        raise MisuseError("--pty: several jobs have no terminal together; submit the one that is typed at by itself")
     _keep_input(wanted)
     with jobs.client() as scheduler:
         _refuse_missing(scheduler, file, wanted)
         ids = submitting.send(scheduler, file, wanted, if_plan)
-        submitting.tell(ids, file, as_json=as_json, wait=wait)
+        has_terminal = any(job.get("pty") for job in wanted)
+        submitting.tell(ids, file, as_json=as_json, wait=wait or has_terminal)
         submitting.tell_fates(ids, wanted)
+        if has_terminal:
+            raise typer.Exit(terminal.sit_from_submission(scheduler, ids[0]))
         if wait:
             raise typer.Exit(submitting.wait_for(scheduler, ids, as_json=as_json))
 
@@ -247,7 +253,7 @@ def _note_what_is_ignored(job: Mapping[str, Any]) -> None:
     found = directives(job.get("command"), job["workdir"])
     if found is not None:
         output.note(f"note: {found}")
-    if output.has_input() and "input" not in job:
+    if output.has_input() and "input" not in job and "pty" not in job:
         output.note("note: a job does not read standard input; --input - hands it on, --input FILE names a file")
 
 

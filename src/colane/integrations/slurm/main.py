@@ -17,9 +17,7 @@ VERBS: Final = (
     "salloc", "sattach", "sstat", "sprio", "sdiag", "sreport", "sbcast", "strigger",
 )  # fmt: skip
 INSTEAD: Final = {
-    "salloc": "Colane gives no machines to keep: submit what is to run (sbatch, srun COMMAND), and follow it with "
-    "'colane logs -f JOB'",
-    "sattach": "follow a job with 'colane logs -f JOB'",
+    "sattach": "follow a job with 'colane attach JOB', which also comes back to a terminal (srun --pty)",
     "sstat": "'colane eff JOB' and 'colane show JOB' tell what a running job uses",
     "sprio": "'colane why JOB' says what it waits for, and 'squeue --start' in about when it would start",
     "sdiag": "'colane check' looks at the service, and its /metrics count what it does",

@@ -99,7 +99,7 @@ OF_SRUN: Final = (
     OptionRow("--exact --overlap", N, DONE),
     OptionRow("--jobid", V, DONE),
     OptionRow("-E,--preserve-env -X,--disable-status -Z,--no-allocate", N, NO_EFFECT),
-    OptionRow("--pty", M, REFUSED, "there are no interactive jobs; submit it, and follow it with 'colane logs -f'"),
+    OptionRow("--pty", M, DONE),
     OptionRow("--multi-prog", N, REFUSED, "start the programs from a script"),
     OptionRow("--het-group -r,--relative", V, REFUSED, "name the machines of the step: --nodelist"),
     OptionRow("-I,--immediate", M, REFUSED, "leave it out; the job starts when there is room"),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from colane.integrations.slurm import contact, quantities, steps
 from colane.integrations.slurm.errors import SlurmError
@@ -23,6 +23,9 @@ from colane.integrations.slurm.request import build, count_of, job_name, nodes_o
 from colane.integrations.slurm.sbatch import check_exclusive, check_partition, hand_in, open_mode, tell
 from colane.integrations.slurm.slots import StepSlots
 from colane.model.words import count
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
 
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 """Signals that go to the tasks."""
@@ -61,24 +64,57 @@ def run(words: Sequence[str], shims: str) -> int:
 
 
 def _as_job(options: SlurmOptions, shims: str) -> int:
-    if options.get("nodelist") is not None:
-        raise SlurmError(f"--nodelist is not done here: {ONE_NODE}")
-    name = Path(options.rest[0]).name
-    text = "#!/bin/sh\nexec srun " + shlex.join([*_of_step(options), *options.rest]) + "\n"
-    request = build(options, job_name(options, name), None)
-    open_mode(options)
-    request["command"] = command(shims, BatchFiles(), "/bin/sh", text, ())
-    tell((), options, "srun")
+    if options.get("pty") is not None:
+        return at_terminal("srun", options, shims)
+    request = _request(options, ["srun", *_of_step(options), *options.rest], shims)
     from colane.integrations.slurm.following import copy_log, exit_code, until_ended  # noqa: PLC0415 - of this way alone
 
     with contact.client() as scheduler:
-        check_partition(scheduler, options)
-        check_exclusive(scheduler, options, request)
-        job_id = hand_in(scheduler, request, options, "srun")
-        contact.note("srun", f"job {job_id} queued")
+        job_id = _handed_in(scheduler, options, request, "srun")
         try:
             copy_log(scheduler, job_id)
             return exit_code(until_ended(scheduler, job_id))
+        except KeyboardInterrupt:
+            scheduler.cancel(job_id)
+            raise
+
+
+def _request(options: SlurmOptions, words: Sequence[str], shims: str) -> dict[str, Any]:
+    """Return the request of a job of one command."""
+    if options.get("nodelist") is not None:
+        raise SlurmError(f"--nodelist is not done here: {ONE_NODE}")
+    request = build(options, job_name(options, Path(options.rest[0]).name), None)
+    open_mode(options)
+    request["command"] = command(shims, BatchFiles(), "/bin/sh", f"#!/bin/sh\nexec {shlex.join(words)}\n", ())
+    return request
+
+
+def _handed_in(scheduler: Client, options: SlurmOptions, request: dict[str, Any], verb: str) -> int:
+    tell((), options, verb)
+    check_partition(scheduler, options)
+    check_exclusive(scheduler, options, request)
+    job_id = hand_in(scheduler, request, options, verb)
+    contact.note(verb, f"job {job_id} queued")
+    return job_id
+
+
+def at_terminal(verb: str, options: SlurmOptions, shims: str) -> int:
+    """Run a command at the terminal of a job of its own, which ends with this program; return its exit code.
+
+    The command is the job's first process, with no `srun` above it that would pass the keyboard's signals on once more.
+
+    Raises:
+        SlurmError: Something of it cannot be.
+    """
+    request = {**_request(options, options.rest, shims), "pty": True}
+    from colane.client.terminal import Seat  # noqa: PLC0415 - of this way alone
+    from colane.integrations.slurm.following import exit_code, until_ended  # noqa: PLC0415
+
+    with contact.client() as scheduler:
+        job_id = _handed_in(scheduler, options, request, verb)
+        try:
+            has_ended = Seat(contact.client, job_id, lambda text: contact.note(verb, text)).sit(ends_job=True)
+            return exit_code(until_ended(scheduler, job_id)) if has_ended else 0
         except KeyboardInterrupt:
             scheduler.cancel(job_id)
             raise

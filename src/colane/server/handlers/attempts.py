@@ -63,6 +63,17 @@ class Attempts:
             why=one.why,
         )
 
+    async def locate_terminal(self, job_id: JobId, caller: Caller, number: int | None) -> LogPlace:
+        """Return where the terminal of an attempt of a job is: of its latest for None.
+
+        Raises:
+            RefusedError: 403, another user's, also for operators: what is typed is done as that user; 404.
+        """
+        job = await self.finder.any(job_id)
+        self.parts.sight(caller).demand_sight(job_id, job.spec.user)
+        caller.demand_own(job_id, job.spec.user, "type at its terminal")
+        return await self.locate_log(job_id, caller, number)
+
     async def locate_processes(self, job_id: JobId, caller: Caller) -> tuple[int, list[NodeOfJob]]:
         """Return the attempt of a job that runs, and the nodes on which it has processes.
 

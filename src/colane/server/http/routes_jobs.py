@@ -16,6 +16,7 @@ from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObje
 from colane.api.nodes import LaunchObject
 from colane.api.plans import INDEX_PATTERN, PlanAnswer, StartAnswer
 from colane.api.stacks import StacksAnswer
+from colane.api.terminals import TerminalBody
 from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState
 from colane.server.board.turn import Turn
@@ -309,6 +310,15 @@ async def read(  # noqa: PLR0913, PLR0917 - what may be asked for
     reading = Reading(first, offset, is_joined=joined or attempt is None, follows=follow)
     stream = read_through(service.http, locate, reading, service.stopping)
     return StreamingResponse(await _started(stream), media_type=plain)
+
+
+@router.post("/job/{number}/terminal", response_class=Response)
+async def terminal(service: TheService, caller: TheCaller, number: JobIdPath, body: TerminalBody) -> Response:
+    """Type at the terminal of a job (`pty`), and wait for what it shows: its owner alone may."""
+    place = await service.attempts.locate_terminal(JobId(number), caller, body.attempt)
+    chunk = await service.terminals.at(place, body)
+    headers = {NEXT_OFFSET_HEADER: str(chunk.next_offset), **NOT_KEPT}
+    return Response(chunk.data, media_type="application/octet-stream", headers=headers)
 
 
 async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

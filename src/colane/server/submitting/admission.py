@@ -15,7 +15,7 @@ from colane.model.arrays import array_of, parse_array
 from colane.model.checkpoint import parse_contract
 from colane.model.job import JobSpec
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, RULED_NAMES, senseless
-from colane.model.job_spec import CheckpointContract
+from colane.model.job_spec import CheckpointContract, Ranks
 from colane.model.phases import Array, Hold, HoldKind
 from colane.model.problem import Problem
 from colane.model.sizes import groups_problem
@@ -138,7 +138,7 @@ def admit(
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks, ASKED: kept}
-    launch |= {name: said for name in ("output", "input") if (said := getattr(request, name))}
+    launch |= {name: said for name in ("output", "input", "pty") if (said := getattr(request, name))}
     if spec.sizes:
         launch["elastic"] = True
     if request.batch is not None:
@@ -200,7 +200,7 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         said = {name: getattr(request, name) for name in request.model_fields_set}
         told = senseless(said, has_gpus=request.gpus != (0,))
         problems += [Problem(said_name(field, given), message) for field, message in told]
-    problems += _group_problems(request)
+    problems += _group_problems(request) + _terminal_problems(request)
     return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
 
 
@@ -212,6 +212,19 @@ def _group_problems(request: JobRequest) -> list[Problem]:
     else:
         text = groups_problem(request.gpus, each) or ""
     return [Problem("gpus_per_node", text)] if text else []
+
+
+def _terminal_problems(request: JobRequest) -> list[Problem]:
+    """What has no place at the one terminal of a job."""
+    others = {
+        "array": ("elements have no terminal each", request.array is not None),
+        "input": ("it reads what is typed", request.input is not None),
+        "ranks": ("one process is at the terminal, as torchrun", request.ranks == Ranks.PER_GPU),
+        "multi_node": ("its terminal is on one node", request.multi_node or request.anti_collocation),
+        "model_name": ("built-in training reads nothing", request.model_name is not None),
+    }
+    clashing = [Problem("pty", f"goes without {name}: {why}") for name, (why, is_given) in others.items() if is_given]
+    return clashing if request.pty else []
 
 
 def batch_problem(request: JobRequest, spec: JobSpec) -> Problem | None:

@@ -1,0 +1,65 @@
+"""Types at the terminal of a job and waits for what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from colane.agent.files.logs import LogRange, read_log
+from colane.agent.supervisor.shim_files import EXIT
+from colane.agent.supervisor.shim_terminal import KEYS, SIZE, TYPED, message
+from colane.api.terminals import TerminalBody
+
+LOOK_S: Final = 0.02
+"""How often it is looked for output: a person sees no echo that is later by that."""
+
+
+async def at_terminal(directory: Path | None, said: TerminalBody) -> LogRange:
+    """Type, and return output from an offset on, as soon as there is any or the job has ended.
+
+    Args:
+        directory: That of the attempt; None where there is none.
+        said: What is typed, and what is waited for.
+
+    Raises:
+        FileNotFoundError: It has no terminal, or its other end is closed, and no output is left.
+    """
+    if directory is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    until_s = asyncio.get_running_loop().time() + said.wait_s
+    is_heard = _say(directory, said)
+    part = LogRange(b"", max(said.offset or 0, 0))
+    while said.offset is not None:
+        part = read_log(directory, said.offset)
+        if part.data or _has_ended(directory) or asyncio.get_running_loop().time() >= until_s:
+            break
+        await asyncio.sleep(LOOK_S)
+    if not is_heard and not part.data:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory / KEYS))
+    return part
+
+
+def _has_ended(directory: Path) -> bool:
+    """Whether nothing more will come; the directory of what has ended goes elsewhere."""
+    return (directory / EXIT).exists() or not directory.exists()
+
+
+def _say(directory: Path, said: TerminalBody) -> bool:
+    """Put what is said into the pipe; whether there is one, and a supervisor that reads it."""
+    window = said.rows.to_bytes(2, "big") + said.columns.to_bytes(2, "big") if said.rows else b""
+    try:
+        fd = os.open(directory / KEYS, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, message(SIZE, window))  # it also says that a user is there
+        if said.typed:
+            os.write(fd, message(TYPED, said.typed_bytes))
+    except BlockingIOError:
+        return True  # the job has been stopped for so long that its pipe is full
+    finally:
+        os.close(fd)
+    return True
