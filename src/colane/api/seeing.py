@@ -266,7 +266,7 @@ class EndedAnswer(TypedDict):
         slowdown: That over the time that they ran, of those that succeeded.
         lost_s: Run time whose steps had to be made again.
         preemptions: How often they were stopped for others.
-        jobs: The last of them, the last ended first.
+        jobs: The last of them, or of those of the state that was asked for, the last ended first.
         left_out: Whether there were more than are counted.
     """
 

@@ -19,6 +19,7 @@ from colane.model.phases import STEPPING
 from colane.model.progress import Progress, Stall, stall
 from colane.model.time_spent import time_spent
 from colane.perf.estimates import LengthEstimates
+from colane.perf.rate import Rate, RateSource
 
 
 class StateWord(StrEnum):
@@ -117,7 +118,7 @@ def job_facts(
         "in_turn_steps_per_s": found.in_turn,
         "whole_steps_per_s": found.whole,
         "is_speed_believed": found.is_believed,
-        "speed_ratio": None if pacing is None or not job.gpus_held else pacing.rate.ratio,
+        "speed_ratio": pacing.rate.ratio if pacing is not None and job.gpus_held and is_told(pacing.rate) else None,
         "share_got_ratio": None if shares is None else share_got(sample),
         "share_asked_ratio": None if shares is None else shares.share_ratio,
         "ran_s": ran_s(job, until_s),
@@ -125,6 +126,11 @@ def job_facts(
         "saved_ago_s": None if job.saved_s is None or job.has_ended else max(0.0, now_s - job.saved_s),
         "time_spent": cast("TimeSpentObject", time_spent(job.story, job.story_left_out, until_s)._asdict()),
     }
+
+
+def is_told(rate: Rate) -> bool:
+    """Whether anything tells of a job's speed: what is taken where nothing is known is no figure of it."""
+    return rate.source is not RateSource.DEFAULT
 
 
 def state_word(job: Job, elements: Sequence[Job] = ()) -> str:

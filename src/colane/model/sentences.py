@@ -129,7 +129,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.BEST_UTILITY: "{gpus}: utility {utility:.2f}, {where}, beside {jobs}",
         Why.LAUNCHED: "process {pid} started on {node}",
         Why.STEPPING: "first step reached",
-        Why.PROTECTION_OVER: "protection after launch is over",
+        Why.PROTECTION_OVER: "its start, in which nothing stops or moves it, is over",
         Why.TAKEN_TO_RUN: "it has shown no step so far, and is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",

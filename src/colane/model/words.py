@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def plural(number: float | str, noun: str) -> str:
     """Return a noun as it follows a number: `core` after 1, `cores` after all else."""
@@ -15,6 +17,12 @@ def plural(number: float | str, noun: str) -> str:
 def count(number: float | str, noun: str) -> str:
     """Return a number with its noun: `1 core`, `2 cores`, `1,200 jobs`; a number given as text is kept."""
     return f"{number} {plural(number, noun)}"
+
+
+def by_name(name: str) -> list[tuple[int, str]]:
+    """Return what names are put in order by as people do it: `n2` before `n10`."""
+    parts = re.split(r"(\d+)", name.casefold())
+    return [(int(part) if at % 2 else 0, "" if at % 2 else part) for at, part in enumerate(parts)]
 
 
 def percent(ratio: float) -> str:

@@ -139,6 +139,8 @@ def _command(job: JobObject) -> Iterator[tuple[str, str]]:
         yield "command", " ".join(word if HIDDEN in word and " " not in word else shlex.quote(word) for word in command)
     if workdir:
         yield "directory", workdir
+    if output := job.get("output"):
+        yield "output", output
 
 
 def _sharing(job: JobObject) -> Iterator[tuple[str, str]]:

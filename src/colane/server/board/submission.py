@@ -63,10 +63,12 @@ def for_record(launch: Mapping[str, Any] | None) -> Body | None:
         return None
 
 
-def view(kept: Mapping[str, Any] | None) -> tuple[list[str] | None, str | None]:
-    """Return command and working directory as the job object has them; of a record of an older Colane, None."""
+def view(kept: Mapping[str, Any] | None) -> tuple[list[str] | None, str | None, str | None]:
+    """Return command, working directory and file of output as the job object has them; None of what is not kept."""
     known = for_record(kept)
-    return (None, None) if known is None else (known["command"], known["workdir"])
+    if known is None:
+        return None, None, None
+    return known["command"], known["workdir"], (known[ASKED] or {}).get("output")
 
 
 def to_submit_again(kept: Mapping[str, Any] | None) -> JobRequestObject:

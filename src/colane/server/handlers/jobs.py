@@ -68,7 +68,7 @@ class JobViews:
         shown["attempts"] = shown_attempts(live, self.parts.read_model.attempts.get(job_id, ()))
         if caller.owns(live.spec.user):
             kept = await asyncio.to_thread(get_readable, self.parts.store, LAUNCH_SPECS, launch_key(live))
-            shown["command"], shown["workdir"] = submission.view(kept)
+            shown["command"], shown["workdir"], shown["output"] = submission.view(kept)
         return shown
 
     def live_jobs(
@@ -178,5 +178,5 @@ class JobViews:
         shown["may"] = may_of(self.parts.driver, job, caller)
         shown["attempts"] = attempt_objects(ATTEMPTS.read(ended.get("attempts", ())))
         if caller.owns(job.spec.user):
-            shown["command"], shown["workdir"] = submission.view(ended.get("submitted"))
+            shown["command"], shown["workdir"], shown["output"] = submission.view(ended.get("submitted"))
         return shown

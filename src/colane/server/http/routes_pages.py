@@ -19,7 +19,7 @@ from colane.server.http.requests import IsKnown, TheCaller, TheService
 from colane.server.http.sessions import COOKIE, SESSION_S, Sessions
 from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.views.live import ScreenWanted, live, screen
-from colane.server.views.rows import RowsWanted
+from colane.server.views.rows import RowsWanted, SortKey
 from colane.verbs.of_jobs import JOB_VERBS
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
@@ -101,21 +101,37 @@ async def sign_in(request: Request, code: Annotated[str, Query(max_length=100)])
     return answer
 
 
+async def order_wanted(
+    sort: Annotated[SortKey, Query(description="In order of this, jobs that run before those that wait")] = SortKey.ID,
+    down: Annotated[bool, Query(description="The greatest first")] = False,
+) -> tuple[SortKey, bool]:
+    """In which order rows stand."""
+    return sort, down
+
+
+async def besides_wanted(
+    overview: Annotated[bool, Query(description="Also the overview, as of some seconds ago at most")] = False,
+    cells: Annotated[
+        bool, Query(description="Also a letter for each device of more than 12 nodes, else its use")
+    ] = False,
+) -> tuple[bool, bool]:
+    """What a screen shows beside rows."""
+    return overview, cells
+
+
 async def rows_wanted(
+    order: Annotated[tuple[SortKey, bool], Depends(order_wanted)],
+    besides: Annotated[tuple[bool, bool], Depends(besides_wanted)],
     first: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Rows before these")] = 0,
     limit: Annotated[int, Query(ge=0, le=ROWS_MAX, description="At most so many rows")] = 100,
     text: Annotated[str, Query(max_length=200, description="In name, user or reason, or the id")] = "",
     why: Annotated[str, Query(max_length=100, description="Only those that wait for this reason")] = "",
     job: Annotated[list[int] | None, Query(max_length=ROWS_MAX, description="Only these jobs")] = None,
     mine: Annotated[bool, Query(description="Only the caller's")] = False,
-    overview: Annotated[bool, Query(description="Also the overview, as of some seconds ago at most")] = False,
-    cells: Annotated[
-        bool, Query(description="Also a letter for each device of more than 12 nodes, else its use")
-    ] = False,
 ) -> ScreenWanted:
     """What a screen shows."""
     chosen = None if job is None else frozenset(job)
-    return ScreenWanted(RowsWanted(first, limit, text.casefold(), why, chosen, mine), overview, cells)
+    return ScreenWanted(RowsWanted(first, limit, text.casefold(), why, chosen, mine, *order), *besides)
 
 
 Wanted = Annotated[ScreenWanted, Depends(rows_wanted)]

@@ -20,7 +20,8 @@ from colane.api.seeing import (
     UserUsedObject,
     UserWaitObject,
 )
-from colane.model.job import JobId
+from colane.model.field_values import EXACT_MAX
+from colane.model.job import JobId, JobState
 from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
 from colane.server.http.requests import JobIdPath, TheCaller, TheService
 from colane.server.http.routes_samples import LAST_MAX_S, Until
@@ -142,7 +143,10 @@ async def ended(
     caller: TheCaller,
     days: Days = 7,
     limit: Annotated[int, Query(ge=0, le=1000, description="Jobs told one by one")] = 100,
+    first: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Jobs before these")] = 0,
+    state: Annotated[JobState | None, Query(description="Only jobs that ended so are told one by one")] = None,
 ) -> JSONResponse:
     """Return how the jobs that ended fared: how they ended, how long they waited and took."""
-    found = (service.store, service.sight(caller), _since(service.driver.now(), days), limit)
+    only = "" if state is None else state.value
+    found = (service.store, service.sight(caller), _since(service.driver.now(), days), limit, first, only)
     return JSONResponse(await asyncio.to_thread(ended_jobs, *found))

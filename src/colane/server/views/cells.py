@@ -7,6 +7,7 @@ from typing import Final
 from colane.api.seeing import CellsObject, DeviceNowObject
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
+from colane.model.words import by_name
 from colane.server.board.read_model import ReadModel
 from colane.server.ground.sight import Sight
 from colane.server.parts import Parts
@@ -36,7 +37,8 @@ def cells(board: ReadModel, sight: Sight) -> CellsObject | None:
             if job.spec.user == user:
                 own.append(str(gpu))
     names, letters = list[str](), list[str]()
-    for name, record in nodes.items():
+    for name in sorted(nodes, key=by_name):
+        record = nodes[name]
         names.append(name)
         if record.lost:
             letters.append(LOST * len(record.node.gpus))

@@ -1,12 +1,15 @@
 """Rows of jobs for a screen: only the part that is seen, and of each job only what a row shows.
 
-Those that hold a place stand first, then those that wait, each in order of id; an array stands for its elements.
+Those that hold a place stand first, then those that wait, each in order of id or of another column; an array stands for
+its elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
 
 from colane.api.seeing import RowObject, RowRunObject, RowsAnswer
 from colane.core.core import QueueReasons
@@ -15,9 +18,30 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.phases import HoldKind
 from colane.model.reason import Reason
 from colane.model.sentences import sentence_of
+from colane.model.words import by_name
 from colane.server.ground.sight import Sight
 from colane.server.views.listing import facts_of, may_of
 from colane.server.views.overview import OverviewMaker, reason_of
+
+
+class SortKey(StrEnum):
+    """A column by which rows are in order."""
+
+    ID = "id"
+    NAME = "name"
+    USER = "user"
+    STATE = "state"
+    ASKS = "asks"
+    SINCE = "since"
+    DONE = "done"
+    LEFT = "left"
+    STEPS = "steps"
+    SPEED = "speed"
+
+
+_FACT_OF: Final = {
+    SortKey.DONE: "done_ratio", SortKey.LEFT: "left_s", SortKey.STEPS: "now_steps_per_s", SortKey.SPEED: "speed_ratio",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +55,8 @@ class RowsWanted:
         why: Only jobs that wait for this reason; empty for all.
         jobs: Only these jobs; None for all.
         is_mine: Only jobs of the caller.
+        sort: By what jobs that run, and those that wait, stand in order among themselves.
+        is_down: Whether the greatest stand first; those of which it is not known stand last.
     """
 
     first: int
@@ -39,12 +65,14 @@ class RowsWanted:
     why: str = ""
     jobs: frozenset[int] | None = None
     is_mine: bool = False
+    sort: SortKey = SortKey.ID
+    is_down: bool = False
 
 
 def page_rows(overviews: OverviewMaker, sight: Sight, wanted: RowsWanted) -> RowsAnswer:
     """Return the rows wanted of the live jobs that the caller is told of."""
     event, reasons = overviews.parts.feed.last_number, _Reasons(overviews)
-    chosen = _chosen(overviews.parts.read_model.jobs, sight, wanted, reasons)
+    chosen = _chosen(overviews, sight, wanted, reasons)
     part = chosen[wanted.first : wanted.first + wanted.limit]
     return {
         "event": event,
@@ -76,8 +104,9 @@ class _Reasons:
         return reason_of(self._overviews.parts.driver, job, self._known)
 
 
-def _chosen(jobs: Mapping[JobId, Job], sight: Sight, wanted: RowsWanted, reasons: _Reasons) -> list[Job]:
+def _chosen(overviews: OverviewMaker, sight: Sight, wanted: RowsWanted, reasons: _Reasons) -> list[Job]:
     """All rows in their order: of ten thousand jobs in a few ms, as it is asked for whenever something happens."""
+    jobs: Mapping[JobId, Job] = overviews.parts.read_model.jobs
     if wanted.jobs is None:
         known = [job for job in jobs.values() if job.element is None]
     else:
@@ -94,8 +123,36 @@ def _chosen(jobs: Mapping[JobId, Job], sight: Sight, wanted: RowsWanted, reasons
         is_waiting = job.state is queued if job.array is None else reasons.waits(job)
         (waiting if is_waiting else placed).append(job)
     if wanted.why and wanted.jobs is None:
-        return [job for job in waiting if reasons.of(job).why.value == wanted.why]
-    return [*placed, *waiting]
+        placed, waiting = [], [job for job in waiting if reasons.of(job).why.value == wanted.why]
+    if wanted.sort is SortKey.ID and not wanted.is_down:
+        return [*placed, *waiting]
+    return [*_sorted(overviews, placed, wanted), *_sorted(overviews, waiting, wanted)]
+
+
+def _sorted(overviews: OverviewMaker, jobs: list[Job], wanted: RowsWanted) -> list[Job]:
+    """Jobs in the order that is wanted, those of which it is not known last, alike ones in order of id."""
+    values = [(job, _value(overviews, job, wanted.sort)) for job in jobs]
+    known = [one for one in values if one[1] is not None]
+    known.sort(key=lambda one: one[1], reverse=wanted.is_down)
+    return [job for job, _ in known] + [job for job, value in values if value is None]
+
+
+def _value(overviews: OverviewMaker, job: Job, sort: SortKey) -> Any:  # noqa: ANN401 - of one kind for each column
+    if sort in _FACT_OF:
+        pacing = None if job.placement is None else overviews.pacing(job.id)
+        return None if pacing is None else facts_of(overviews.parts.driver, job, pacing)[_FACT_OF[sort]]  # type: ignore[literal-required]
+    if sort is SortKey.STATE:
+        return state_word(job, overviews.parts.read_model.elements_of(job.id) if job.array is not None else ())
+    if sort is SortKey.SINCE:  # the longest is the earliest
+        return -_since_s(job)
+    return {
+        SortKey.ID: job.id, SortKey.NAME: by_name(job.spec.name), SortKey.USER: by_name(job.spec.user),
+        SortKey.ASKS: job.effective.gpus_max,
+    }[sort]  # fmt: skip
+
+
+def _since_s(job: Job) -> float:
+    return job.submit_s if job.placement is None or job.start_s is None else job.start_s
 
 
 def _has_text(job: Job, text: str, reasons: _Reasons) -> bool:
@@ -116,7 +173,7 @@ def _row(overviews: OverviewMaker, job: Job, sight: Sight, reasons: _Reasons) ->
         "gpus": [str(gpu) for gpu in job.gpus_held],
         "nodes": [] if place is None else [*place.nodes],
         "asks": ",".join(map(str, job.effective.sizes)) or str(job.effective.gpus),
-        "since_s": job.submit_s if place is None or job.start_s is None else job.start_s,
+        "since_s": _since_s(job),
         "run": None if place is None else _run(overviews, job),
         "reason": sentence_of(reasons.of(job)) if waits or job.array is not None else "",
         "is_own": sight.caller.owns(job.spec.user),

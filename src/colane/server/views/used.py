@@ -124,8 +124,8 @@ def _read(document: Document) -> _Seen:
     return _Seen(documents.decode_job(document["job"]), ATTEMPTS.read(document.get("attempts", ())))
 
 
-def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int) -> EndedAnswer:
-    """Return how the jobs that ended since then fared, and the last of them.
+def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int, first: int = 0, state: str = "") -> EndedAnswer:
+    """Return how the jobs that ended since then fared, and the last of them: of one state or all, from the `first` on.
 
     Raises:
         StoreError: The store cannot be read.
@@ -139,6 +139,7 @@ def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int) -> EndedA
     ran = [job for job in jobs if job.first_start_s is not None]
     spent = {job.id: time_spent(job.story, job.story_left_out, job.end_s or 0.0) for job in ran}
     slow = [_slowdown(job, spent[job.id].running_s) for job in ran if job.state is JobState.SUCCEEDED]
+    shown = [job for job in jobs if state in {"", job.state.value}]
     return {
         "since_s": since_s,
         "count": len(jobs),
@@ -148,7 +149,7 @@ def ended_jobs(store: Store, sight: Sight, since_s: float, limit: int) -> EndedA
         "slowdown": _quantiles(one for one in slow if one is not None),
         "lost_s": sum(job.totals.lost_s for job in jobs),
         "preemptions": sum(job.totals.preemptions for job in jobs),
-        "jobs": [_ended_object(job, sight.caller, spent.get(job.id)) for job in jobs[:limit]],
+        "jobs": [_ended_object(job, sight.caller, spent.get(job.id)) for job in shown[first : first + limit]],
         "left_out": left_out,
     }
 

@@ -1,6 +1,6 @@
 // The page: one object of what is known, drawn as a whole whenever it changes. Names are text, never markup.
 import { render } from "/page/preact.js";
-import { here, html, known } from "/page/common.js";
+import { Name, here, html, known } from "/page/common.js";
 import * as acts from "/page/acts.js";
 import * as cluster from "/page/cluster.js";
 import * as job from "/page/job.js";
@@ -52,7 +52,7 @@ function Page() {
   const { View } = viewed(), time = new Date(known.at).toLocaleTimeString();
   return html`<header><b>Colane</b><nav aria-label="Pages">${Object.entries(VIEWS).map(([to, [name]]) =>
       html`<a key=${to} href=${to} aria-current=${VIEWS[to][1] === viewed() ? "page" : null}>${name}</a>`)}</nav>
-    <span class="live">${known.at ? `as of ${time}` : ""}</span></header>
+    <span class="live">${known.user ? html`<${Name} of=${known.user} most=${24} />${known.isOperator ? ", operator" : ""} · ` : ""}${known.at ? `as of ${time}` : ""}</span></header>
     ${known.error ? html`<div class="banner" role="status">▲ The scheduler is not heard: ${known.error}.${
       known.at ? ` Figures are of ${time}.` : ""}</div>` : ""}
     <main><${View} key=${here().path} redraw=${draw} /></main><${acts.Question} />`;

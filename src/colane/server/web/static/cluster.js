@@ -1,5 +1,5 @@
 // The cluster: what works, what needs a look, and who is on which device.
-import { EVERY_MS, Name, bytes, count, get, html, jobLink, known, loadNames, middle, percent, short } from "/page/common.js";
+import { EVERY_MS, Name, byName, bytes, count, get, html, jobLink, known, loadNames, middle, percent, short } from "/page/common.js";
 import { Cells } from "/page/cells.js";
 import { Spark } from "/page/charts.js";
 import { Look } from "/page/look.js";
@@ -18,7 +18,7 @@ export async function load(now, isAct) {
   cells = now.cells || null;
   uses = now.uses || {};
   if (now === seen || !isAct && Date.now() - whole < EVERY_MS) return;
-  const nodes = now.cells ? [] : await get("/nodes");
+  const nodes = now.cells ? [] : (await get("/nodes")).sort(byName);
   await loadNames(nodes.flatMap(node => node.jobs.map(job => job.id)), true);  // speeds change
   known.nodes = nodes;
   seen = now;

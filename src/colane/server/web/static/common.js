@@ -57,6 +57,7 @@ export const middle = (name, most = 28) => {
   return all.length <= most ? name : all.slice(0, most / 2).join("") + "…" + all.slice(1 - most / 2).join("");
 };
 export const Name = ({ of, most }) => html`<bdi title=${of}>${middle(of, most)}</bdi>`;
+export const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
 export const count = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
 export const clock = at_s => new Date(at_s * 1000).toLocaleTimeString();
 export const moment = at_s => {

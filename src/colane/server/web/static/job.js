@@ -61,9 +61,21 @@ function Facts({ job }) {
     ["Speed", job.facts.speed_ratio === null ? "" : html`${job.facts.speed_ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>`],
     ["Time", TIMES.filter(([key]) => job.facts.time_spent[key] > 0).map(([key, word]) => `${lasting(job.facts.time_spent[key])} ${word}`).join(", ")],
     ["Answers", answers(job)],
+    ["Command", job.command ? html`<code>${spoken(job.command)}</code>` : ""], ["Directory", job.workdir ? html`<code>${job.workdir}</code>` : ""],
+    ["Limit", job.needs.time_limit_s ? `${lasting(job.needs.time_limit_s)}${job.facts.limit_left_s === null ? "" : `, ${lasting(job.facts.limit_left_s)} left`}` : job.command ? "none" : ""],
+    ["Output", outputOf(job) ? html`<code>${outputOf(job)}</code>` : ""],
     ["Attempt", `${job.attempt}${job.failures ? `, ${count(job.failures, "failure")}` : ""}`],
     ["Submitted", moment(job.submit_s)], ["Ended", job.end_s ? moment(job.end_s) : ""]];
   return html`<dl>${rows.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+const CHARS = 400;
+const isBatch = words => words?.[1] === "-c" && words[3] === "sbatch";  // as Slurm's verbs submit a script: its files, what runs it, and itself
+const outputOf = ({ command, output }) => output || (isBatch(command) ? [...new Set([command[5], command[6]].filter(Boolean))].join(", ") : "");
+function spoken(words) {  // a command as a shell reads it
+  if (isBatch(words)) return `${words[9]}, a batch script: ${words[10].split("\n").find(line => line.trim() && !line.trim().startsWith("#"))?.trim() || ""}${words.slice(11).map(word => ` ${word}`).join("")}`.slice(0, CHARS);
+  const all = words.map(word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" ");
+  return all.length > CHARS ? `${all.slice(0, CHARS)}…` : all;
 }
 
 const TIMES = ["queueing", "launching", "running", "paused", "checkpointing", "untold"].map(word => [`${word}_s`, word]);
@@ -131,7 +143,7 @@ export function View({ redraw }) {
   const spans = (job.attempts || []).flatMap(one => one.spans);
   const row = { id, name: job.name, state: job.state, may: shown.row && job.end_s === null ? shown.row.may : job.may };
   return html`<div class="top"><h1>${job.id} <bdi>${job.name}</bdi> <span class="pill">${job.facts.word}</span></h1><${Buttons} jobs=${[row]} /></div>
-    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}${ratio === null ? "" : html`Runs at <b>${ratio.toFixed(2)} of its speed alone</b>, `}<bdi>${now[0] || why.sentence}</bdi></p>
+    <p class="lead">${job.user && job.user === known.user ? "Yours. " : ""}${ratio === null ? now[0]?.startsWith("on ") ? "Runs " : "" : html`Runs at <b>${ratio.toFixed(2)} of its speed alone</b>, `}<bdi>${now[0] || why.sentence}</bdi></p>
     ${now.length ? html`<ul class="notes">${now.slice(1).map(one => html`<li key=${one}><bdi>${one}</bdi></li>`)}<li>last change: <bdi>${why.sentence}</bdi></li></ul>` : ""}
     <${Progress} job=${job} />
     <div class="two"><div><${Facts} job=${job} />${began ? html`<h2>Over time <small>numbers: the story's sentences · a gap: no sample</small></h2>

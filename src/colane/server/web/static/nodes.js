@@ -1,5 +1,5 @@
 // The nodes: all of them in a table, and how those alike are wired; one of them with who has what of it.
-import { EVERY_MS, Name, bytes, clock, count, get, here, html, known, lasting, loadNames, short } from "/page/common.js";
+import { EVERY_MS, Name, byName, bytes, clock, count, get, here, html, known, lasting, loadNames, short } from "/page/common.js";
 import { NodeButton } from "/page/acts.js";
 import { Look } from "/page/look.js";
 import { Spark } from "/page/charts.js";
@@ -8,7 +8,7 @@ import { Tree } from "/page/topology.js";
 const SAMPLES_MS = 10000, TOLD = 3, ROWS = 60;
 const NODE = "#/node/";
 const WORDS = { "power-cap": "power cap", "hw-slowdown": "▲ hardware", "sync-boost": "sync boost", thermal: "▲ heat", "hw-thermal": "▲ heat (hardware)", "power-brake": "▲ power brake" };
-let seen = null, whole = 0, all = null, shown = {};
+let seen = null, whole = 0, all = null, shown = {}, rows = ROWS;
 
 export const nodeName = () => here().path.startsWith(NODE) ? decodeURIComponent(here().path.slice(NODE.length)) : "";
 export const nodeLink = (name, text = name) => html`<a class="lk" href=${NODE + encodeURIComponent(name)}><${Name} of=${text} /></a>`;
@@ -24,7 +24,7 @@ export async function load(now, isAct) {
         const node = await get(`/node/${encodeURIComponent(name)}`);
         await loadNames(node.jobs.map(job => job.id));
         shown = shown.name === name ? { ...shown, node, missing: false } : { name, node, sampled: 0 };
-      } else all = await get("/nodes");
+      } else all = (await get("/nodes")).sort(byName);
     } catch (error) {
       if (error.status !== 404 && error.status !== 422) throw error;
       shown = { name, missing: true };
@@ -46,7 +46,7 @@ const held = node => new Set(node.jobs.flatMap(job => job.slots.map(slot => slot
 
 // -- all of them
 
-function All() {
+function All({ redraw }) {
   if (!all) return html`<p class="lead">Asking the scheduler…</p>`;
   if (!all.length) return html`<h1>No node is here yet.</h1><p class="lead">On a machine with GPUs: <code>colane agent</code></p>`;
   const up = all.filter(node => node.state === "up").length, alike = new Map();
@@ -60,12 +60,12 @@ function All() {
     ${all.length > 8 ? html`<p class="said"><input type="search" aria-label="Name, state, type or pool" placeholder="Name, state, type or pool" value=${here().query.get("text") || ""}
       onInput=${event => location.replace(`#/nodes${event.target.value ? `?${new URLSearchParams({ text: event.target.value })}` : ""}`)} /></p>` : ""}
     ${some.length ? "" : html`<p class="lead">No node is like this.</p>`}
-    <div class="tw"><table><thead><tr><th>Node</th><th>State</th><th class="r">Devices held</th><th class="r">Jobs</th><th class="r">Cores booked</th>
-      <th class="r">Host memory booked</th><th>Type</th><th>Pool</th><th>Version</th></tr></thead><tbody>${some.slice(0, ROWS).map(node => html`<tr key=${node.name}><td>${nodeLink(node.name)}</td>
+    <div class="tw"><table><thead><tr><th>Node</th><th>State</th><th class="r">Devices held</th><th class="r">Jobs</th><th class="r wd">Cores booked</th>
+      <th class="r wd">Host memory booked</th><th class="wd">Type</th><th class="wd">Pool</th><th class="wd">Version</th></tr></thead><tbody>${some.slice(0, rows).map(node => html`<tr key=${node.name}><td>${nodeLink(node.name)}</td>
       <td class=${node.state === "up" ? "" : node.lost ? "ba" : "wa"}>${node.state === "up" ? "up" : `${node.lost ? "✕" : "▲"} ${node.state}`}</td>
-      <td class="r">${held(node)} of ${node.gpus.length}</td><td class="r">${node.jobs.length}</td><td class="r">${booked(node)} of ${node.cores.length}</td>
-      <td class="r">${bytes(hostBytes(node))} of ${bytes(node.host_memory_bytes)}</td><td><${Name} of=${types(node) || "no device"} /></td><td><${Name} of=${node.pool} /></td><td>${node.agent_version || "unknown"}</td></tr>`)}</tbody></table></div>
-    ${some.length > ROWS ? html`<p class="lead">${some.length - ROWS} more: filter them</p>` : ""}
+      <td class="r">${held(node)} of ${node.gpus.length}</td><td class="r">${node.jobs.length}</td><td class="r wd">${booked(node)} of ${node.cores.length}</td>
+      <td class="r wd">${bytes(hostBytes(node))} of ${bytes(node.host_memory_bytes)}</td><td class="wd"><${Name} of=${types(node) || "no device"} /></td><td class="wd"><${Name} of=${node.pool} /></td><td class="wd">${node.agent_version || "unknown"}</td></tr>`)}</tbody></table></div>
+    ${some.length > rows ? html`<p class="said"><button type="button" onClick=${() => { rows += ROWS; redraw(); }}>${Math.min(ROWS, some.length - rows)} more</button> of ${some.length}</p>` : ""}
     <h2>Topology <small>how the devices of nodes that are alike are connected, as their agents found it; GB/s in one direction</small></h2>
     ${[...alike.values()].slice(0, TOLD).map(nodes => html`<p class="said">${nodes.slice(0, TOLD).map((node, at) => html`${at ? ", " : ""}${nodeLink(node.name)}`)}${
       nodes.length > TOLD ? ` and ${nodes.length - TOLD} more` : ""}</p><${Tree} node=${nodes[0]} plain=${true} />`)}
@@ -139,4 +139,4 @@ function One() {
     <footer>As JSON: <a class="lk" href=${`/node/${encodeURIComponent(name)}`}>node</a>, <a class="lk" href=${`/samples/nodes/${encodeURIComponent(name)}`}>samples</a></footer>`;
 }
 
-export const View = () => nodeName() ? html`<${One} />` : html`<${All} />`;
+export const View = ({ redraw }) => nodeName() ? html`<${One} />` : html`<${All} redraw=${redraw} />`;

@@ -1,8 +1,8 @@
 // Who was on which device when, and what was decided around a moment: the one that is pointed at, else now.
-import { Name, clock, count, get, here, html, jobLink, known, moment, short } from "/page/common.js";
+import { Name, byName, clock, count, get, here, html, jobLink, known, moment, short } from "/page/common.js";
 
 const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
-const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 500, ROWS = 40, BLOCKS = 400, LEFT = 96, LANE = 16, ROW = 22;
+const EVERY_MS = 10000, NARROW_S = 6300, JOBS = 2000, ROWS = 40, BLOCKS = 400, LEFT = 96, LANE = 16, ROW = 22;
 const STEPS = [300, 600, 1800, 3600, 7200, 14400, 43200, 86400];
 let shown = null, asked = "", loaded = 0, day = null, dayLoaded = 0, moves = null, movesAt;
 
@@ -11,18 +11,25 @@ function address() {  // what the address asks for: a time, and a moment in it
   const { query } = here(), wide = Number(query.get("span")) || 21600, at = Number(query.get("at")) || null;
   const span = matchMedia("(max-width:760px)").matches ? Math.min(wide, NARROW_S) : wide;
   const until = Number(query.get("until")) || (at && at < now_s() - span ? Math.min(now_s(), at + span / 2) : null);
-  return { span, wide, at, until, node: query.get("node") || "" };
+  return { span, wide, at, until, node: query.get("node") || "", isOpen: !query.get("span") && !until };
+}
+
+const LEAST_S = 600;
+function since({ since_s: asked_s, until_s, jobs, marks }) {  // where nobody says for how long: the time there is
+  const first = Math.min(...jobs.flatMap(job => job.spans.map(one => one.since_s)), ...marks.map(one => one.since_s));
+  return Math.max(asked_s, until_s - Math.max(LEAST_S, (until_s - first) * 1.05));
 }
 
 export const wanted = () => "limit=0&overview=true";
 
 export async function load(rows) {
-  const { span, until, at } = address(), key = `${span} ${until}`;
+  const { span, until, at, isOpen } = address(), key = `${span} ${until}`;
   if (!shown || key !== asked || Date.now() - loaded > EVERY_MS) {
     const end = until ? `&until_s=${until}` : "";
     const [timeline, cluster, nodes] = await Promise.all([get(`/timeline?last_s=${span}&limit=${JOBS}${end}`), get(`/samples/cluster?last_s=${span}${end}`),
-      get("/nodes").then(all => all.map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
+      get("/nodes").then(all => all.sort(byName).map(node => ({ name: node.name, gpus: node.gpus.map(gpu => gpu.index) })))]);
     shown = { ...timeline, cluster, nodes, now: rows.overview };
+    if (isOpen && timeline.jobs.length) shown.since_s = since(timeline);
     Object.assign(known, { user: rows.user, isOperator: rows.is_operator });
     asked = key;
     loaded = Date.now();
@@ -124,7 +131,7 @@ function Lanes({ rows, wide, from, until, at }) {
   const { cluster } = shown, x = s => LEFT + (s - from) / (until - from) * (wide - LEFT - 4), step = STEPS.find(each => (until - from) / each <= wide / 110) || 86400;
   const offset_s = new Date(until * 1000).getTimezoneOffset() * 60, ticks = [];
   for (let s = Math.ceil((from - offset_s) / step) * step + offset_s; s < until; s += step) ticks.push(s);
-  let y = 30, node = "", blocks = 0;
+  let y = 30, node = "";
   const placed = rows.map(row => {
     if (row.node !== node && node) y += 8;
     const one = { ...row, y, isFirst: row.node !== node, high: Math.max(ROW, row.lanes * LANE + 4) };
@@ -134,6 +141,8 @@ function Lanes({ rows, wide, from, until, at }) {
     return one;
   });
   joined(placed);
+  // Those that are widest have a link and a name each; all others of a row are one shape, so that none looks free.
+  const wides = placed.flatMap(row => row.blocks.filter(one => !one.hidden)).sort((a, b) => (b.to - b.from) - (a.to - a.from)), named = new Set(wides.slice(0, BLOCKS));
   const parts = [["Waiting", "jobs", cluster.waiting, 36], ["At work", "devices", cluster.working, 36]].filter(([, , values]) => values.some(each => each !== null));
   const tops = parts.map((_, i) => y + 12 + i * 52), high = y + parts.length * 52 + 8;
   const point = event => Math.round(from + (event.offsetX - LEFT) / (wide - LEFT - 4) * (until - from));
@@ -142,13 +151,15 @@ function Lanes({ rows, wide, from, until, at }) {
     ${ticks.map(s => html`<path class="gr" d=${`M${x(s)} 16V${high}`} /><text x=${x(s)} y="12" text-anchor=${x(s) > wide - 30 ? "end" : "middle"}>${step >= 86400 ? new Date(s * 1000).toLocaleDateString([], { month: "short", day: "numeric" }) : new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}</text>`)}
     ${placed.map(row => html`${row.isFirst ? html`<text class="tt" x="0" y=${row.y + 14}>${row.node.length > 9 ? `${row.node.slice(0, 4)}…${row.node.slice(-4)}` : row.node}<title>${row.node}</title></text>` : ""}
       <text x=${LEFT - 8} y=${row.y + 14} text-anchor="end">${row.from === row.to ? row.from : `${row.from}–${row.to}`}</text><path class="gr" d=${`M${LEFT} ${row.y + row.high - 1}H${wide}`} />
-      ${row.blocks.map(({ job, mark, from: start, to: end, lane, high: tall, hidden }) => {
-        if (hidden || ++blocks > BLOCKS) return "";
+      <path class="gp" d=${row.blocks.filter(one => !one.hidden && !named.has(one)).map(one => `M${x(one.from).toFixed(1)} ${row.y + one.lane * LANE}h${Math.max(1.5, x(one.to) - x(one.from) - 0.5).toFixed(1)}v${one.high}H${x(one.from).toFixed(1)}z`).join("")} />
+      ${row.blocks.map(block => {
+        const { job, mark, from: start, to: end, lane, high: tall, hidden } = block;
+        if (hidden || !named.has(block)) return "";
         const left = x(start), width = Math.max(1.5, x(end) - left - 0.5), own = known.user && job.user === known.user, top = row.y + lane * LANE;
         if (mark) return html`<g><rect class=${mark.kind === "broken" ? "gp bd" : "gp fe kp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${mark.kind === "broken" ? "broken" : mark.job ? `kept for job ${mark.job}` : "kept"}: ${moment(start)} to ${moment(end)}`}</title></rect>
           ${width > 60 ? html`<text class=${mark.kind === "broken" ? "on" : ""} x=${left + 4} y=${top + 11.5}>${mark.kind === "broken" ? "✕ broken" : mark.job ? `for ${mark.job}` : "kept"}</text>` : ""}</g>`;
         return html`<a href=${`#/job/${job.id}`}><rect class=${own ? "gp me" : "gp"} x=${left} y=${top} width=${width} height=${tall}><title>${`${job.id} ${job.name} of ${job.user || "no user"}: ${moment(start)} to ${moment(end)}`}</title></rect>${
-          width > 34 ? html`<text class="jb" x=${left + 4} y=${top + 11.5}>${label(job, width)}</text>` : ""}</a>`;
+          width > 34 ? html`<svg x=${left + 4} y=${top} width=${width - 6} height="16"><text class="jb" y="11.5">${label(job, width)}</text></svg>` : ""}</a>`;
       })}`)}
     ${parts.map(([name, unit, values, tall], i) => {
       const most = Math.max(1, ...values.filter(each => each !== null), ...(name === "At work" ? cluster.devices.filter(each => each !== null) : []));
@@ -172,11 +183,11 @@ export function View() {
   const all = rowsOf(shown, node), rows = all.slice(0, ROWS), drawn = Math.max(280, (document.querySelector("main")?.clientWidth || innerWidth) - (innerWidth > 760 ? 48 : 32));
   const on = new Set(all.flatMap(row => row.blocks.filter(one => !one.mark && one.from <= cursor && (one.to > cursor || one.open)).flatMap(() => Array.from({ length: row.to - row.from + 1 }, (_, i) => `${row.node}/${row.from + i}`)))).size;
   const present = !at && !address().until, devices = present ? shown.now.devices.total : value(cluster, "devices", cursor), working = present ? shown.now.devices.working : value(cluster, "working", cursor), waiting = present ? shown.now.waiting : value(cluster, "waiting", cursor), busy = value(cluster, "busy_ratio", cursor), held = node || working === null ? on : Math.round(working);
-  const next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
+  const isShort = address().isOpen && until - from < address().span * 0.99, next = moves.after[0], last = moves.before.filter(one => one.at_s < cursor - 1).at(-1), isNow = !at || at >= until - 1;
   return html`<div class="top"><div><h1>${isNow ? "Now" : `At ${moment(cursor)}`}, ${!node && devices !== null ? `${held} of ${count(Math.round(devices), "device")}` : count(held, "device")}${node ? " of " : ""}${node ? html`<bdi>${node}</bdi>` : ""} ${isNow ? held === 1 ? "works" : "work" : "worked"}${
       waiting === null ? "" : ` and ${count(Math.round(waiting), "job")} ${isNow ? Math.round(waiting) === 1 ? "waits" : "wait" : "waited"}`}.</h1>
       <p class="lead">Point at a moment, or take decision after decision.</p></div>
-    <span class="acts">${SPANS.map(([word, s]) => html`<a class=${`btn${s === wide ? " on" : ""}`} key=${s} aria-current=${s === wide ? "true" : null} href=${to({ span: s, until: "" })}>${word}</a>`)}
+    <span class="acts">${SPANS.map(([word, s]) => html`<a class=${`btn${s === wide && !isShort ? " on" : ""}`} key=${s} aria-current=${s === wide && !isShort ? "true" : null} href=${to({ span: s, until: "" })}>${word}</a>`)}
       <a class="btn" aria-disabled=${last ? null : "true"} href=${last ? to({ at: Math.ceil(last.at_s) }) : null}>← decision</a><a class="btn" aria-disabled=${next ? null : "true"} href=${next ? to({ at: Math.ceil(next.at_s) }) : null}>decision →</a>
       <a class="btn" href=${to({ at: "", until: "" })}>Now</a></span></div>
     <p class="said"><label>Node <select onChange=${event => go({ node: event.target.value })}><option value="">all</option>${shown.nodes.map(one => html`<option key=${one.name} value=${one.name} selected=${one.name === node}>${one.name}</option>`)}</select></label></p>
@@ -185,7 +196,8 @@ export function View() {
       <div><span>Waiting</span><em>${waiting === null ? "unknown" : Math.round(waiting)} <small>jobs</small></em></div>
       <div><span>Busy</span><em>${busy === null ? "unknown" : Math.round(busy * 100)} <small>% of the time of devices at work</small></em></div></div>
     ${rows.length ? html`<div class="tw"><${Lanes} rows=${rows} wide=${drawn} from=${from} until=${until} at=${cursor} /></div>` : html`<p class="lead">No job held a device in this time.</p>`}
-    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, red and ✕ broken; else white is free${all.length > ROWS ? `; ${all.length - ROWS} rows more: choose a node` : ""}${shown.left_out ? `; the youngest ${JOBS} jobs` : ""}.</p>
+    <p class="lead small">A row is a device, or neighbours that had the same jobs; what lies below one another was there at once, and a gang is one block. Dashed is kept for a job, red and ✕ broken; else white is free${all.length > ROWS ? `; ${count(all.length - ROWS, "row")} more: choose a node` : ""}.</p>
+    ${shown.left_out ? html`<p class="wa small">▲ Only the youngest ${shown.jobs.length} jobs are drawn: what is white may have been held by older ones. Choose a shorter time.</p>` : ""}
     <h2>Decisions around ${clock(cursor)}</h2>
     ${moves.before.length || moves.after.length ? html`<ul class="moves">${moves.before.map(one => html`<${Move} one=${one} />`)}<li class="here"><time>${clock(cursor)}</time><span>— you are here —</span></li>${moves.after.map(one => html`<${Move} one=${one} />`)}</ul>` : html`<p class="lead">Nothing has happened yet.</p>`}
     <footer>As JSON: <a class="lk" href=${`/timeline?last_s=${Math.round(until - from)}&until_s=${until}`}>timeline</a>, <a class="lk" href=${`/timeline/moves?at_s=${cursor}`}>decisions</a>, <a class="lk" href="/samples/cluster">samples</a></footer>`;

@@ -1,13 +1,16 @@
 // How the devices of a node are connected, as a tree: sockets, PCIe switches, devices; ways of jobs that cross sockets are drawn.
 import { bytes, count, html, known, short } from "/page/common.js";
 
-const WIDE = 92, HIGH = 64, BETWEEN = 40, IDS = 3;
+const WIDE = 92, WIDE_MIN = 40, HIGH = 64, BETWEEN = 40, IDS = 3;
+let wideOne = WIDE;  // of a device: on a phone all stand side by side
 const rate = size => size ? ` ${short(size / 1e9)} GB/s` : "";
 const word = ([kind, lanes]) => kind === "NV" ? `NV${lanes || ""}` : kind;
 
 function laidOut({ gpus, topology }) {  // groups of a switch, or of those that hang on the socket itself, from left to right
   const of = gpus.map((gpu, at) => ({ gpu, at, socket: topology ? topology.sockets[at] : gpu.socket, hub: topology?.switches[at] ?? -1 }));
   of.sort((a, b) => a.socket - b.socket || a.hub - b.hub || a.gpu.index - b.gpu.index);
+  const gaps = new Set(of.map(one => one.socket)).size - 1;
+  wideOne = innerWidth > 760 ? WIDE : Math.max(WIDE_MIN, Math.min(WIDE, Math.floor((innerWidth - 36 - gaps * BETWEEN) / of.length)));
   let x = 0;
   const sockets = [];
   for (const one of of) {
@@ -19,13 +22,14 @@ function laidOut({ gpus, topology }) {  // groups of a switch, or of those that 
     }
     let group = socket.groups.at(-1);
     if (!group || group.hub !== one.hub) socket.groups.push(group = { hub: one.hub, from: x, all: [] });
-    group.all.push({ ...one, x: x + WIDE / 2 });
-    x += WIDE;
+    group.all.push({ ...one, x: x + wideOne / 2 });
+    x += wideOne;
     group.to = socket.to = x;
   }
   return { sockets, wide: x };
 }
 
+const hubWide = group => Math.min(100, Math.max(WIDE_MIN, group.to - group.from - 4));
 const between = (topology, a, b) => topology?.links[a.at]?.[b.at];
 function nearest(topology, all) {  // what connects most of a group: the best pair says it
   const pairs = all.flatMap((a, i) => all.slice(i + 1).map(b => between(topology, a, b))).filter(Boolean);
@@ -52,7 +56,7 @@ export function Tree({ node, plain = false }) {
     ${sockets.slice(1).map((socket, at) => html`<path class=${far.length ? "rt" : "sys"} d=${`M${sockets[at].to} 20H${socket.from}`} />`)}
     ${sockets.flatMap(socket => socket.groups.flatMap(group => {
       const middle = (group.from + group.to) / 2, on = group.all.some(isFar);
-      return [group.hub >= 0 ? html`<path class=${way(on)} d=${`M${middle} 40V${hubY}`} /><rect class="so" x=${middle - 50} y=${hubY} width="100" height="20" /><text x=${middle} y=${hubY + 14} text-anchor="middle">PCIe switch ${group.hub}</text>` : "",
+      return [group.hub >= 0 ? html`<path class=${way(on)} d=${`M${middle} 40V${hubY}`} /><rect class="so" x=${middle - hubWide(group) / 2} y=${hubY} width=${hubWide(group)} height="20" /><text x=${middle} y=${hubY + 14} text-anchor="middle">${hubWide(group) < 90 ? "PCIe" : "PCIe switch"} ${group.hub}</text>` : "",
         ...group.all.map(one => html`<path class=${way(isFar(one))} d=${`M${one.x} ${group.hub >= 0 ? hubY + 20 : 40}V${gpuY}`} />`)];
     }))}
     ${sockets.map(socket => html`<rect class="so" x=${socket.from + 4} y="1" width=${socket.to - socket.from - 8} height="39" /><text class="tt" x=${socket.from + 14} y="18">Socket ${socket.id}</text>
@@ -61,11 +65,11 @@ export function Tree({ node, plain = false }) {
     ${far.slice(0, 2).map((job, at) => html`<text class="wt" x=${sockets[0].to + BETWEEN / 2} y=${70 + at * 14} text-anchor="middle">▲ ${job.id}</text>`)}
     ${places.map(one => {
       const ids = plain ? [] : by(one.gpu.index), own = ids.some(id => known.user && known.names.get(id)?.user === known.user), hold = kept.has(`${node.name}/${one.gpu.index}`);
-      return html`<rect class=${`gp${isFar(one) ? " wr" : own ? " me" : !ids.length ? " fe" : ""}${hold && !ids.length ? " kp" : ""}${one.gpu.healthy ? "" : " bd"}`} x=${one.x - WIDE / 2 + 5} y=${gpuY} width=${WIDE - 10} height=${HIGH} />
-        <text class=${one.gpu.healthy ? "tt" : "tt on"} x=${one.x - WIDE / 2 + 13} y=${gpuY + 16}>${one.gpu.index}${one.gpu.healthy ? "" : " ✕ broken"}</text>
-        ${ids.slice(0, IDS).map((id, at) => html`<a href=${`#/job/${id}`}><text class=${one.gpu.healthy ? "jb" : "jb on"} x=${one.x - WIDE / 2 + 13} y=${gpuY + 31 + at * 14}>${isFar(one) ? "▲ " : ""}${id}${at === IDS - 1 && ids.length > IDS ? ` +${ids.length - IDS}` : ""}</text></a>`)}
-        ${!ids.length && !plain && one.gpu.healthy ? html`<text x=${one.x - WIDE / 2 + 13} y=${gpuY + 31}>${hold ? "kept" : "free"}</text>` : ""}
-        ${plain ? html`<text x=${one.x - WIDE / 2 + 13} y=${gpuY + 31}>${bytes(one.gpu.memory_bytes)}</text>` : ""}`;
+      return html`<rect class=${`gp${isFar(one) ? " wr" : own ? " me" : !ids.length ? " fe" : ""}${hold && !ids.length ? " kp" : ""}${one.gpu.healthy ? "" : " bd"}`} x=${one.x - wideOne / 2 + 5} y=${gpuY} width=${wideOne - 10} height=${HIGH} />
+        <text class=${one.gpu.healthy ? "tt" : "tt on"} x=${one.x - wideOne / 2 + 13} y=${gpuY + 16}>${one.gpu.index}${one.gpu.healthy ? "" : " ✕ broken"}</text>
+        ${ids.slice(0, IDS).map((id, at) => html`<a href=${`#/job/${id}`}><text class=${one.gpu.healthy ? "jb" : "jb on"} x=${one.x - wideOne / 2 + 13} y=${gpuY + 31 + at * 14}>${isFar(one) ? "▲ " : ""}${id}${at === IDS - 1 && ids.length > IDS ? ` +${ids.length - IDS}` : ""}</text></a>`)}
+        ${!ids.length && !plain && one.gpu.healthy ? html`<text x=${one.x - wideOne / 2 + 13} y=${gpuY + 31}>${hold ? "kept" : "free"}</text>` : ""}
+        ${plain ? html`<text x=${one.x - wideOne / 2 + 13} y=${gpuY + 31}>${bytes(one.gpu.memory_bytes)}</text>` : ""}`;
     })}
     ${topology?.nvswitch ? html`${places.map(one => html`<path class="pcie" d=${`M${one.x} ${gpuY + HIGH}v10`} />`)}<rect class="so" x="4" y=${gpuY + HIGH + 10} width=${wide - 8} height="24" />
       <text class="tt" x=${wide / 2} y=${gpuY + HIGH + 26} text-anchor="middle">NVSwitch: each with each ${nearest(topology, places) ? word(nearest(topology, places)) + rate(nearest(topology, places)[2]) : ""}</text>`
