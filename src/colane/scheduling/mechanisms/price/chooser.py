@@ -190,12 +190,12 @@ class _Chooser:
         self._has_users = len(self._users.lines(context.pool)) > 1
         self._started: list[Job] = []
         self._walks = None if self._queue.plan_walks is None else self._queue.plan_walks()
-        self._passed: dict[ClassKey, int] = {}
+        self._entries_taken: dict[ClassKey, int] = {}
         self._given: Counter[str] = Counter()
-        self._given_alone: list[GpuId] = []
-        self._most = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
+        self._gpus_started_on: list[GpuId] = []
+        self._heads_max = CLASSES_MAX if news is None else CLASSES_SEEN_MAX
         self._firsts = None if self._queue.firsts is None else self._queue.firsts(FIRST_OF)
-        self._retold: dict[ClassKey, list[Head]] = {}
+        self._heads_of_taken: dict[ClassKey, list[Head]] = {}
         self._changed = dict.fromkeys(self._all_changed())
         self._open: dict[GpuId, None] = {}
         self._any_free = False
@@ -238,12 +238,12 @@ class _Chooser:
         Who would be found something there is left to the next plan, which knows of these starts.
         """
         draft, live = self._draft, self._live
-        if not draft.actions or len(draft.actions) != len(self._given_alone) or draft.held or self._movers:
+        if not draft.actions or len(draft.actions) != len(self._gpus_started_on) or draft.held or self._movers:
             return
         if self._news is None or self._has_users or self._context.explains or live.elastic or live.homes or live.going:
             return
         if len(live.demands) == 1 and 1 in live.demands:  # gangs look at what is left anew
-            self._open = dict.fromkeys(self._given_alone)
+            self._open = dict.fromkeys(self._gpus_started_on)
             if self._best() is None:
                 draft.settle(self._pool)
 
@@ -324,27 +324,27 @@ class _Chooser:
         if not self._has_changed():
             heads = [job for job in heads if self._is_new(job)]
         heads.sort(key=self._dearest_first)
-        return heads[: self._most]
+        return heads[: self._heads_max]
 
     def _first_heads(self, firsts: Firsts) -> list[Job]:
         """The same where what goes first is kept: no class is asked anew but those from which this plan took a job."""
         is_in_order = self._queue.weighs_first_most
         if self._has_changed():
             heads = firsts.in_order
-            most = self._most if self._news is not None else 2 * self._most
+            most = self._heads_max if self._news is not None else 2 * self._heads_max
             if not is_in_order and len(heads) > most:  # the dearest are among the shortest and the longest
                 longest = most // LONGEST_PART
                 heads = heads[: most - longest] + heads[-longest:]
         else:
             heads = sorted([head for key in self._came() for head in firsts.by_class.get(key, ())], key=entry_of)
-        found = self._open_heads(heads, self._most if is_in_order else len(heads))
+        found = self._open_heads(heads, self._heads_max if is_in_order else len(heads))
         jobs = self._draft.view.jobs
         line = [jobs[number] for _, number, _ in found]
         if not self._has_changed():
             line = [job for job in line if self._is_new(job)]
         if not is_in_order:
             line.sort(key=self._dearest_first)
-        return line[: self._most]
+        return line[: self._heads_max]
 
     def _open_heads(self, heads: list[Head], most: int) -> list[Head]:
         """Those in order, and of classes from which this plan took some of these the others that go first."""
@@ -352,36 +352,36 @@ class _Chooser:
         for head in heads:
             if len(found) == most:
                 break
-            if head[2] in self._retold:
+            if head[2] in self._heads_of_taken:
                 continue
             if self._is_open(jobs[head[1]]):
                 found.append(head)
             else:
-                self._retold[head[2]] = []
+                self._heads_of_taken[head[2]] = []
                 found = [other for other in found if other[2] != head[2]]
-        if self._retold:
-            for key in self._retold:
-                found += self._told_anew(key)
+        if self._heads_of_taken:
+            for key in self._heads_of_taken:
+                found += self._heads_left(key)
             found.sort(key=entry_of)
         return found
 
-    def _told_anew(self, key: ClassKey) -> list[Head]:
+    def _heads_left(self, key: ClassKey) -> list[Head]:
         """The first of a class that this plan has not taken."""
-        jobs, known = self._draft.view.jobs, self._retold[key]
+        jobs, known = self._draft.view.jobs, self._heads_of_taken[key]
         if not known or not all(self._is_open(jobs[number]) for _, number, _ in known):
             line = self._open_ones(key)
-            known = self._retold[key] = FIRST_OF.of(jobs, line, key)
+            known = self._heads_of_taken[key] = FIRST_OF.of(jobs, line, key)
         return known
 
     def _open_ones(self, key: ClassKey) -> Iterator[Entry]:
-        jobs, passed, is_first = self._draft.view.jobs, self._passed.get(key, 0), True
-        for entry in islice(self._queue.line(key), passed, None):
+        jobs, taken, is_first = self._draft.view.jobs, self._entries_taken.get(key, 0), True
+        for entry in islice(self._queue.line(key), taken, None):
             if self._is_open(jobs[entry[1]]):
                 is_first = False
                 yield entry
             elif is_first:  # what was decided stays so: the next time it is gone past at once
-                passed += 1
-                self._passed[key] = passed
+                taken += 1
+                self._entries_taken[key] = taken
 
     def _has_changed(self) -> bool:
         """Whether jobs that have not just come are to be looked at: for GPUs that have changed, or for all."""
@@ -586,7 +586,7 @@ class _Chooser:
         job, candidate = change.job, change.candidate
         if job.is_waiting:
             if not candidate.is_later and candidate.gpus[0].is_empty:
-                self._given_alone.append(candidate.gpus[0].id)
+                self._gpus_started_on.append(candidate.gpus[0].id)
             self._promise(job, candidate)
             return
         gpu = candidate.gpus[0]
