@@ -49,6 +49,7 @@ OUTCOMES = {
     "mps-fault",
     "mps-fault-of-other",
     "mps-fault-unknown",
+    "gpu-refused",
 }
 
 

@@ -133,6 +133,39 @@ def test_members_of_one_lane_are_judged_by_the_largest_of_them() -> None:
     assert cluster.job(2).state is JobState.STOPPING
 
 
+def test_one_that_got_nothing_of_its_gpu_beside_others_is_not_to_blame() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    cluster.run("a", "b")
+    cluster.ends(2, "gpu-refused")
+    again = cluster.job(2)
+    assert (again.state, again.story[-1].reason.why, again.totals.failures) == (
+        JobState.QUEUED,
+        Why.REFUSED_BESIDE,
+        0,
+    )
+    cluster.ends(1, "exited", 0)
+    cluster.run("a")
+    assert cluster.job(3).state is JobState.QUEUED, "no job joins it"
+
+
+def test_one_that_got_nothing_of_its_gpu_alone_has_failed() -> None:
+    cluster = Cluster(a=(1, 4))
+    cluster.run("a")
+    (ended,) = [job for job in cluster.ends(1, "gpu-refused").jobs if job.id == 1]
+    assert ended.state is JobState.FAILED
+
+
+@pytest.mark.parametrize(("sharing", "running"), [("mps", 2), ("exclusive", 1)])
+def test_jobs_share_no_gpu_that_its_driver_gives_to_one_process(sharing: str, running: int) -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    node = next(iter(cluster.core.state.nodes.values())).node
+    gpus = tuple(replace(gpu, sharing=sharing) for gpu in node.gpus)
+    cluster.step(NodeRegistered(replace(node, gpus=gpus)))
+    cluster.run("a", "b")
+    states = [cluster.job(number).state for number in (1, 2)]
+    assert sum(state is not JobState.QUEUED for state in states) == running
+
+
 def test_out_of_memory_with_co_runners_is_tried_once_more_alone() -> None:
     cluster = Cluster(a=(1, 4), b=(1, 3))
     cluster.run("a", "b")

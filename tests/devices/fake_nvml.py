@@ -43,6 +43,7 @@ class FakeGpu:
     power_mw: int | None = 312_500
     temperature_c: int | None = 61
     clock_events: int = 0
+    compute_mode: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,12 @@ class FakeNvml:
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         self._alive(gpu)
         return []
+
+    def nvmlDeviceGetComputeMode(self, gpu: FakeGpu) -> int:
+        if self._alive(gpu).compute_mode is None:
+            _not_supported()
+        assert gpu.compute_mode is not None
+        return gpu.compute_mode
 
     def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, seen_us: int) -> list[SimpleNamespace]:
         if not self._alive(gpu).sm_percents:

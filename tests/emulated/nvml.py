@@ -30,6 +30,7 @@ class EmulatedNvml(FakeNvml):
                     name=page.kind.name,
                     total_bytes=page.kind.total_bytes + RESERVED_BYTES,
                     reserved_bytes=RESERVED_BYTES,
+                    compute_mode=3 if page.kind.is_exclusive else 0,
                     bus=f"0000:{number + 1:02x}:00.0",
                 )
                 for number, page in enumerate(self.pages)

@@ -52,6 +52,24 @@ async def test_what_is_booked_of_a_job_that_runs_alone_is_what_its_gpu_holds_onc
     assert held["nothing"] + 190 * MIB < min(size for kind, size in held.items() if kind != "nothing")
 
 
+async def test_a_gpu_that_one_process_may_have_is_said_to_be_exclusive_and_a_second_job_is_refused(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", is_exclusive=True), Kind("GPU-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job, gpu in ((1, 0), (3, 1), (4, 1)):
+            lane.fake.want(job, sys.executable, LOOPS, "plain", "1000000", "2", env=lane.env | machine.env, gpus=(gpu,))
+        await agent.until(lambda: all(lane.progress(job).get("steps", 0) for job in (1, 3, 4)), "they step", START_S)
+        assert [gpu["sharing"] for gpu in lane.fake.reports[-1]["gpus"]] == ["exclusive", "time-slice"]
+        assert lane.fake.is_told("GPUs 0 are in compute mode EXCLUSIVE_PROCESS")
+        lane.fake.want(2, sys.executable, LOOPS, "plain", "5", "2", env=lane.env | machine.env)
+        await agent.until(lambda: (2, 1) in lane.fake.ends, "the second ends", START_S)
+        assert lane.fake.ends[2, 1]["outcome"] == "gpu-refused"
+        await lane.end(agent, (1, 3, 4))
+
+
 @pytest.mark.parametrize("shape", ["holds", "holds_without_statistics"])
 async def test_what_is_told_is_what_the_gpu_holds(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str

@@ -97,7 +97,7 @@ class Recorder:
         self._readers: dict[str, Callable[[Writer], bool]] = {
             "memory": self._measure,
             "device time": self._find_clock,
-            "cache": self._try_cache,
+            "cache": self.try_cache,
         }
         self._trials = memory.Trials()
         self._computing: set[int] = set()
@@ -542,7 +542,7 @@ class Recorder:
             writer.set_memory(sampled.persistent_bytes, self._peak_bytes, sampled.reserved_bytes, on_gpu=sampled.on_gpu)
         return True
 
-    def _try_cache(self, writer: Writer) -> bool:
+    def try_cache(self, writer: Writer) -> bool:
         """See what of the allocator's cache stays where it gives it back; the time that takes is no step's."""
         if self._sampled is not None and self._trials.are_due(self._sampled):
             self._trials.take(self._sampled, writer.set_stays)

@@ -29,7 +29,7 @@ from colane.agent.launch.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.launch.mps import MpsManager
 from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.link.contact import Contact
-from colane.agent.link.messages import Door, node_object, report_object, with_sharing, with_turns
+from colane.agent.link.messages import Door, exclusive_message, node_object, report_object, with_sharing, with_turns
 from colane.agent.link.notice import SUSPECTED_FOR_S, NoticeWatch
 from colane.agent.link.scheduler import Scheduler
 from colane.agent.measuring import device_memory
@@ -467,6 +467,7 @@ class Agent:
             *self._bounds.messages(),
             *self.state.removals.messages(),
             *filter(None, [self._memory_problem, self._memory_note]),
+            *filter(None, [exclusive_message(gpus)]),
             *self._mps.messages,
             *self._mps_faults.messages,
             *self._no_mps.values(),

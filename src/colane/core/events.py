@@ -164,6 +164,7 @@ class Ended:
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
     `lease-run-out`, `node-fault`, `no-memory`, `stopped`, `mps-fault`, `mps-fault-of-other`, `mps-fault-unknown`,
+    `gpu-refused`,
     `unknown`. `was_stopped` says whether it had been told to end, or to save its state, before it ended; None where
     its agent does not say.
     """

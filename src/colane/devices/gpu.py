@@ -20,7 +20,7 @@ from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.devices.xid import XidWatch
 from colane.model.device_use import THROTTLES, DeviceUsage
-from colane.model.hardware import Gpu, is_instance_type
+from colane.model.hardware import EXCLUSIVE, Gpu, is_instance_type
 
 NVML_CORES_PER_WORD = 64
 _MIG_ENABLED = 1
@@ -34,6 +34,8 @@ remaps rows (Ampere and later) contains most such errors: the program that met o
 and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
 replaced, results may be wrong until an operator looks (NVIDIA GPU memory error management)."""
 
+
+_EXCLUSIVE_MODES = frozenset({pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS})
 
 _THROTTLE_BITS = (
     pynvml.nvmlClocksEventReasonSwPowerCap,
@@ -142,12 +144,22 @@ class NvmlDevices:
                 self._others[index].look(own.pids)
         except GpuLostError:
             healthy = False
+        mode = self._mode(device)
         return replace(
             device.facts,
-            healthy=healthy,
+            healthy=healthy and mode != pynvml.NVML_COMPUTEMODE_PROHIBITED,
+            sharing=EXCLUSIVE if mode in _EXCLUSIVE_MODES else device.facts.sharing,
             foreign_bytes=self._foreign_bytes.get(index, 0),
             others_ratio=self._others[index].smoothed.told,
         )
+
+    def _mode(self, device: _Device) -> int | None:
+        """Its compute mode now, which an administrator may change; None where it is not told."""
+        try:
+            told = self._nvml.call("nvmlDeviceGetComputeMode", device.parent)
+        except GpuLostError:
+            return None
+        return None if told is None else int(told)
 
     def _is_healthy(self, device: _Device) -> bool:
         errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED, _RECOVERY_ACTION))

@@ -25,6 +25,9 @@ TIME_SLICE = "time-slice"
 MPS = "mps"
 """NVIDIA's service through which kernels of several processes run at once."""
 
+EXCLUSIVE: Final = "exclusive"
+"""A GPU in compute mode EXCLUSIVE_PROCESS, without MPS: the driver lets one process have it, and refuses others."""
+
 AT_ONCE = frozenset({MPS, CPU_DEVICE_TYPE})
 """Ways of sharing in which jobs run at the same time. Of another, that of a newer agent among them, no gain is expected
 before it was measured."""
@@ -130,7 +133,8 @@ class Gpu:
         healthy: False takes it out of scheduling.
         foreign_bytes: Memory held by processes that are not ours.
         others_ratio: Part of it that work that is not ours uses now, 0..1; of a GPU, the time its kernels run.
-        sharing: How jobs on it share it now: `time-slice`, `mps` or `cpu`; empty is the usual way of its type.
+        sharing: How jobs on it share it now: `time-slice`, `mps`, `cpu` or `exclusive` (not at all); empty is the usual
+            way of its type.
     """
 
     index: int

@@ -138,6 +138,7 @@ class Why(StrEnum):
     LATE_ANSWERS = "late-answers"
     LATE_ALONE = "late-alone"
     RETRY_ALONE = "retry-alone"
+    REFUSED_BESIDE = "refused-beside"
     MPS_FAULT_OF_OTHER = "mps-fault-of-other"
     MPS_FAULT_UNKNOWN = "mps-fault-unknown"
     RETRY = "retry"

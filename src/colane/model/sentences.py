@@ -236,6 +236,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "can keep; no other job is moved for it"
         ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
+        Why.REFUSED_BESIDE: (
+            "got nothing of its GPU beside {jobs} on {node}: {detail}; it is tried once more with a GPU to itself, and "
+            "it counts as no failure"
+        ),
         Why.MPS_FAULT_OF_OTHER: (
             "ended by a fatal error of another job on the GPU they shared through MPS on {node}: {detail}; "
             "it counts as no failure"

@@ -73,6 +73,7 @@ ENDS: Final = Words(
         "mps-fault",
         "mps-fault-of-other",
         "mps-fault-unknown",
+        "gpu-refused",
         "unknown",
     ),
     "unknown",

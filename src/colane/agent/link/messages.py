@@ -20,7 +20,7 @@ from colane.api.nodes import (
 from colane.api.of_record import ProgressObject, as_object
 from colane.api.reports import JobReportObject, RegistrationObject, ReportObject
 from colane.devices import Devices
-from colane.model.hardware import Gpu
+from colane.model.hardware import EXCLUSIVE, Gpu
 from colane.model.job import JobKind
 from colane.model.placement import TurnRule, Turns
 from colane.model.profile import Memory
@@ -34,6 +34,9 @@ class Door(NamedTuple):
     secret: str
 
 
+EXCLUSIVE_SAID: Final = (
+    "GPUs {gpus} are in compute mode EXCLUSIVE_PROCESS: jobs share them through MPS only (`nvidia-smi -c DEFAULT`)"
+)
 MESSAGES_MAX = 100
 """Messages of one report: people read the first few, the scheduler takes no more."""
 
@@ -69,6 +72,12 @@ def report_object(
         "messages": list(messages)[:MESSAGES_MAX],
         "jobs": jobs,
     }
+
+
+def exclusive_message(gpus: Iterable[Gpu]) -> str:
+    """Say which GPUs no jobs share, for their driver lets one process have each; empty of none."""
+    which = [str(gpu.index) for gpu in gpus if gpu.sharing == EXCLUSIVE]
+    return EXCLUSIVE_SAID.format(gpus=", ".join(which)) if which else ""
 
 
 def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: Mapping[int, bool]) -> tuple[Gpu, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+REFUSED: Final = "gpu-refused"
 
 TAIL_BYTES = 8192
 """What is read of the end of a log: a Python traceback's last lines are always within it."""
@@ -22,8 +24,6 @@ _MEMORY_WORDS = re.compile(
     r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
     r"|(?:Malloc\w*|HIP|CUDA|[Cc]uda) (?:\w+ )?(?:failed|failure|retry failed):? '?(?:\d+ ')?out of memory"
     r"|\bCU\w+_STATUS_(?:\w+_)?ALLOC(?:ATION)?_FAILED|CUFFT_ALLOC_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES"
-    # A library's handle needs memory of the GPU before anything is computed with it
-    r"|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate|CUDNN_STATUS_NOT_INITIALIZED"
     # Servers of language models, which take a share of the GPU when they begin
     r"|No available memory for the cache blocks|larger than the available KV cache memory"
     r"|Free memory on device .* is less than desired GPU memory utilization"
@@ -32,6 +32,11 @@ _MEMORY_WORDS = re.compile(
     r"|Requested amount of GPU memory \(.*\) could not be allocated"  # TensorRT
     # The host's
     r"|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc"
+)
+_REFUSED_WORDS = re.compile(
+    r"CUDA-capable device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"
+    # A library's handle needs memory of the GPU before anything is computed with it, and may fail for other reasons
+    r"|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate|CUDNN_STATUS_NOT_INITIALIZED"
 )
 _SAYS_ABOVE = re.compile(r"See root cause above|Root Cause \(first observed failure\)")
 """Words of launchers and servers that end because one of their processes has: what it said may stand far above."""
@@ -54,13 +59,18 @@ def classify(record: Mapping[str, Any], tail: str) -> ExitOutcome:
         tail: The end of the log.
 
     Returns:
-        `not-started`, `exited`, `signalled` or `out-of-memory`. A job that was asked to stop did not run out of
-        memory, whatever it printed on its way out.
+        `not-started`, `exited`, `signalled`, `out-of-memory` or `gpu-refused`, where a process got nothing of its GPU
+        to begin with: beside others that may be for them. A job that was asked to stop did not run out of memory,
+        whatever it printed on its way out.
     """
     if record["outcome"] == "not-started" or record["stopped"] or record["exit_code"] == 0:
         return ExitOutcome(record["outcome"], record["detail"])
-    evidence = _memory_evidence(record, tail)
-    return ExitOutcome("out-of-memory", evidence) if evidence else ExitOutcome(record["outcome"], record["detail"])
+    if evidence := _memory_evidence(record, tail):
+        return ExitOutcome("out-of-memory", evidence)
+    refused = next((line.strip() for line in tail.splitlines()[-TAIL_LINES:] if _REFUSED_WORDS.search(line)), "")
+    if refused and record["signal"] in {None, *_ABORTS}:
+        return ExitOutcome(REFUSED, refused[:500])
+    return ExitOutcome(record["outcome"], record["detail"])
 
 
 def printable(text: str) -> str:

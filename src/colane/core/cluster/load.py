@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from colane.model.hardware import Gpu, GpuId
+from colane.model.hardware import EXCLUSIVE, Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
@@ -131,7 +131,12 @@ class GpuLoad:
 
     @property
     def is_shareable(self) -> bool:
-        """Whether all its jobs may have co-runners: sharing allowed, memory known, not being measured or returning."""
+        """Whether all its jobs may have co-runners: sharing allowed, memory known, not being measured or returning.
+
+        The driver gives one that is exclusive to one process only, also while that waits.
+        """
+        if self.gpu.sharing == EXCLUSIVE:
+            return False
         for booking in self.bookings:
             if not booking.share or booking.memory is None or booking.measurement_group is not None:
                 return False

@@ -63,7 +63,10 @@ NOT_ITS_OWN = frozenset(
 )
 """Outcomes that are no failure of the job."""
 
-BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
+GPU_REFUSED = "gpu-refused"
+"""It got no context of its GPU, or no handle of a library there: beside others that may be for them."""
+
+BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory", GPU_REFUSED})
 """Outcomes in which the co-runners matter."""
 
 FINAL = frozenset({"not-started", "out-of-memory"})
@@ -154,8 +157,12 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, co_runners: t
     if event.outcome == MPS_FAULT:
         job = isolated(job)
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory" and co_runners and job.effective.share and job.spec.measurement_group is None:
+    is_beside = bool(co_runners) and job.effective.share and job.spec.measurement_group is None
+    if is_beside and event.outcome == "out-of-memory":
         step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, co_runners), end_s)
+    elif is_beside and event.outcome == GPU_REFUSED:
+        reason = Reason(Why.REFUSED_BESIDE, {"node": event.node, "detail": event.exit.detail}, co_runners)
+        step.finish(isolated(before), JobState.QUEUED, reason, end_s)
     elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
     elif event.outcome in FINAL or job.spec.retries == 0:

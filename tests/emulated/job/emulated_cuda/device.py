@@ -47,6 +47,10 @@ class LostError(Exception):
     """The GPU has fallen off the bus."""
 
 
+class BusyError(Exception):
+    """The GPU is another process's alone."""
+
+
 class FailedError(Exception):
     """A kernel of one of the processes that share it has failed for good; says whether this one is a new client."""
 
@@ -65,6 +69,7 @@ class Kind:
         context_bytes: What each process takes beside its tensors.
         run_ahead: How many kernels a process may have launched that have not ended.
         sharing: `time-slicing` or `mps`.
+        is_exclusive: Whether one process may have it (compute mode EXCLUSIVE_PROCESS).
     """
 
     uuid: str
@@ -73,6 +78,7 @@ class Kind:
     context_bytes: int = 450 * 1024**2
     run_ahead: int = 40
     sharing: str = "time-slicing"
+    is_exclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,8 @@ class Gpu:
                 self.check()
             except FailedError as error:
                 raise FailedError(self.kind.uuid, is_new=own not in {pid for _, pid, *_ in living}) from error
+            if self.kind.is_exclusive and any(pid != own for _, pid, *_ in living):
+                raise BusyError(self.kind.uuid)
             others = sum(context + blocks for _, pid, _, context, blocks in living if pid != own)
             if others + self.kind.context_bytes + blocks_bytes > self.kind.total_bytes:
                 raise OutOfMemoryError(f"{self.kind.uuid}: {others} bytes are others'")

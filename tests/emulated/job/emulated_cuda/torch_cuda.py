@@ -20,7 +20,7 @@ from typing import Any
 
 from . import collectives, data_parallel
 from .capture import GLOBAL, Capture, Captures, Refused, told
-from .device import HOME_ENV, FailedError, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
+from .device import HOME_ENV, BusyError, FailedError, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
 
 CYCLES_PER_S = 1e9
 BLOCK_BYTES = 2 * 1024**2
@@ -205,6 +205,8 @@ class Device:
             self.gpu.hold(size + self.outside)
         except OutOfMemoryError as error:
             raise _state.torch_c.OutOfMemoryError(f"CUDA out of memory. {error}") from error
+        except BusyError as error:
+            raise _state.error("CUDA error: CUDA-capable device(s) is/are busy or unavailable") from error
         except (LostError, FailedError) as error:
             raise self.refusal(error) from error
 
