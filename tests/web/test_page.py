@@ -269,6 +269,10 @@ def test_an_act_says_its_cost_and_asks_first(busy: Scheduler, watched: Watched) 
     lost_s = running.http.get("/job/1/cost").json()["lost_s"]
     assert lost_s > 0
     page.goto(running.url + "/#/job/1")
+    page.get_by_role("button", name="Requeue…").click()
+    page.get_by_text("of run time has to be made again, unless the state is saved now: since it started").wait_for()
+    page.get_by_text("1 device comes free.").wait_for()
+    page.keyboard.press("Escape")
     cancel = page.get_by_role("button", name="Cancel…")
     cancel.click()
     page.get_by_text("of run time is lost: since it started").wait_for()

@@ -18,6 +18,7 @@ from colane.cli.words.complaints import complaint
 from colane.cli.words.help_words import PlainGroup
 from colane.client.errors import SchedulerError
 from colane.engines import EngineError
+from colane.verbs.of_jobs import REQUEUE, RESUME
 
 NOUNS: Final = {
     "demo": "lab.demo.command",
@@ -37,9 +38,9 @@ NOUNS: Final = {
     "attach": "cli.jobs.attach",
     "cancel": "cli.jobs.cancel",
     "suspend": "cli.jobs.suspend",
-    "resume": "cli.jobs.verbs:resume",
+    RESUME.deed: f"cli.jobs.verbs:{RESUME.deed}",
     "release": "cli.jobs.release",
-    "requeue": "cli.jobs.verbs:requeue",
+    REQUEUE.deed: f"cli.jobs.verbs:{REQUEUE.deed}",
     "change": "cli.jobs.change",
     "wait": "cli.jobs.wait",
     "events": "cli.jobs.events",

@@ -16,6 +16,20 @@ from colane.client.errors import Refused, SchedulerUnreachable, refused
 from colane.client.light_httpx import prepare_httpx
 from colane.client.locate import UNIX, find_token, find_url, urls_of, web_url
 from colane.verbs.of_jobs import CANCEL, CHANGE, JobVerb
+from colane.verbs.of_others import (
+    ADOPT_STORE,
+    DECLARE_PROFILE,
+    DRAIN,
+    FORGET_PROFILES,
+    HAND_OVER,
+    MAKE_TOKEN,
+    REMOVE_FINISHED,
+    REMOVE_NODE,
+    REMOVE_NODES,
+    REVOKE_TOKEN,
+    UNDRAIN,
+    Verb,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -183,12 +197,19 @@ class Client:
         start: StartAnswer = self._get(f"/job/{job_id}/start")
         return start
 
-    def act(self, verb: JobVerb, job_id: int, by: str | None = None, **given: Any) -> None:  # noqa: ANN401 - JSON
-        """Do to a job what a verb says; `given` are its arguments, as the API names them, and None is left out."""
+    def act(self, verb: JobVerb | Verb, of: int | str = "", by: str | None = None, **given: Any) -> Any:  # noqa: ANN401 - JSON
+        """Do to a job, a node or another what a verb says, and return the answer.
+
+        Args:
+            verb: A row.
+            of: Id or name of what it is done to.
+            by: Who asks, of a job.
+            **given: Its arguments, as the API names them; None is left out.
+        """
         said = {name: value for name, value in given.items() if value is not None}
         query = {name: said.pop(name) for name in given if name in verb.in_query and name in said}
         body = None if verb.method == "DELETE" else said
-        self._change(verb.method, f"/job/{job_id}{verb.suffix}", body, _without_none(by=by) | query)
+        return self._change(verb.method, verb.path_of(of), body, _without_none(by=by) | query)
 
     def cancel(self, job_id: int, by: str | None = None, *, elements: str | None = None) -> None:
         """Cancel a job; of an array, only the elements with these indexes where some are given, as `3,7-9`."""
@@ -196,7 +217,7 @@ class Client:
 
     def change(self, job_id: int, limits: Mapping[str, Any], by: str | None = None) -> None:
         """Give a live job other limits: `time_limit_s`, or `at_once` for an array; None takes one away."""
-        self._change(CHANGE.method, f"/job/{job_id}{CHANGE.suffix}", limits, _without_none(by=by))
+        self._change(CHANGE.method, CHANGE.path_of(job_id), limits, _without_none(by=by))
 
     def stacks(self, job_id: int, *, text: bool = True) -> StacksAnswer:
         """Return where the processes of a running job are in their code, with their stacks unless `text` is False."""
@@ -260,7 +281,7 @@ class Client:
 
     def remove_finished(self) -> None:
         """Forget all finished jobs."""
-        self._change("DELETE", "/finished_jobs")
+        self.act(REMOVE_FINISHED)
 
     # -- nodes and knowledge
 
@@ -284,20 +305,20 @@ class Client:
 
     def remove_nodes(self) -> list[str]:
         """Forget all nodes; refused while jobs are assigned."""
-        answer: RemovedNodesAnswer = self._change("DELETE", "/nodes")
+        answer: RemovedNodesAnswer = self.act(REMOVE_NODES)
         return answer["removed"]
 
     def remove_node(self, name: str, *, is_gone: bool = False) -> None:
         """Forget a node; refused while its agent reports and has jobs, unless it is known to be gone with them."""
-        self._change("DELETE", f"/node/{name}{'?gone=true' if is_gone else ''}")
+        self.act(REMOVE_NODE, name, gone="true" if is_gone else None)
 
     def drain(self, name: str, *, deadline_s: float | None = None, reason: str = "") -> None:
         """Let a node take no new jobs, and its jobs go; those still there after so many seconds are stopped."""
-        self._change("POST", f"/node/{name}/drain", _without_none(deadline_s=deadline_s, reason=reason))
+        self.act(DRAIN, name, deadline_s=deadline_s, reason=reason)
 
     def undrain(self, name: str) -> None:
         """Let a node take jobs again."""
-        self._change("DELETE", f"/node/{name}/drain")
+        self.act(UNDRAIN, name)
 
     def profiles(self) -> list[ProfileObject]:
         """Return all profiles."""
@@ -305,11 +326,11 @@ class Client:
 
     def declare_profile(self, profile: Mapping[str, Any]) -> None:
         """Declare what is known of a family."""
-        self._change("PUT", "/profiles", profile)
+        self.act(DECLARE_PROFILE, **profile)
 
     def forget_profiles(self, family: str) -> int:
         """Forget all that is known of a family; return how many profiles, measured sets and lengths that were."""
-        answer: ForgottenAnswer = self._change("DELETE", "/profiles", params={"family": family})
+        answer: ForgottenAnswer = self.act(FORGET_PROFILES, family=family)
         return answer["forgotten"]
 
     def measurements(self) -> list[MeasurementObject]:
@@ -328,12 +349,12 @@ class Client:
 
     def adopt_store(self, lost: int) -> AdoptedAnswer:
         """Let the scheduler go on from a store that lacks so many changes."""
-        found: AdoptedAnswer = self._change("POST", "/store/adopt", {"lost": lost})
+        found: AdoptedAnswer = self.act(ADOPT_STORE, lost=lost)
         return found
 
     def hand_over(self) -> None:
         """Let the scheduler end for a standby to lead."""
-        self._change("POST", "/hand_over", {})
+        self.act(HAND_OVER)
 
     def events(self, after: int | None = None, until: int | None = None) -> Iterator[Event]:
         """Yield every change from behind a number, or from now on; ends when the scheduler stops, or with a number.
@@ -382,7 +403,7 @@ class Client:
         """Make a token for a user or for the agent of a node, and return it: it is kept nowhere else."""
         token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = hashlib.sha256(token.encode()).hexdigest()
-        self._change("POST", "/tokens", {"digest": digest, **_without_none(user=user, node=node, role=role)})
+        self.act(MAKE_TOKEN, digest=digest, user=user, node=node, role=role)
         return token
 
     def page_link(self) -> str:
@@ -392,7 +413,7 @@ class Client:
 
     def revoke_token(self, token_id: str) -> None:
         """Let a token count no longer."""
-        self._change("DELETE", f"/token/{token_id}")
+        self.act(REVOKE_TOKEN, token_id)
 
     # -- HTTP
 

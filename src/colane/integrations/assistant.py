@@ -129,7 +129,7 @@ class AssistantSession:
     def plan_change(self, deed: str, job: str) -> dict[str, Any]:
         """Say what a job is before it is changed; the index is what `change` takes.
 
-        Deeds: `cancel`, `suspend`, `resume` (also of what is held), `requeue`.
+        DEEDS
         """
         if deed not in DEEDS:
             raise AssistantError(f"deed: must be one of {', '.join(DEEDS)}, got {deed!r}")
@@ -169,6 +169,10 @@ class AssistantSession:
 
 DEEDS: Final[Mapping[str, str]] = {row.deed.value: row.would for row in (CANCEL, SUSPEND, RESUME, REQUEUE)}
 """What is told of each before it is done."""
+
+AssistantSession.plan_change.__doc__ = (AssistantSession.plan_change.__doc__ or "").replace(
+    "DEEDS", f"Deeds: {', '.join(f'`{deed}`' for deed in DEEDS)}; what is held is let go by `resume`, too."
+)
 
 LOOKING: Final = ("queue", "job", "why", "start", "logs", "nodes", "plan", "whatif", "plan_change")
 CHANGING: Final = ("submit", "change")

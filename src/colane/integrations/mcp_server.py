@@ -11,12 +11,12 @@ from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import Tool, ToolAnnotations
 
 from colane.client.errors import SchedulerError
-from colane.integrations.assistant import CHANGING, LOOKING, AssistantError, AssistantSession
+from colane.integrations.assistant import CHANGING, DEEDS, LOOKING, AssistantError, AssistantSession
 
-INSTRUCTIONS: Final = """Colane runs deep-learning jobs on shared GPU machines. Look with queue, job, why, logs, nodes.
+INSTRUCTIONS: Final = f"""Colane runs deep-learning jobs on shared GPU machines. Look with queue, job, why, logs, nodes.
 Before you submit, ask plan (or whatif, for a job like an existing one); submit takes the index of a plan of this
-session, and is refused where the plan does not hold any more. To cancel, suspend, resume or requeue a job, ask
-plan_change first; change takes its index."""
+session, and is refused where the plan does not hold any more. What else is done to a job ({", ".join(DEEDS)})
+is asked of plan_change first; change takes its index."""
 
 
 class StrictServer(FastMCP[Any]):

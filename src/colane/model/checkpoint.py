@@ -25,7 +25,7 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
 
 * Lightning ends its loop at SIGTERM, with exit code 0, and saves in `on_exception` where a callback does
   (`OnExceptionCheckpoint`); its own handler of SIGUSR1 is there under Slurm alone.
-* submitit saves at SIGUSR2 and leaves with 144 by its local executor, which asks for no requeue, else by
+* submitit saves at SIGUSR2 and leaves with 144 by its local executor, which has it not queued again, else by
   `sys.exit(-1)`; its default lead under Slurm is 90 s.
 * NeMo's `PreemptionCallback` ends training at SIGTERM after the step, saves, and leaves with 0.
 * The Trainer of transformers, with `enable_jit_checkpoint`, waits 3 s at SIGTERM, saves and ends its loop; the script

@@ -34,6 +34,7 @@ class JobVerb:
         label: On its button; empty where the page has none.
         past: What is said of jobs to which it was done.
         waiting_label: On its button where all its jobs wait.
+        loses: What becomes of run time since the last save, as the page asks before; empty where none is lost.
         would: What an assistant is told of it before it asks for it; empty where it may not.
         slurm: What `scontrol` calls it.
         help: Of its command, where the command takes jobs alone.
@@ -46,6 +47,7 @@ class JobVerb:
     label: str = ""
     past: str = ""
     waiting_label: str = ""
+    loses: str = ""
     would: str = ""
     slurm: tuple[str, ...] = ()
     help: str = field(default="", repr=False)
@@ -55,6 +57,10 @@ class JobVerb:
         """Of its path, behind the job's."""
         return "" if self.method == "DELETE" else f"/{self.deed}"
 
+    def path_of(self, of: object) -> str:
+        """Return the path for a job."""
+        return f"/job/{of}{self.suffix}"
+
 
 CANCEL: Final = JobVerb(
     Deed.CANCEL,
@@ -63,6 +69,7 @@ CANCEL: Final = JobVerb(
     in_query=frozenset({"elements"}),
     label="Cancel",
     past="cancelled",
+    loses="is lost",
     would="end the job for good; what it has not saved is lost",
 )
 SUSPEND: Final = JobVerb(
@@ -91,6 +98,7 @@ REQUEUE: Final = JobVerb(
     "Take a running job off its GPUs, once it has saved its state if it has said how; it is queued again.",
     label="Requeue",
     past="queued again",
+    loses="has to be made again, unless the state is saved now",
     would="take it off its GPUs, once it has saved its state if it has said how; it waits anew",
     slurm=("requeue",),
     help="""Take running jobs off their GPUs and queue them again; they keep their ids and their place in line.

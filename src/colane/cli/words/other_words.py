@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from colane.model.nearest import nearest
+from colane.verbs.of_jobs import REQUEUE
 
 MEANT: Final = (
     ("squeue queue list ls jobs status stat qstat", "see colane ps and colane nodes"),
@@ -19,7 +20,7 @@ MEANT: Final = (
     ("info describe get scontrol", "see colane show JOB and colane why JOB"),
     ("hold pause", "use colane suspend JOB; submit --hold for one that is not to start yet"),
     ("unpause continue", "use colane resume JOB"),
-    ("restart retry rerun", "colane again JOB, or colane requeue JOB; --retries N does so for failures"),
+    ("restart retry rerun", f"colane again JOB, or colane {REQUEUE.deed} JOB; --retries N does so for failures"),
     ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
     ("help", "see colane --help"),
     ("version", "see colane --version"),

@@ -1,4 +1,4 @@
-"""`scontrol`: show, hold, release, requeue, suspend, resume and update jobs."""
+"""`scontrol`: show and update jobs, and do to them what `verbs.of_jobs` has Slurm's words for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANGES: Final = {
     **{row.deed.value: row for row in JOB_VERBS.values() if row.slurm},
 }
 ELSEWHERE: Final = {
-    "requeuehold": "requeue, then hold",
+    f"{REQUEUE.deed}hold": f"{REQUEUE.deed}, then hold",
     "top": "there is no order that users change",
     "reconfigure": "settings are read when the scheduler starts",
     "create": "machines join by themselves: colane agent",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from colane.integrations.slurm.errors import SlurmError
 from colane.model.arrays import element_id, known_indexes
+from colane.verbs.of_jobs import REQUEUE
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -51,7 +52,7 @@ def send(scheduler: Client, job_id: int, elements: set[int] | None, number: int)
         return ""
     return (
         f"Kill job error on job id {job_id}: no process of it runs on this machine under your name; signals are passed "
-        "on from there alone ('colane requeue JOB' asks a job with --signal to save from anywhere)"
+        f"on from there alone ('colane {REQUEUE.deed} JOB' asks a job with --signal to save from anywhere)"
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from colane.api.errors import ErrorAnswer
+from colane.verbs.of_others import Verb
+
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": ErrorAnswer, "description": text}
@@ -60,3 +64,10 @@ class DeclaredRoute(APIRoute):
     def described(self) -> APIRoute:
         """Return the route as FastAPI describes it, with its answers."""
         return APIRoute(self.path, self.endpoint, responses=self.responses, **self._how)
+
+
+def verb_route(router: APIRouter, verb: Verb, answer: object) -> Callable[[Route], Route]:
+    """Return what makes a function the route of a verb, as its row says."""
+    return router.api_route(
+        verb.path, methods=[verb.method], name=verb.name, description=verb.does, responses=answered(answer)
+    )

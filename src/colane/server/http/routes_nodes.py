@@ -28,11 +28,12 @@ from colane.server.http.agent_routes import (
     finished_together,
     registered,
 )
-from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
 from colane.server.http.report_route import NODE_NAME_MAX, ReportRoute
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.nodes import draining
 from colane.server.writer import changes
+from colane.verbs.of_others import DRAIN, REMOVE_NODE, REMOVE_NODES, UNDRAIN
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 NamePath = Annotated[str, Path(min_length=1, max_length=NODE_NAME_MAX, description="Name of a node")]
@@ -105,12 +106,12 @@ async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     return JSONResponse([service.nodes.node(name, caller) for name in list(service.read_model.nodes)])
 
 
-@router.delete("/nodes", responses=answered(RemovedNodesAnswer))
+@verb_route(router, REMOVE_NODES, RemovedNodesAnswer)
 async def remove_nodes(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Forget all nodes; refused while jobs are assigned."""
-    caller.demand_operator("forget nodes")
+    """Forget all nodes."""
+    caller.demand_operator(REMOVE_NODES.operators)
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
         return {"removed": changes.remove_nodes(turn)}
@@ -124,7 +125,7 @@ async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONRe
     return JSONResponse(service.nodes.node(name, caller))
 
 
-@router.delete("/node/{name}", responses=answered(RemovedNodesAnswer))
+@verb_route(router, REMOVE_NODE, RemovedNodesAnswer)
 async def remove_node(
     request: Request,
     service: TheService,
@@ -133,8 +134,8 @@ async def remove_node(
     idempotency_key: IdempotencyKey = None,
     gone: Annotated[bool, Query(description="Nothing runs there any more, though it was heard of just now")] = False,
 ) -> JSONResponse:
-    """Forget a node that never comes back; its jobs are queued again. Refused while its agent reports and has jobs."""
-    caller.demand_operator("forget nodes")
+    """Forget a node."""
+    caller.demand_operator(REMOVE_NODE.operators)
 
     def prepare(turn: Turn) -> RemovedNodesAnswer:
         changes.remove_node(turn, name, reports=service.liveness.is_heard(name) and not gone)
@@ -143,7 +144,7 @@ async def remove_node(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.post("/node/{name}/drain", responses=answered(DrainedAnswer))
+@verb_route(router, DRAIN, DrainedAnswer)
 async def drain(
     request: Request,
     service: TheService,
@@ -152,11 +153,8 @@ async def drain(
     idempotency_key: IdempotencyKey = None,
     body: DrainBody | None = None,
 ) -> JSONResponse:
-    """Let a node take no new jobs, and its jobs go elsewhere or finish; those still there at the deadline are stopped.
-
-    The deadline is in seconds from now. Asked again, the last word counts.
-    """
-    caller.demand_operator("drain nodes")
+    """Drain a node."""
+    caller.demand_operator(DRAIN.operators)
     asked = body or DrainBody()
 
     def prepare(turn: Turn) -> DrainedAnswer:
@@ -167,12 +165,12 @@ async def drain(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.delete("/node/{name}/drain", responses=answered(UndrainedAnswer))
+@verb_route(router, UNDRAIN, UndrainedAnswer)
 async def undrain(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Let a node take jobs again; notice that its agent has of its own stays."""
-    caller.demand_operator("undrain nodes")
+    """End the drain of a node."""
+    caller.demand_operator(UNDRAIN.operators)
 
     def prepare(turn: Turn) -> UndrainedAnswer:
         draining.drain(turn, name, None)

@@ -21,6 +21,7 @@ from colane.server.http.streams import GRACE_S, PING_S
 from colane.server.views.live import ScreenWanted, live, screen
 from colane.server.views.rows import RowsWanted, SortKey
 from colane.verbs.of_jobs import JOB_VERBS
+from colane.verbs.of_others import DRAIN, UNDRAIN
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 ROWS_MAX: Final = 500
@@ -47,6 +48,7 @@ BUTTONS: Final = [
         "label": row.label,
         "past": row.past,
         "waiting_label": row.waiting_label,
+        "loses": row.loses,
     }
     for row in JOB_VERBS.values()
     if row.label
@@ -57,7 +59,8 @@ BUTTONS: Final = [
 @cache
 def _file(name: str) -> bytes | None:
     if name == "verbs.js":
-        return f"export const ROWS = {json.dumps(BUTTONS)};\n".encode()
+        of_nodes = {row.name: {"method": row.method, "path": row.path, "label": row.label} for row in (DRAIN, UNDRAIN)}
+        return f"export const ROWS = {json.dumps(BUTTONS)};\nexport const OF_NODES = {json.dumps(of_nodes)};\n".encode()
     known = {each.name: each for each in (files("colane.server.web") / "static").iterdir()}
     return known[name].read_bytes() if name in known else None
 

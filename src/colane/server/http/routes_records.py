@@ -27,7 +27,7 @@ from colane.api.wire import AdoptBody, ProfileBody
 from colane.model.field_values import EXACT_MAX
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
-from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
 from colane.server.http.requests import IdempotencyKey, IsKnown, TheCaller, TheService, change_once
 from colane.server.http.streams import GRACE_S, PING_S, json_items, json_list, sse_lines
 from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
@@ -36,9 +36,11 @@ from colane.server.views.listing import Wanted
 from colane.server.views.usage import busy_ratios, usage
 from colane.server.writer import changes
 from colane.server.writer.feed import lines_for
+from colane.verbs.of_others import ADOPT_STORE, DECLARE_PROFILE, FORGET_PROFILES, HAND_OVER, REMOVE_FINISHED
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000
+
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 JSON: Final = "application/json"
 
@@ -103,12 +105,12 @@ async def last_job(
         raise RefusedError.because(404, str(error)) from error
 
 
-@router.delete("/finished_jobs", responses=answered(RemovedAnswer))
+@verb_route(router, REMOVE_FINISHED, RemovedAnswer)
 async def remove_finished(
     request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Forget all finished jobs; profiles and measurements stay."""
-    caller.demand_operator("forget finished jobs")
+    """Forget all finished jobs."""
+    caller.demand_operator(REMOVE_FINISHED.operators)
 
     def prepare(turn: Turn) -> RemovedAnswer:
         changes.remove_finished(turn)
@@ -125,12 +127,12 @@ async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
     return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
 
 
-@router.put("/profiles", responses=answered(DeclaredAnswer))
+@verb_route(router, DECLARE_PROFILE, DeclaredAnswer)
 async def declare_profile(
     request: Request, service: TheService, caller: TheCaller, body: ProfileBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Declare what is known of a family; measured values stay above declared ones."""
-    caller.demand_operator("declare profiles")
+    """Take in a declared profile."""
+    caller.demand_operator(DECLARE_PROFILE.operators)
 
     def prepare(turn: Turn) -> DeclaredAnswer:
         changes.declare(turn, body)
@@ -139,7 +141,7 @@ async def declare_profile(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-@router.delete("/profiles", responses=answered(ForgottenAnswer))
+@verb_route(router, FORGET_PROFILES, ForgottenAnswer)
 async def forget_profiles(
     request: Request,
     service: TheService,
@@ -149,7 +151,7 @@ async def forget_profiles(
     ],
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Forget all that is known of a family: for operators, and for a user from whose jobs alone it was learnt."""
+    """Forget what is known of a family."""
 
     def prepare(turn: Turn) -> ForgottenAnswer:
         return {"forgotten": changes.forget_family(turn, family, caller)}
@@ -213,10 +215,10 @@ async def health(request: Request, service: TheService) -> JSONResponse:
     return JSONResponse(body, 503 if body["status"] == "store-unavailable" else 200)
 
 
-@router.post("/hand_over", responses=answered(HandedOverAnswer))
+@verb_route(router, HAND_OVER, HandedOverAnswer)
 async def hand_over(service: TheService, caller: TheCaller) -> JSONResponse:
-    """Let this scheduler end for a standby to lead at once; what is under way is answered first."""
-    caller.demand_operator("hand over")
+    """End for a standby to lead."""
+    caller.demand_operator(HAND_OVER.operators)
     if not service.config.leader_lease_s:
         text = "no other may lead on this scheduler's store: it is a file, or it was started with --leader-lease off"
         raise RefusedError.because(409, text)
@@ -232,8 +234,8 @@ async def store_behind(service: TheService, caller: TheCaller) -> JSONResponse:
     return JSONResponse(service.leading.lacked())
 
 
-@router.post("/store/adopt", responses=answered(AdoptedAnswer))
+@verb_route(router, ADOPT_STORE, AdoptedAnswer)
 async def store_adopt(service: TheService, caller: TheCaller, body: AdoptBody) -> JSONResponse:
-    """Go on from a store that lacks so many changes; jobs of nodes that have heard of more events are ended there."""
-    caller.demand_operator("adopt the store")
+    """Go on from a store that lacks changes."""
+    caller.demand_operator(ADOPT_STORE.operators)
     return JSONResponse(await service.leading.adopt(body.lost, caller))

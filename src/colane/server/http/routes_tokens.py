@@ -12,18 +12,19 @@ from colane.api.wire import TokenBody
 from colane.server.board.turn import Turn
 from colane.server.ground.access import ID_DIGITS
 from colane.server.handlers import tokens as credentials
-from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered
+from colane.server.http.refusals import REFUSALS, DeclaredRoute, answered, verb_route
 from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
+from colane.verbs.of_others import MAKE_TOKEN, REVOKE_TOKEN
 
 router = APIRouter(responses=REFUSALS, route_class=DeclaredRoute)
 TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description="Id of a token, as it is listed")]
 
 
-@router.post("/tokens", responses=answered(TokenAnswer))
+@verb_route(router, MAKE_TOKEN, TokenAnswer)
 async def make_token(
     request: Request, service: TheService, caller: TheCaller, body: TokenBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Let a token count from now on: a user's own, an operator's for any caller."""
+    """Let a token count."""
     made = credentials.judged(body.user, body.node, body.role, caller)
 
     def prepare(turn: Turn) -> TokenAnswer:
@@ -38,7 +39,7 @@ async def tokens(service: TheService, caller: TheCaller) -> JSONResponse:
     return JSONResponse(credentials.shown(service.read_model, caller))
 
 
-@router.delete("/token/{token}", responses=answered(RevokedAnswer))
+@verb_route(router, REVOKE_TOKEN, RevokedAnswer)
 async def revoke_token(
     request: Request, service: TheService, caller: TheCaller, token: TokenId, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:

@@ -1,6 +1,6 @@
 // What can be done to jobs, and the question before it: what it costs, by number.
 import { change, count, get, html, jobLink, known, lasting } from "/page/common.js";
-import { ROWS } from "/page/verbs.js";
+import { OF_NODES, ROWS } from "/page/verbs.js";
 
 const AT_ONCE = 6, TOLD = 8;
 const VERBS = {
@@ -54,17 +54,15 @@ function Cost({ verb, jobs, costs }) {
   const it = jobs.length === 1, sum = key => costs.reduce((all, one) => all + one[key], 0);
   const lost_s = sum("lost_s"), gpus = sum("gpus"), run = jobs.filter(job => !waits(job)).length;
   const helps = [...new Set(costs.flatMap(one => one.helps))].filter(id => !jobs.some(job => job.id === id));
-  const saved = costs.filter(one => one.saved_s !== null).length;
+  const { loses } = VERBS[verb], saved = costs.filter(one => one.saved_s !== null).length;
   const since = saved === run ? `since ${it ? "it" : "they"} last saved` : saved ? "since the last save, or the start where there is none" : `since ${it ? "it" : "they"} started, as nothing was saved`;
   const lines = {
-    cancel: run ? [html`<b>${lasting(lost_s)}</b> of run time is lost: ${since}.`] : ["Nothing is lost: no job of these has started."],
-    requeue: [html`<b>${lasting(lost_s)}</b> of run time has to be made again (${since}), unless ${it ? "it saves its" : "they save their"} state now.`],
     suspend: [run ? `Nothing is lost: ${it ? "it waits" : "those that run wait"} at the next step and ${it ? "keeps its" : "keep their"} memory.` : `${it ? "It does" : "They do"} not start until released.`],
     again: [`${it ? "It is" : "They are"} submitted once more, as ${it ? "it was" : "they were"}, in the same directory. Nothing is lost.`,
       html`Environment variables are not kept: ${it ? html`<code>colane again ${jobs[0].id}</code> takes` : html`<code>colane again</code> takes`} those of a shell along.`],
     resume: [`Nothing is lost: ${it ? "it goes" : "they go"} on, or ${it ? "waits" : "wait"} for a place.`],
-  }[verb];
-  if (verb === "cancel" || verb === "requeue") {
+  }[verb] || (run ? [html`<b>${lasting(lost_s)}</b> of run time ${loses}: ${since}.`] : ["Nothing is lost: no job of these has started."]);
+  if (loses) {
     lines.push(gpus ? `${count(gpus, "device")} ${gpus === 1 ? "comes" : "come"} free.` : "No device comes free.");
     if (helps.length) lines.push(html`${helps.length === 1 ? "Job" : "Jobs"} that ${helps.length === 1 ? "waits" : "wait"} for ${it ? "it" : "them"}: ${
       helps.slice(0, TOLD).map((id, at) => html`${at ? ", " : ""}${jobLink(id)}`)}${helps.length > TOLD ? ` and ${helps.length - TOLD} more` : ""}.`);
@@ -114,12 +112,12 @@ async function askOfNode(name, isDrained) {
 }
 
 async function changeNode() {
-  const mine = asked, path = `/node/${encodeURIComponent(mine.node)}/drain`;
+  const mine = asked, row = OF_NODES[mine.isDrained ? "undrain" : "drain"], path = row.path.replace("{name}", encodeURIComponent(mine.node));
   mine.busy = true;
   mine.error = "";
   told.draw();
   try {
-    await (mine.isDrained ? change("DELETE", path) : change("POST", path, { reason: mine.reason, ...mine.deadline ? { deadline_s: mine.deadline } : {} }));
+    await (mine.isDrained ? change(row.method, path) : change(row.method, path, { reason: mine.reason, ...mine.deadline ? { deadline_s: mine.deadline } : {} }));
     mine.busy = false;
     if (asked === mine) close();
   } catch (error) { Object.assign(mine, { busy: false, error: `It was refused: ${error.message}.` }); }
@@ -128,20 +126,20 @@ async function changeNode() {
 }
 
 function NodeQuestion() {
-  const { node, isDrained, costs, busy, error } = asked, lost_s = (costs || []).reduce((sum, one) => sum + one.lost_s, 0);
+  const { node, isDrained, costs, busy, error } = asked, { label } = OF_NODES[isDrained ? "undrain" : "drain"], lost_s = (costs || []).reduce((sum, one) => sum + one.lost_s, 0);
   return html`<dialog aria-labelledby="question" onClose=${() => { if (asked && !asked.busy) { asked = null; told.draw(); } }} onCancel=${event => { if (busy) event.preventDefault(); }}>
-    <h2 id="question">${isDrained ? "Undrain" : "Drain"} <bdi>${node}</bdi>?</h2>
+    <h2 id="question">${label} <bdi>${node}</bdi>?</h2>
     ${error ? html`<p class="lead">${error}</p>` : costs ? html`<ul class="notes">${isDrained ? html`<li>It takes jobs again.</li>` : html`<li>It takes no new jobs.</li>
       <li>${costs.length ? html`${count(costs.length, "job")} ${costs.length === 1 ? "runs" : "run"} there, and ${costs.length === 1 ? "goes" : "go"} elsewhere or ${costs.length === 1 ? "finishes" : "finish"}.` : "No job runs there."}</li>
       ${costs.length ? html`<li>Stopped now, they would lose <b>${lasting(lost_s)}</b> of run time; those that are there at a deadline are stopped.</li>` : ""}`}</ul>` : html`<p class="lead">Asking what it costs…</p>`}
     ${isDrained ? "" : html`<p class="ask"><label>Why <input type="text" maxlength="200" value=${asked.reason} onInput=${event => { asked.reason = event.target.value; }} /></label>
       <label>Deadline <select onChange=${event => { asked.deadline = event.target.value; }}>${DEADLINES.map(([value, word]) => html`<option key=${value} value=${value}>${word}</option>`)}</select></label></p>`}
     <p class="acts"><button type="button" autofocus disabled=${busy} onClick=${close}>Keep it as it is</button>
-      <button type="button" disabled=${busy || !costs && !error} onClick=${changeNode}>${isDrained ? "Undrain" : "Drain"} it</button></p></dialog>`;
+      <button type="button" disabled=${busy || !costs && !error} onClick=${changeNode}>${label} it</button></p></dialog>`;
 }
 
 export function NodeButton({ node }) {  // for operators
-  return known.isOperator ? html`<button type="button" onClick=${() => askOfNode(node.name, Boolean(node.drain))}>${node.drain ? "Undrain…" : "Drain…"}</button>` : "";
+  return known.isOperator ? html`<button type="button" onClick=${() => askOfNode(node.name, Boolean(node.drain))}>${OF_NODES[node.drain ? "undrain" : "drain"].label}…</button>` : "";
 }
 
 export function show() {  // after it was drawn
