@@ -52,11 +52,14 @@ def test_a_file_says_it(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("[default", "limits.toml: "),
-        ("[groups.x]\ngpus = 1", "there is no table 'groups'; there are [default], [user.NAME] and [group.NAME]"),
+        (
+            "[groups.x]\ngpus = 1",
+            "there is no table 'groups'; there are [default], [user.NAME], [group.NAME] and [pool.NAME]",
+        ),
         ("group = 3", "group: must be tables [group.NAME]"),
         ("[group.no-such-group-here]\ngpus = 1", "has no group 'no-such-group-here'; name its users: members"),
-        ('[group.lab]\nmembers = "ann"', "group.lab.members: must be names of users"),
-        ("[group.lab]\nmembers = [1]", "group.lab.members: must be names of users"),
+        ('[group.lab]\nmembers = "ann"', "group.lab.members: must be names"),
+        ("[group.lab]\nmembers = [1]", "group.lab.members: must be names"),
         ("[group.lab]\nmembers = []\ngpu = 1", "group.lab.gpu: did you mean gpus"),
         ('[group.lab]\nmembers = ["ann"]\nguaranteed_gpus = -1', "group.lab.guaranteed_gpus: must be a whole number"),
         ('[group.lab]\nmembers = ["ann"]\ngpus = 1\nguaranteed_gpus = 2', "must be at most gpus, which is 1, got 2"),

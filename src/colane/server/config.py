@@ -16,9 +16,10 @@ from colane.model.metric_names import MetricNames
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S, budget_s
 from colane.server.ground.job_tokens import new_key
+from colane.server.ground.pools import PoolRules
 from colane.server.notify.channels import NotifyConfig, NotifyError, read_channels
 from colane.server.store.identity import GRANTED_BEFORE_S
-from colane.server.writer.limits import LimitsError, read_quotas
+from colane.server.writer.limits import LimitsError, read_pools, read_quotas
 from colane.settings import table
 from colane.settings.readers import Retention
 from colane.settings.setting import Raw, SettingError, Values
@@ -41,6 +42,7 @@ class ServiceConfig:
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
+        pools: What pools are for.
         see: Which jobs users are told of.
         idle_after_s: A job that has used nothing for so long is shown as idle; None shows none.
         idle_rule: What becomes of such a job.
@@ -66,6 +68,7 @@ class ServiceConfig:
     batch_jobs_max: int = 10_000
     keep_finished: Retention = field(default_factory=Retention)
     quotas: Quotas = field(default_factory=Quotas)
+    pools: PoolRules = field(default_factory=PoolRules)
     see: See = See.ALL
     idle_after_s: float | None = 1800.0
     idle_rule: IdleRule = IdleRule.NONE
@@ -136,6 +139,7 @@ class ServerConfig(ServiceConfig):
             node_timeout_s=values[table.LEASE],
             unhalted_lease_s=None if values.is_given(table.LEASE) else GRANTED_BEFORE_S,
             quotas=quotas(values),
+            pools=pools(values),
             see=values[table.SEE],
             idle_after_s=values[table.IDLE_AFTER],
             idle_rule=values[table.IDLE_RULE],
@@ -194,5 +198,18 @@ def quotas(values: Values) -> Quotas:
     file = values[table.LIMITS]
     try:
         return Quotas(Limits(queued=QUEUED_DEFAULT)) if file is None else read_quotas(file)
+    except LimitsError as error:
+        raise values.fault(table.LIMITS, error) from error
+
+
+def pools(values: Values) -> PoolRules:
+    """Return what the file of limits says of pools.
+
+    Raises:
+        SettingError: It cannot be read, or says what cannot be.
+    """
+    file = values[table.LIMITS]
+    try:
+        return PoolRules() if file is None else read_pools(file)
     except LimitsError as error:
         raise values.fault(table.LIMITS, error) from error

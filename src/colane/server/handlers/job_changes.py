@@ -90,6 +90,8 @@ _ADDING: Final[Mapping[Deed, Callable[[Parts, Turn, JobId, Caller, str, Any], No
     Deed.SUSPEND: _suspend,
     Deed.RESUME: _resume,
     Deed.REQUEUE: lambda _parts, turn, job, caller, by, _: changes.requeue(turn, job, by, is_own=caller.job == job),
-    Deed.CHANGE: lambda _parts, turn, job_id, _caller, by, body: changed_limits.change(turn, job_id, by, body),
+    Deed.CHANGE: lambda parts, turn, job_id, _caller, by, body: changed_limits.change(
+        turn, job_id, by, body, parts.config.pools
+    ),
 }
 """What each adds to a turn; cancelling judges ended jobs in its own way."""

@@ -62,7 +62,8 @@ class Submissions:
         return families, await self._judged(owned, now_s, families)
 
     async def _judged(self, owned: Sequence[JobRequest], now_s: float, families: Families) -> JudgedBatch:
-        return await judge_in_slices(owned, self.parts.read_model.hardware, self.parts.config.workdir, now_s, families)
+        config, hardware = self.parts.config, self.parts.read_model.hardware
+        return await judge_in_slices(owned, hardware, config.workdir, now_s, families, config.pools)
 
     def _demand_few(self, requests: Sequence[JobRequest]) -> None:
         most = self.parts.config.batch_jobs_max
@@ -90,13 +91,15 @@ class Submissions:
         self._demand_few(requests)
         owned = self.owned(requests, caller) if judged is None else judged.owned
 
+        config = self.parts.config
+
         def prepare(turn: Turn) -> list[JobId]:
             self._demand_runnable(turn, owned)
             hardware = turn.read_model.hardware
             admitted = (
                 judged.jobs()
                 if judged is not None and judged.hardware is hardware
-                else admit_all(owned, hardware, self.parts.config.workdir, turn.now_s, families)
+                else admit_all(owned, hardware, config.workdir, turn.now_s, families, config.pools)
             )
             demand_possible(self.parts.driver.core.state, [one.spec for one in admitted])
             waiting = Dependencies(turn, self.parts.sight(caller)).given(admitted)

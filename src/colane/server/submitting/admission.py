@@ -24,6 +24,7 @@ from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
 from colane.server.board.submission import ASKED, asked
 from colane.server.ground.lengths import numbers_of
+from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.store.documents import Body
 from colane.server.submitting.begin import begin_time_s, time_text
@@ -57,6 +58,7 @@ def admit_all(
     workdir: str,
     now_s: float = 0.0,
     families: Families | None = None,
+    pools: PoolRules | None = None,
 ) -> list[Admitted]:
     """Judge a batch; it is taken whole or not at all.
 
@@ -66,12 +68,15 @@ def admit_all(
         workdir: Working directory of jobs that name none.
         now_s: The time, from which times to begin are counted.
         families: The families of their commands, as far as they are known already.
+        pools: What pools are for.
 
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
     """
     problems = list[Problem]()
-    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families or Families())
+    judge = partial(
+        admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families or Families(), pools=pools
+    )
     admitted = judged(requests, 0, problems, judge)
     if problems:
         raise RefusedError(422, problems)
@@ -113,7 +118,12 @@ def _as_given(problem: Problem, requests: Sequence[JobRequest]) -> Problem:
 
 
 def admit(
-    request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 0.0, families: Families | None = None
+    request: JobRequest,
+    hardware: Hardware,
+    workdir: str,
+    now_s: float = 0.0,
+    families: Families | None = None,
+    pools: PoolRules | None = None,
 ) -> Admitted:
     """Judge one job; see `admit_all`.
 
@@ -122,6 +132,8 @@ def admit(
     """
     given, kept = request.model_fields_set, asked(request)
     request = with_preset(in_base_units(request))
+    if pools is not None:
+        request = pools.judged(request, is_limited=not given.isdisjoint({"time_limit", "time_limit_s"}))
     problems = said_twice(given) + _conflicts(request, given)
     if problems:
         raise RefusedError(422, problems)

@@ -10,12 +10,13 @@ from colane.model.job_spec import NewLimit
 from colane.model.problem import Problem
 from colane.server.board.submission import ASKED, launch_key
 from colane.server.board.turn import Turn
+from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import RefusedError
 from colane.server.store.store import LAUNCH_SPECS
 from colane.server.submitting.qos import longest_s
 
 
-def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody) -> None:
+def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody, pools: PoolRules) -> None:
     """Ask for other limits of a live job; the caller has made sure that it has not ended.
 
     Raises:
@@ -37,16 +38,18 @@ def change(turn: Turn, job_id: JobId, by: str, body: ChangeBody) -> None:
     limit_s = body.time_limit if "time_limit" in given else body.time_limit_s
     is_timed = bool(given & {"time_limit", "time_limit_s"})
     if is_timed:
-        _demand_allowed(turn, owner, limit_s)
+        _demand_allowed(turn, owner, limit_s, pools)
     limit = NewLimit(limit_s) if is_timed else None
     at_once = NewLimit(body.at_once) if "at_once" in given else None
     turn.events.append(LimitsChanged(job_id, by, limit, at_once))
 
 
-def _demand_allowed(turn: Turn, job: Job, limit_s: float | None) -> None:
+def _demand_allowed(turn: Turn, job: Job, limit_s: float | None, pools: PoolRules) -> None:
     """What it was served for at its submission bounds it still."""
     kept = turn.reads.get(LAUNCH_SPECS, launch_key(job)) or {}
     qos = str((kept.get(ASKED) or {}).get("qos", ""))
     most_s = longest_s(qos)
     if most_s is not None and (limit_s is None or limit_s > most_s):
         raise RefusedError(422, [Problem("time_limit", f"must be at most {most_s / 60:g}m of qos {qos}")])
+    if problems := [*pools.too_long(job.spec.pool, limit_s)]:
+        raise RefusedError(422, problems)

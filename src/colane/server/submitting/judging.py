@@ -11,6 +11,7 @@ from colane.model.problem import Problem
 from colane.server.board.admitted import Admitted
 from colane.server.board.hardware import Hardware
 from colane.server.board.slices import SLICE_JOBS_MAX, jobs_text
+from colane.server.ground.pools import PoolRules
 from colane.server.ground.problems import PROBLEMS_MAX, RefusedError
 from colane.server.ground.yielding import in_slices
 from colane.server.submitting.admission import admit, judged
@@ -47,11 +48,16 @@ class JudgedBatch:
 
 
 async def judge_in_slices(
-    requests: Sequence[JobRequest], hardware: Hardware, workdir: str, now_s: float, families: Families
+    requests: Sequence[JobRequest],
+    hardware: Hardware,
+    workdir: str,
+    now_s: float,
+    families: Families,
+    pools: PoolRules | None = None,
 ) -> JudgedBatch:
     """Judge a large batch while others go on, as `admit_all` does in one go."""
     admitted, texts, problems = list[Admitted](), list[str](), list[Problem]()
-    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families)
+    judge = partial(admit, hardware=hardware, workdir=workdir, now_s=now_s, families=families, pools=pools)
     first = 0
     async for part in in_slices(requests, SLICE_JOBS_MAX):
         jobs = judged(part, first, problems, judge)

@@ -11,11 +11,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from colane.model.job_spec import Qos
 from colane.model.limits import QUEUED_DEFAULT, GroupQuota, Limits, Quotas
+from colane.model.quantities import parse_duration_s
+from colane.server.ground.pools import PoolRule, PoolRules
 from colane.server.ground.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
-DEFAULT, USER, GROUP, MEMBERS, GUARANTEED = "default", "user", "group", "members", "guaranteed_gpus"
+DEFAULT, USER, GROUP, POOL, MEMBERS, GUARANTEED = "default", "user", "group", "pool", "members", "guaranteed_gpus"
+POOL_TIMES: Final = ("time_limit_max", "time_limit_default")
+POOL_LISTS: Final = ("users", "groups", "qos")
 MEMBERSHIP_S: Final = 60.0
 """For so long it is remembered of what groups of the system a user is."""
 
@@ -48,27 +53,91 @@ def _system_groups(user: str) -> frozenset[str]:
 
 
 def read_quotas(path: Path) -> Quotas:
-    """Read a file of limits (TOML): tables `default`, `user.NAME` for users with their own, and `group.NAME`.
+    """Read of a file of limits (TOML) the tables `default`, `user.NAME` for users with their own, and `group.NAME`.
 
     Raises:
         LimitsError: It cannot be read, or says what cannot be.
     """
-    try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LimitsError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise LimitsError(f"{path}: {error}") from error
-    unknown = body.keys() - {DEFAULT, USER, GROUP}
-    if unknown:
-        tables = "[default], [user.NAME] and [group.NAME]"
-        raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
+    body = _read(path)
     users, groups = _named_tables(path, body, USER), _named_tables(path, body, GROUP)
     return Quotas(
         _of_user(f"{path}: {DEFAULT}", body.get(DEFAULT, {})),
         {name: _of_user(f"{path}: {USER}.{name}", table) for name, table in users.items()},
         {name: _group(f"{path}: {GROUP}.{name}", name, table) for name, table in groups.items()},
     )
+
+
+def read_pools(path: Path) -> PoolRules:
+    """Read its tables `pool.NAME`.
+
+    Raises:
+        LimitsError: It cannot be read, or says what cannot be.
+    """
+    body = _read(path)
+    groups = {
+        name: frozenset(table[MEMBERS]) if isinstance(table, dict) and MEMBERS in table else None
+        for name, table in _named_tables(path, body, GROUP).items()
+    }
+    rules = {
+        name: _pool(f"{path}: {POOL}.{name}", table, groups) for name, table in _named_tables(path, body, POOL).items()
+    }
+    return PoolRules(rules, SystemGroups().of)
+
+
+def _pool(place: str, table: Any, groups: Mapping[str, frozenset[str] | None]) -> PoolRule:  # noqa: ANN401 - whatever the file holds
+    known = [*POOL_TIMES, *POOL_LISTS]
+    if not isinstance(table, dict):
+        raise LimitsError(f"{place}: must be a table of {', '.join(known)}")
+    for name in table:
+        if name not in known:
+            raise LimitsError(f"{place}.{name}: {near_matches(name, known)}there are {', '.join(known)}")
+    lists = {name: _names(f"{place}.{name}", table[name]) for name in POOL_LISTS if name in table}
+    for name in lists.get("qos", ()):
+        if name not in set(Qos):
+            raise LimitsError(f"{place}.qos: {near_matches(name, list(Qos))}there are {', '.join(Qos)}")
+    for name in lists.get("groups", ()):
+        if name not in groups:
+            _demand_system_group(f"{place}.groups", name)
+    most_s, usual_s = (_time(f"{place}.{name}", table.get(name)) for name in POOL_TIMES)
+    if most_s is not None and usual_s is not None and usual_s > most_s:
+        raise LimitsError(f"{place}.{POOL_TIMES[1]}: must be at most {POOL_TIMES[0]}, {table[POOL_TIMES[0]]}")
+    members = {name: groups.get(name) for name in lists["groups"]} if "groups" in lists else None
+    return PoolRule(
+        time_limit_max_s=most_s, time_limit_default_s=usual_s, users=lists.get("users"), groups=members,
+        qos=lists.get("qos"),
+    )  # fmt: skip
+
+
+def _names(place: str, value: Any) -> list[str]:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise LimitsError(f'{place}: must be names, as ["ann", "bob"], got {value!r}')
+    return value
+
+
+def _time(place: str, value: Any) -> float | None:  # noqa: ANN401 - whatever the file holds
+    if value is None:
+        return None
+    try:
+        seconds = parse_duration_s(value) if isinstance(value, str) else 0.0
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise LimitsError(f'{place}: must be a time, as "90m", "24h" or "2-00:00", got {value!r}')
+    return seconds
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LimitsError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise LimitsError(f"{path}: {error}") from error
+    unknown = body.keys() - {DEFAULT, USER, GROUP, POOL}
+    if unknown:
+        tables = "[default], [user.NAME], [group.NAME] and [pool.NAME]"
+        raise LimitsError(f"{path}: there is no table {min(unknown)!r}; there are {tables}")
+    return body
 
 
 def _named_tables(path: Path, body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
@@ -85,8 +154,7 @@ def _group(place: str, name: str, table: Any) -> GroupQuota:  # noqa: ANN401 - w
             raise LimitsError(f"{place}.{GUARANTEED}: name the users it is for: members = [...]")
         _demand_system_group(place, name)
         return GroupQuota(_limits(place, table))
-    if not isinstance(members, list) or not all(isinstance(user, str) and user for user in members):
-        raise LimitsError(f'{place}.{MEMBERS}: must be names of users, as ["ann", "bob"], got {members!r}')
+    members = _names(f"{place}.{MEMBERS}", members)
     own = {field: value for field, value in table.items() if field not in {MEMBERS, GUARANTEED}}
     limits, gpus = _limits(place, own), _whole(f"{place}.{GUARANTEED}", table.get(GUARANTEED, 0))
     if limits.gpus is not None and gpus > limits.gpus:

@@ -1,0 +1,91 @@
+"""What a pool of machines is for: how long its jobs may run, whose they may be, and how they may be served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from colane.api.job_request import JobRequest
+from colane.model.problem import Problem
+from colane.server.ground.problems import RefusedError
+
+
+def _said(seconds: float) -> str:
+    return f"{seconds / 3600:g}h" if seconds >= 3600 else f"{seconds / 60:g}m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRule:
+    """Of one pool; None bounds nothing.
+
+    Attributes:
+        time_limit_max_s: Its jobs may run no longer.
+        time_limit_default_s: So long may jobs run that say nothing; None: as long as any.
+        users: Whose jobs may use it, beside those of `groups`.
+        groups: As `users`; each with its members, None for those of the system's group of this name.
+        qos: How its jobs may be served.
+    """
+
+    time_limit_max_s: float | None = None
+    time_limit_default_s: float | None = None
+    users: Sequence[str] | None = None
+    groups: Mapping[str, frozenset[str] | None] | None = None
+    qos: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """Of all pools.
+
+    Attributes:
+        by_pool: Of those that have any.
+        groups_of: Tells the groups of the system that a user is in.
+    """
+
+    by_pool: Mapping[str, PoolRule] = field(default_factory=dict)
+    groups_of: Callable[[str], frozenset[str]] = field(default=lambda _: frozenset(), compare=False)
+
+    def of(self, pool: str) -> PoolRule:
+        """The rule of a pool."""
+        return self.by_pool.get(pool, PoolRule())
+
+    def judged(self, request: JobRequest, *, is_limited: bool) -> JobRequest:
+        """Return a request, its amounts in base units, with the time limit that its pool gives it.
+
+        Args:
+            request: It, with what its QoS says put in.
+            is_limited: Whether it was submitted with a time limit.
+
+        Raises:
+            RefusedError: 422, its pool does not allow what it asks for.
+        """
+        rule, limit_s = self.of(request.pool), request.time_limit_s
+        if not is_limited:
+            usual_s = rule.time_limit_default_s if limit_s is None else limit_s
+            limit_s = min([one for one in (usual_s, rule.time_limit_max_s) if one is not None], default=None)
+        problems = [*self._problems(request, rule), *self.too_long(request.pool, limit_s)]
+        if problems:
+            raise RefusedError(422, problems)
+        return request if limit_s == request.time_limit_s else request.model_copy(update={"time_limit_s": limit_s})
+
+    def too_long(self, pool: str, limit_s: float | None) -> Iterator[Problem]:
+        """Yield what is wrong with a time limit in a pool."""
+        most_s = self.of(pool).time_limit_max_s
+        if most_s is not None and (limit_s is None or limit_s > most_s):
+            asked = "none" if limit_s is None else _said(limit_s)
+            yield Problem("time_limit", f"must be at most {_said(most_s)} in pool {pool}, got {asked}")
+
+    def _problems(self, request: JobRequest, rule: PoolRule) -> Iterator[Problem]:
+        if not self._may_use(request.user, rule):
+            names = [*(rule.users or ()), *(f"group {name}" for name in rule.groups or ())]
+            yield Problem("pool", f"{request.pool!r} is for {', '.join(names) or 'no user'}: choose another pool")
+        if rule.qos is not None and request.qos not in rule.qos:
+            yield Problem("qos", f"must be one of {', '.join(rule.qos)} in pool {request.pool}, got {request.qos}")
+
+    def _may_use(self, user: str, rule: PoolRule) -> bool:
+        if rule.users is None and rule.groups is None:
+            return True
+        return user in (rule.users or ()) or any(
+            user in members if members is not None else name in self.groups_of(user)
+            for name, members in (rule.groups or {}).items()
+        )

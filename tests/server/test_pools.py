@@ -1,0 +1,131 @@
+"""What pools are for: how long jobs may run there, whose they may be, how they may be served."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.server.writer.limits import LimitsError, read_pools, read_quotas
+from tests.server.harness import SLEEP, World, node, world
+
+OWN = grp.getgrgid(pwd.getpwuid(os.getuid()).pw_gid).gr_name
+ME = pwd.getpwuid(os.getuid()).pw_name
+FILE = f"""
+[group.lab]
+members = ["ann"]
+[pool.default]
+time_limit_default = "1h"
+time_limit_max = "24h"
+[pool.short]
+time_limit_max = "10m"
+qos = ["debug", "normal"]
+[pool.labs]
+users = ["carl"]
+groups = ["lab", "{OWN}"]
+[pool.usual]
+time_limit_default = "2h"
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Any:
+    (tmp_path / "limits.toml").write_text(FILE)
+    assert read_quotas(tmp_path / "limits.toml").groups["lab"].members == frozenset({"ann"}), "read by both"
+    return read_pools(tmp_path / "limits.toml")
+
+
+async def limit_of(w: World, **job: Any) -> float | None:
+    number = await w.submit(**{**SLEEP, **job})
+    shown = await w.good("GET", f"/job/{number}")
+    return shown["needs"]["time_limit_s"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "a batch"])
+@pytest.mark.parametrize(
+    ("job", "limit_s"),
+    [
+        ({}, 3600),
+        ({"time_limit": "2h"}, 7200),
+        ({"time_limit_s": 60.0}, 60),
+        ({"qos": "debug"}, 1800),
+        ({"qos": "sweep"}, 3600),
+        ({"pool": "short"}, 600),
+        ({"pool": "short", "qos": "debug"}, 600),
+        ({"pool": "usual"}, 7200),
+        ({"pool": "usual", "time_limit": "100h"}, 360_000),
+        ({"pool": "labs", "user": "ann"}, None),
+        ({"pool": "labs", "user": "carl"}, None),
+        ({"pool": "labs", "user": ME}, None),
+        ({"pool": "other"}, None),
+        ({"array": "0-3", "pool": "short"}, 600),
+    ],
+)
+async def test_a_job_has_the_time_limit_of_its_pool(
+    rules: Any, job: dict[str, Any], limit_s: float | None, *, batch: bool
+) -> None:
+    async with world(pools=rules) as w:
+        if batch:
+            ids = await w.good("POST", "/jobs", [{**SLEEP, **job}] * 80)
+            shown = await w.good("GET", f"/job/{ids['ids'][-1]}")
+            assert shown["needs"]["time_limit_s"] == limit_s
+        else:
+            assert await limit_of(w, **job) == limit_s
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "says"),
+    [
+        ({"time_limit": "25h"}, "time_limit", "must be at most 24h in pool default, got 25h"),
+        ({"pool": "short", "time_limit_s": 660.0}, "time_limit", "must be at most 10m in pool short, got 11m"),
+        ({"pool": "short", "qos": "sweep"}, "qos", "must be one of debug, normal in pool short, got sweep"),
+        ({"pool": "labs", "user": "bob"}, "pool", f"'labs' is for carl, group lab, group {OWN}: choose another pool"),
+    ],
+)
+async def test_what_a_pool_is_not_for_is_refused_with_the_fix(
+    rules: Any, job: dict[str, Any], field: str, says: str
+) -> None:
+    async with world(pools=rules) as w:
+        for path, body, at in (("/job", {**SLEEP, **job}, ""), ("/jobs", [{**SLEEP, **job}] * 80, "jobs[0].")):
+            answer = await w.http.post(path, json=body)
+            assert answer.status_code == 422
+            told = answer.json()["detail"][0]
+            assert told["message"] == says
+            assert told["field"].removeprefix(at).removesuffix("_s") == field
+
+
+async def test_a_limit_is_not_raised_past_that_of_its_pool(rules: Any) -> None:
+    async with world(pools=rules) as w:
+        await w.good("POST", "/node", node(pool="short"))
+        number = await w.submit(**SLEEP, pool="short", hold=True)
+        for asked in ("11m", None):
+            answer = await w.http.request("POST", f"/job/{number}/change", json={"time_limit": asked})
+            assert (answer.status_code, "must be at most 10m in pool short" in answer.text) == (422, True), answer.text
+        await w.good("POST", f"/job/{number}/change", {"time_limit": "9m"})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("pool = 3", "pool: must be tables [pool.NAME]"),
+        ("[pool]\na = 3", "pool.a: must be a table of time_limit_max, time_limit_default, users, groups, qos"),
+        ("[pool.a]\ntime_max = '1h'", "pool.a.time_max: "),
+        ("[pool.a]\ntime_limit_max = 3", "pool.a.time_limit_max: must be a time"),
+        ("[pool.a]\ntime_limit_max = 'soon'", "pool.a.time_limit_max: must be a time"),
+        ("[pool.a]\ntime_limit_max = '0s'", "pool.a.time_limit_max: must be a time"),
+        ("[pool.a]\ntime_limit_max = '1h'\ntime_limit_default = '2h'", "time_limit_default: must be at most"),
+        ("[pool.a]\nusers = 'ann'", "pool.a.users: must be names"),
+        ("[pool.a]\nqos = ['fast']", "pool.a.qos: "),
+        ("[pool.a]\ngroups = ['no-such-group-here']", "has no group 'no-such-group-here'"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "limits.toml").write_text(text)
+    with pytest.raises(LimitsError) as error:
+        read_pools(tmp_path / "limits.toml")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
