@@ -131,6 +131,38 @@ SWF = "; Version: 2.2\n; MaxProcs: 8\n" + "".join(
     f" {job} {submit} 5 {ran} 4 -1 -1 4 200 -1 {status} 3 1 -1 1 -1 -1 -1\n"
     for job, submit, ran, status in ((1, 0, 100, 1), (2, 10, -1, 5), (3, 20, 60, 0))
 )
+DLRM = (
+    "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
+    "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time\n"
+    "i_1,HN,app_0,12,12,1,1,25,25,120.0,120.0,680.0,800.0,8,,,50.0\n"
+    "i_2,HN,app_1,12,12,1,1,25,25,120.0,120.0,680.0,800.0,8,10.0,12.0,112.0\n"
+    "i_3,CN,app_1,64,64,0,0,1,1,320.0,320.0,255.0,300.0,-1,1435629.0,1435629.0,1435760.0\n"
+    "i_4,HN,app_1,12,12,1,1,25,25,120.0,120.0,680.0,800.0,8,20.0,22.0,\n"
+)
+SPOT = (
+    "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type\n"
+    "239255,13,A10,20,1,1,0,2764799,HP\n437260,57,A100-SXM4-80GB,15,1,16,9589663,41060,Spot\n7,57,A10,4,0.5,1,3,60,Spot\n"
+)
+SUPERCLOUD = (
+    "id_job,id_user,nodes_alloc,nodelist,cpus_req,partition,state,time_submit,time_start,time_end,tres_alloc\n"
+    "11,5,1,['n1'],40,xeon-g6-volta,3,1609500000,1609500060,1609503660,\"1=40,2=300,4=1,1002=2\"\n"
+    "12,5,2,['n1' 'n2'],40,xeon-p8,5,1609500001,1609500060,1609500100,\"1=96,4=2\"\n"
+    "13,5,1,[],40,xeon-g6-volta,4,1609500002,0,1609500090,\n"
+)
+PM100 = (
+    "job_id,user_id,partition,job_state,submit_time,start_time,end_time,num_gpus_alloc,num_cores_alloc,"
+    "num_nodes_alloc,qos\n"
+    "1,u,1,COMPLETED,2020-05-05 08:00:00+00:00,2020-05-05 08:01:00+00:00,2020-05-05 09:01:00+00:00,4,128,1,0\n"
+    "2,u,1,TIMEOUT,2020-05-05 08:00:10+00:00,2020-05-05 08:01:00+00:00,2020-05-05 08:31:00+00:00,16,512,4,0\n"
+)
+FUGAKU = (
+    "jid,usr,jnam,adt,sdt,edt,nnumr,nnuma\n"
+    "a,u1,x,2024-04-01T00:00:00+09:00,2024-04-01T00:01:00+09:00,2024-04-01T01:01:00+09:00,2,2\n"
+    "b,u1,x,2024-04-01T00:00:05+09:00,2024-04-01T00:01:00+09:00,2024-04-01T00:02:00+09:00,8,8\n"
+)
+AZURE = (
+    "vm1/+=,s1,d1,0,2591700,99.3,3.4,10.2,Delay-insensitive,4,32\nvm2,s1,d1,300,1500,91.7,3.4,55.0,Unknown,>24,>64\n"
+)
 FILES = {
     "colane": OWN,
     "philly-csv": PHILLY_CSV,
@@ -150,6 +182,12 @@ FILES = {
     "pollux": POLLUX,
     "sacct": SACCT.format(end=""),
     "swf": SWF,
+    "alibaba-2025": DLRM,
+    "alibaba-spot": SPOT,
+    "supercloud": SUPERCLOUD,
+    "pm100": PM100,
+    "f-data": FUGAKU,
+    "azure-vm": AZURE,
 }
 """By the name of the format."""
 

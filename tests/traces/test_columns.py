@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from colane.cli import app
 from colane.lab.traces.read import read
+from colane.lab.traces.readers.columns import PUBLISHED
 from colane.settings.input_file import InputFileError
-from tests.traces.formats import SACCT, SWF
+from tests.traces.formats import FILES, SACCT, SWF
 
 ORIGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as logs have it
 TOLD = "columns:submit=When,duration=Ran,gpus=Devices,id=Job,user=Who,cores=Cores,state=How"
@@ -136,3 +139,64 @@ def test_format_and_columns_are_not_both_given(tmp_path: Path, capsys: pytest.Ca
     words = ["--format", "sacct", "--columns", "submit=a,duration=b,gpus=c"]
     assert app.run(["trace", "check", str(tmp_path / "x"), *words]) == 2
     assert "--columns: says what the columns are, as --format does" in capsys.readouterr().err
+
+
+Jobs = list[tuple[str, float, float | None, int, float, str]]
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [
+        ("alibaba-2025", [("i_1", 0, 50, 1, 1, ""), ("i_2", 10, 100, 1, 1, "")]),
+        (
+            "alibaba-spot",
+            [("239255", 0, 2764799, 1, 1, ""), ("7", 3, 60, 1, 0.5, ""), ("437260", 9589663, 41060, 16, 1, "")],
+        ),
+        ("supercloud", [("11", 0, 3600, 2, 1, "COMPLETED")]),
+        ("pm100", [("1", 0, 3600, 4, 1, "COMPLETED"), ("2", 10, 1800, 16, 1, "TIMEOUT")]),
+        ("f-data", [("a", 0, 3600, 2, 1, ""), ("b", 5, 60, 8, 1, "")]),
+    ],
+)
+def test_published_logs_are_read_by_their_rows(tmp_path: Path, name: str, jobs: Jobs) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(FILES[name])
+    found = read(path)
+    assert found.format == name
+    assert [
+        (job.spec.name, job.submit_s, job.duration_s, job.spec.gpus, job.gpu_ratio, job.outcome) for job in found.jobs
+    ] == jobs
+
+
+def test_what_a_published_log_does_not_say_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(FILES["alibaba-2025"])
+    said = " ".join(read(path).said)
+    assert "1 job there before the log began, taken as submitted then" in said
+    assert "1 job that never ran, left out" in said
+    path.write_text(FILES["azure-vm"])
+    machines = read(path)
+    assert [job.spec.gpus for job in machines.jobs] == [0, 0]
+    assert "2 jobs each of them a virtual machine" in " ".join(machines.said)
+
+
+@pytest.mark.parametrize("name", ["supercloud", "pm100", "f-data"])
+def test_a_column_that_an_export_lacks_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log.csv"
+    rows = list(csv.reader(io.StringIO(FILES[name])))
+    (published,) = (one for one in PUBLISHED if one.name == name)
+    for field, column in published.told.items():
+        if column in published.layout.marks:  # type: ignore[union-attr]
+            continue
+        at = rows[0].index(column)
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([*row[:at], *row[at + 1 :]] for row in rows)
+        with pytest.raises(InputFileError, match=column):
+            read(path)
+        assert field
+
+
+def test_a_part_of_a_gpu_is_read_of_any_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("When;Ran;Devices\n0;60;0.5\n1;60;2.5\n2;60;2.0\n")
+    found = read(path, "columns:submit=When,duration=Ran,gpus=Devices")
+    assert [(job.spec.gpus, round(job.gpu_ratio, 3)) for job in found.jobs] == [(1, 0.5), (3, 0.833), (2, 1.0)]

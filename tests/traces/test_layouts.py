@@ -22,11 +22,11 @@ from tests.traces.formats import FILES, HELIOS, SALUS, VARIANTS
 
 File = Callable[..., Path]
 TEXTS = FILES | VARIANTS
-CHOSEN = {"sacct", "swf"}
-"""Of no fixed columns: whoever prints them chooses, or lines are numbers alone (`test_columns.py`)."""
+CHOSEN = {"sacct", "swf", "supercloud", "pm100", "f-data"}
+"""Of no fixed columns: whoever prints or exports them chooses, or lines are numbers alone (`test_columns.py`)."""
 TABLES = [name for name, text in TEXTS.items() if text[0] not in "[{" and name not in CHOSEN]
 DOCUMENTS = [name for name in TEXTS if name not in TABLES and name not in CHOSEN]
-BARE = {"alibaba-2020", "synergy", "shockwave", *(name for name in TEXTS if name.startswith("gavel"))}
+BARE = {"alibaba-2020", "azure-vm", "synergy", "shockwave", *(name for name in TEXTS if name.startswith("gavel"))}
 """Without a header."""
 CUTS = 30
 

@@ -84,6 +84,7 @@ FORMATS = {
         Format(pollux.NAME, "Pollux, workload-*.csv", pollux.LAYOUTS, pollux.read),
         Format(columns.SACCT, "Slurm, sacct -p", columns.SACCT_LAYOUTS, columns.read_sacct, LOCAL),
         Format(columns.SWF, "Standard Workload Format", columns.SWF_LAYOUTS, columns.read_swf),
+        *(Format(one.name, one.title, (one.layout,), one.read) for one in columns.PUBLISHED),
     )
 }
 """Known formats by name; no file has the layout of two."""

@@ -1,7 +1,8 @@
 """Tables of jobs of which rows say what each column is: which field of a job, and how its cells are read.
 
-So are read what `sacct -p` prints, the Standard Workload Format of the Parallel Workloads Archive, and any table whose
-columns its user names (`--columns submit=Submit,duration=Elapsed,gpus=AllocGPUS`).
+So are read what `sacct -p` prints, the Standard Workload Format of the Parallel Workloads Archive, logs that were
+published (`PUBLISHED`, a row each), and any table whose columns its user names
+(`--columns submit=Submit,duration=Elapsed,gpus=AllocGPUS`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from colane.lab.traces import cells
-from colane.lab.traces.layout import Misfit, first_row, is_header
-from colane.lab.traces.readers.assemble import Columns, Options, assemble, span
+from colane.lab.traces.layout import Bare, Header, Misfit, first_row, is_header
+from colane.lab.traces.readers.assemble import Columns, Options, assemble, gpus_of_share, span
 from colane.lab.traces.readers.lists import NOT_ENDED, NOTHING
 from colane.lab.traces.sheet import Sheet, read_sheet
 from colane.lab.traces.workload import Note, TraceJob, Workload
@@ -29,11 +30,13 @@ SWF: Final = "swf"
 PREFIX: Final = f"{NAMED}:"
 """Before what `--columns` says, as the name of a format."""
 
-UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "-1"}
+UNKNOWN: Final = NOTHING | {"Unknown", "N/A", "NaN", "-1"}
 """Cells that say nothing."""
 
 _ELAPSED: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _GPUS: Final = re.compile(r"gpu(?::([\w.-]*[A-Za-z_.-][\w.-]*))?[=:](\d+)")
+_GPU_TRES: Final = re.compile(r"(?:^|,)100\d=(\d+)")
+"""How Slurm's database has it, by numbers: 1 to 5 are cores, memory, energy, nodes and billing, GPUs begin at 1001."""
 
 
 def moment(text: str) -> float:
@@ -57,13 +60,18 @@ def elapsed(text: str) -> float:
         raise ValueError(f"expected seconds or [days-]hours:minutes:seconds, got {text!r}") from error
 
 
-def gpu_count(text: str) -> int:
-    """A number of GPUs, or Slurm's list of what was allocated, `cpu=8,gres/gpu=2` or `gpu:a100:4`; it may have none."""
+def gpu_count(text: str) -> float:
+    """A number of GPUs, or Slurm's list of what was allocated, `cpu=8,gres/gpu=2`, `gpu:a100:4` or `1=8,1002=2`.
+
+    It may have none, and a number may have a part of one.
+    """
     found = _GPUS.findall(text)
     if found:
         untyped = [int(many) for kind, many in found if not kind]
         return untyped[0] if untyped else sum(int(many) for _, many in found)
-    return 0 if "=" in text or text in UNKNOWN else cells.count(text)
+    if "=" in text or text in UNKNOWN:
+        return max(map(int, _GPU_TRES.findall(text)), default=0)
+    return cells.number(text) if re.fullmatch(r"\d*\.\d*[1-9]\d*", text) else cells.count(text)
 
 
 class TraceField(NamedTuple):
@@ -90,6 +98,8 @@ FIELDS: Final[Mapping[str, TraceField]] = {
     "cores": TraceField(cells.count, 0, ("AllocCPUS", "NCPUS", "ReqCPUS", "cpus", "cores")),
     "nodes": TraceField(cells.count, 1, ("NNodes", "AllocNodes", "nodes")),
     "state": TraceField(str, "", ("State", "state", "status")),
+    "gpu_type": TraceField(str, "", ("gpu_type", "gpu_model")),
+    "workers": TraceField(cells.count, 1, ()),
 }
 """What columns can be, as `--columns` names it."""
 
@@ -173,14 +183,18 @@ class TableByColumns:
         return {field: name for field, name in found.items() if name}
 
     def fits(self, head: str) -> bool:
-        """Whether it has a mark, and whatever a job needs."""
+        """Whether it has a mark, whatever a job needs, and each column that is told."""
         names = self._names(head)
-        return any(mark in names for mark in self.marks) and not _lacks(self.of(head))
+        told = self.of(head)
+        return any(mark in names for mark in self.marks) and not _lacks(told) and set(told.values()) <= set(names)
 
     def misfit(self, head: str) -> Misfit | None:
         """What is missing of a file that has the mark."""
         if not any(mark in self._names(head) for mark in self.marks) or self.fits(head):
             return None
+        if self.told is not None:
+            missing = next(name for name in self.told.values() if name not in self._names(head))
+            return Misfit(0.95, missing, "is missing")
         lacks = _lacks(self.of(head))
         asked = (
             "sacct -p -a -X -o JobID,JobName,User,Partition,State,Submit,Start,End,Elapsed,AllocTRES,AllocCPUS,NNodes"
@@ -248,13 +262,8 @@ def read_swf(path: Path, text: str, options: Options) -> Workload:
         InputFileError: A bad or duplicate row (unless rows may be skipped), no jobs.
     """
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if _is_job(line)]
-    state = SWF_COLUMNS.index("status")
-    named = [
-        (number, [*row[:state], *(SWF_STATES.get(one, one) for one in row[state : state + 1]), *row[state + 1 :]])
-        for number, row in lines
-    ]
-    sheet = Sheet(path, SWF_COLUMNS, named, skip_bad_rows=options.skip_bad_rows)
-    found = _read(sheet, SWF, SWF_TOLD, options)
+    sheet = Sheet(path, SWF_COLUMNS, lines, skip_bad_rows=options.skip_bad_rows)
+    found = _read(sheet, SWF, SWF_TOLD, options, states=SWF_STATES)
     return replace(found, notes=(*found.notes, Note(len(found.jobs), "job", "whose processors are taken for GPUs")))
 
 
@@ -278,53 +287,182 @@ def read_told(told: Told, path: Path, text: str, options: Options) -> Workload:
     return _read(sheet, NAMED, told, options)
 
 
-def _read(sheet: Sheet, format_name: str, told: Told, options: Options) -> Workload:
-    column = partial(_column, sheet, told)
+class Published(NamedTuple):
+    """A log that was published: what it is, how its files are laid out, and what its columns are.
+
+    Attributes:
+        name: Of the format.
+        title: Who published it, and the file.
+        told: Columns by field.
+        layout: Of its files.
+        states: What its words of how a job ended mean.
+        never: Cells that say of a moment that it never came.
+        early_s: Moments before the log's first that are not said; None where all are.
+        note: What its jobs are not, though they are read so.
+    """
+
+    name: str
+    title: str
+    told: Told
+    layout: Bare | Header | TableByColumns
+    states: Mapping[str, str] = {}
+    never: frozenset[str] = frozenset()
+    early_s: float | None = None
+    note: str = ""
+
+    def read(self, path: Path, text: str, options: Options) -> Workload:
+        """Read it.
+
+        Raises:
+            InputFileError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+        """
+        names = self.layout.columns if isinstance(self.layout, Bare) else None
+        sheet = read_sheet(path, text, names=names, skip_bad_rows=options.skip_bad_rows)
+        if "gpus" not in self.told:  # all of it is without
+            options = options._replace(keep_cpu_only=True)
+        found = _read(
+            sheet, self.name, self.told, options, states=self.states, never=self.never, early_s=self.early_s
+        )  # fmt: skip
+        notes = (Note(len(found.jobs), "job", self.note),) if self.note else ()
+        return replace(found, notes=(*found.notes, *notes))
+
+
+SLURM_STATES: Final = {
+    "0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "3": "COMPLETED", "4": "CANCELLED", "5": "FAILED",
+    "6": "TIMEOUT", "7": "NODE_FAIL", "8": "PREEMPTED", "9": "BOOT_FAIL", "10": "DEADLINE", "11": "OUT_OF_MEMORY",
+}  # fmt: skip
+SUPERCLOUD_TOLD: Final = {
+    "id": "id_job", "user": "id_user", "submit": "time_submit", "start": "time_start", "end": "time_end",
+    "gpus": "tres_alloc", "cores": "cpus_req", "nodes": "nodes_alloc", "pool": "partition", "state": "state",
+}  # fmt: skip
+PM100_TOLD: Final = {
+    "id": "job_id", "user": "user_id", "submit": "submit_time", "start": "start_time", "end": "end_time",
+    "gpus": "num_gpus_alloc", "cores": "num_cores_alloc", "nodes": "num_nodes_alloc", "pool": "partition",
+    "state": "job_state",
+}  # fmt: skip
+FUGAKU_TOLD: Final = {
+    "id": "jid", "user": "usr", "name": "jnam", "submit": "adt", "start": "sdt", "end": "edt", "gpus": "nnuma",
+}  # fmt: skip
+AZURE_SHAPES: Final = {
+    "vmid": cells.word, "subscriptionid": cells.word, "deploymentid": cells.word, "vmcreated": cells.number,
+    "vmdeleted": cells.number, "maxcpu": cells.number, "avgcpu": cells.number, "p95maxcpu": cells.number,
+    "vmcategory": cells.word, "vmcorecountbucket": cells.word, "vmmemorybucket": cells.word,
+}  # fmt: skip
+AZURE_TOLD: Final = {
+    "id": "vmid", "user": "subscriptionid", "name": "vmcategory", "submit": "vmcreated", "start": "vmcreated",
+    "end": "vmdeleted",
+}  # fmt: skip
+DLRM_TOLD: Final = {
+    "id": "instance_sn", "model": "app_name", "submit": "creation_time", "start": "scheduled_time",
+    "end": "deletion_time", "gpus": "gpu_request", "cores": "cpu_request", "pool": "role",
+}  # fmt: skip
+SPOT_TOLD: Final = {
+    "id": "job_name", "user": "organization", "submit": "submit_time", "duration": "duration", "gpus": "gpu_request",
+    "workers": "worker_num", "cores": "cpu_request", "gpu_type": "gpu_model", "name": "job_type",
+}  # fmt: skip
+
+PUBLISHED: Final = (
+    Published(
+        "alibaba-2025", "Alibaba 2025, disaggregated_DLRM_trace.csv", DLRM_TOLD,
+        Header(
+            read=tuple(DLRM_TOLD.values()),
+            unread=(
+                "cpu_limit", "gpu_limit", "rdma_request", "rdma_limit", "memory_request", "memory_limit",
+                "disk_request", "disk_limit", "max_instance_per_node",
+            ),
+        ),
+        early_s=0.0, note="each of them a server, taken for training",
+    ),
+    Published(
+        "alibaba-spot", "Alibaba 2026, spot GPUs, job_info_df.csv", SPOT_TOLD,
+        Header(read=tuple(SPOT_TOLD.values())),
+    ),
+    Published(
+        "supercloud", "MIT SuperCloud, slurm-log.csv", SUPERCLOUD_TOLD,
+        TableByColumns(SUPERCLOUD_TOLD, ",", ("id_job",)),
+        SLURM_STATES, frozenset({"0"}),
+    ),
+    Published(
+        "pm100", "PM100 of Marconi100, its job table as CSV", PM100_TOLD,
+        TableByColumns(PM100_TOLD, ",", ("num_gpus_alloc",)),
+    ),
+    Published(
+        "f-data", "F-DATA of Fugaku, its job table as CSV", FUGAKU_TOLD, TableByColumns(FUGAKU_TOLD, ",", ("nnuma",)),
+        note="whose nodes are taken for GPUs",
+    ),
+    Published(
+        "azure-vm", "Azure 2017 and 2019, vmtable.csv", AZURE_TOLD,
+        Bare(shapes=AZURE_SHAPES, read=frozenset({*AZURE_TOLD.values()})),
+        note="each of them a virtual machine",
+    ),
+)  # fmt: skip
+"""By the format's name; what each file is, and its columns, as their publishers say."""
+
+
+def _read(
+    sheet: Sheet, format_name: str, told: Told, options: Options, *, states: Mapping[str, str] = {},
+    never: frozenset[str] = frozenset(), early_s: float | None = None,
+) -> Workload:  # fmt: skip
+    column = partial(_column, sheet, told, never)
     ids = [str(name).strip() or f"line-{line}" for name, line in zip(column("id"), sheet.lines, strict=True)]
     steps = [row for row, name in enumerate(ids) if format_name == SACCT and "." in name]
-    states = [str(state).split(" ")[0] for state in column("state")]
-    unended = [row for row, state in enumerate(states) if state.upper() in NOT_ENDED and row not in set(steps)]
+    ended = [states.get(str(state), str(state).split(" ")[0]) for state in column("state")]
+    unended = [row for row, state in enumerate(ended) if state.upper() in NOT_ENDED and row not in set(steps)]
     rows = sorted(set(sheet.good()) - {*steps, *unended})
     sheet.unique([name if row in set(rows) else f"{name} {row}" for row, name in enumerate(ids)], told.get("id", "id"))
-    submit_s, run_s = column("submit"), _run_times(sheet, told, rows)
-    gpus, names, users, pools, models = (column(field) for field in ("gpus", "name", "user", "pool", "model"))
-    cores, nodes = column("cores"), column("nodes")
+    submit_s, run_s = column("submit"), _run_times(sheet, told, rows, never, early_s)
+    names, users, pools, models = (column(field) for field in ("name", "user", "pool", "model"))
+    cores, nodes, types = column("cores"), column("nodes"), column("gpu_type")
+    parts = [gpus_of_share(gpus * many) for gpus, many in zip(column("gpus"), column("workers"), strict=True)]
     rows = [row for row in rows if row not in sheet.bad]
-    for row in rows:
-        if submit_s[row] is None:
+    before = [row for row in rows if submit_s[row] is None]
+    for row in before:
+        if early_s is None:
             sheet.fail(row, "must not be empty", told["submit"])
+        submit_s[row] = early_s
     ran = [row for row in rows if run_s.get(row) and row not in sheet.bad]
 
     def make(id_: JobId, row: int, submitted_s: float) -> TraceJob:
         spec = JobSpec(
             name=ids[row], family=models[row] or names[row] or format_name, user=users[row] or "",
-            pool=pools[row] or DEFAULT_POOL, gpus=gpus[row], cores=cores[row] or 0,
+            pool=pools[row] or DEFAULT_POOL, gpus=parts[row][0], cores=cores[row] or 0, gpu_type=types[row] or None,
             labels={"nodes": str(nodes[row])} if (nodes[row] or 1) > 1 else {},
         )  # fmt: skip
         return TraceJob(
-            id=id_, submit_s=submitted_s, spec=spec, duration_s=run_s[row], outcome=states[row], line=sheet.lines[row]
-        )
+            id=id_, submit_s=submitted_s, spec=spec, duration_s=run_s[row], gpu_ratio=parts[row][1],
+            outcome=ended[row], line=sheet.lines[row],
+        )  # fmt: skip
 
+    gpus = [whole for whole, _ in parts]
     found = assemble(sheet, format_name, Columns(ids, submit_s, gpus), make, options, dated=True, rows=ran)
     notes = (
         Note(len(steps), "step", "of jobs, left out"),
         Note(len(unended), "job", "not ended when the log was taken, left out"),
         Note(len(rows) - len(ran), "job", "that never ran, left out"),
+        Note(len(before) if early_s is not None else 0, "job", "there before the log began, taken as submitted then"),
+        Note(sum(ratio < 1 for _, ratio in parts), "job", "with a part of a GPU (gpu_ratio)"),
     )
     return replace(found, notes=(*found.notes, *(note for note in notes if note.many)))
 
 
-def _column(sheet: Sheet, told: Told, field: str) -> Sequence[Any]:
+def _column(sheet: Sheet, told: Told, never: frozenset[str], field: str) -> list[Any]:
     parse, without, _ = FIELDS[field]
     if field not in told:
         return [without] * len(sheet)
-    return sheet.column(told[field], lambda cell: without if cell.strip() in UNKNOWN else parse(cell.strip()))
+    empty = UNKNOWN | never if field in {"start", "end"} else UNKNOWN
+    return sheet.column(told[field], lambda cell: without if cell.strip() in empty else parse(cell.strip()))
 
 
-def _run_times(sheet: Sheet, told: Told, rows: Sequence[int]) -> dict[int, float | None]:
+def _run_times(
+    sheet: Sheet, told: Told, rows: Sequence[int], never: frozenset[str], early_s: float | None
+) -> dict[int, float | None]:
     """Of jobs that ran: what is told, or end - start."""
     if "duration" in told:
-        return dict(enumerate(_column(sheet, told, "duration")))
-    starts, ends = _column(sheet, told, "start"), _column(sheet, told, "end")
-    both = [row for row in rows if starts[row] is not None and ends[row] is not None]
-    return {row: span(sheet, row, starts[row], ends[row], told["end"]) for row in both}
+        return dict(enumerate(_column(sheet, told, never, "duration")))
+    starts, ends = (_column(sheet, told, never, field) for field in ("start", "end"))
+    found: dict[int, float | None] = {}
+    for row in rows:
+        start_s, end_s = early_s if starts[row] is None else starts[row], ends[row]
+        if start_s is not None and end_s is not None:
+            found[row] = span(sheet, row, start_s, end_s, told["end"])
+    return found
