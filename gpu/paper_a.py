@@ -44,10 +44,10 @@ from colane.client.profile_session import Session, sets_of  # noqa: E402
 from colane.client.profiling import ENDED_STATES, Profiler, Rules, Subject  # noqa: E402
 from colane.devices.kernels import NCU_OPTIONS, KernelTraceError, read_trace  # noqa: E402
 from colane.lab.commands.profile_output import fit_boundaries  # noqa: E402
-from colane.lab.report import build  # noqa: E402
 from colane.lab.report.parsing import devices_of_nodes, parse_records  # noqa: E402
 from colane.lab.report.profiles import Findings, write  # noqa: E402
 from colane.lab.report.records import RunGroup  # noqa: E402
+from colane.lab.report.writer import build  # noqa: E402
 from colane.model.profile import ProfileKey  # noqa: E402
 
 MODELS: Final = ("resnet18", "resnet50", "se_resnet18", "vgg11", "vgg19")

@@ -6,12 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.lab.papers.claims import Claim, ClaimVerdict, Figure, Judgement, Origin, Sense, Trait, ours, verdict_of
+from colane.lab.papers.claims import (
+    Claim,
+    ClaimVerdict,
+    Figure,
+    Judgement,
+    Origin,
+    Sense,
+    Trait,
+    ours,
+    table,
+    verdict_of,
+)
 from tests.papers.printed import not_printed, plain
 
 MET = Figure("met", 100, 105)
 MISSED = Figure("missed", 100, 120)
-INPUT = Figure("input", 100, 100, unjudged="an input here")
+INPUT = Figure("input", 100, 100, given="it goes in")
+LACKS = Figure("lacks", 100, None, unjudged="no such table")
 UNKNOWN = Figure("on a GPU", 100, None)
 HOLDS = Trait("holds", holds=True)
 OURS = ours("what", "3 s")
@@ -25,8 +37,14 @@ OURS = ours("what", "3 s")
         ((HOLDS,), ClaimVerdict.ORDERING_HOLDS),
         ((MET, MISSED), ClaimVerdict.PARTLY),
         ((HOLDS, MISSED), ClaimVerdict.PARTLY),
-        ((MET, INPUT), ClaimVerdict.PARTLY),
-        ((INPUT,), ClaimVerdict.PARTLY),
+        ((MET, INPUT), ClaimVerdict.SAME),
+        ((HOLDS, INPUT), ClaimVerdict.ORDERING_HOLDS),
+        ((MISSED, INPUT), ClaimVerdict.DIFFERS),
+        ((INPUT,), ClaimVerdict.NOT_JUDGED),
+        ((INPUT, OURS), ClaimVerdict.NOT_JUDGED),
+        ((LACKS,), ClaimVerdict.NOT_JUDGED),
+        ((MET, LACKS), ClaimVerdict.PARTLY),
+        ((INPUT, UNKNOWN), ClaimVerdict.NEEDS_GPU),
         ((MET, UNKNOWN), ClaimVerdict.PARTLY),
         ((MISSED, Trait("fails", holds=False)), ClaimVerdict.DIFFERS),
         ((UNKNOWN,), ClaimVerdict.NEEDS_GPU),
@@ -60,11 +78,28 @@ def test_a_number_is_held_against_its_bound(number: Figure, judgement: Judgement
     assert number.judgement == judgement
 
 
-@given(st.lists(st.sampled_from([MET, MISSED, INPUT, UNKNOWN, HOLDS]), min_size=1))
+@given(st.lists(st.sampled_from([MET, MISSED, INPUT, LACKS, UNKNOWN, HOLDS]), min_size=1))
 def test_no_claim_is_the_same_that_leaves_a_number_open(stated: list[Figure | Trait]) -> None:
-    verdict = verdict_of(stated)
-    if any(one.judgement is not Judgement.MET for one in stated):
+    verdict, judged = verdict_of(stated), [one for one in stated if one is not INPUT]
+    if any(one.judgement is not Judgement.MET for one in judged) or not judged:
         assert verdict not in {ClaimVerdict.SAME, ClaimVerdict.ORDERING_HOLDS}
+    if all(one.judgement not in {Judgement.MET, Judgement.MISSED} for one in stated):
+        assert verdict in {ClaimVerdict.NOT_JUDGED, ClaimVerdict.NEEDS_GPU}
+
+
+def test_inputs_that_were_searched_to_match_are_said_in_the_verdict() -> None:
+    assert Claim("X-a", "", (MET,), "a trace, searched to match table 2").told == "same, inputs searched to match"
+    assert Claim("X-a", "", (OURS,), "a trace, searched to match table 2").told == "ours alone"
+    assert Claim("X-a", "", (MET,), "measured").told == "same"
+
+
+def test_a_table_has_what_was_published_and_what_was_found() -> None:
+    claims = Claim("X-a", "two", (MET, INPUT, HOLDS)), Claim("X-b", "ours", (OURS,))
+    assert table(claims).splitlines()[2:] == [
+        "| X-a: two | met: 100; input: 100; holds | 105.0; 100.0 (input); holds | same |",
+        "",
+        "Of the numbers and orders published: 2 met, 1 input. 1 claim of ours alone.",
+    ]
 
 
 def test_a_number_that_the_paper_does_not_have_is_found_out() -> None:

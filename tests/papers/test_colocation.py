@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from colane.cli import app
+from colane.lab.commands import paper
 from colane.lab.commands.paper import ELSEWHERE, MODULES, NEEDED
+from colane.lab.papers import sharing
 from colane.lab.papers.claims import Claim, ClaimVerdict, Evaluation, Judgement, queue_s
 from colane.lab.papers.colocation import GavelFifoPacked, evaluate
+from colane.lab.papers.gpu_results import GpuResults
 from colane.lab.traces.tables import SHIPPED
+from tests.papers.documents import stale
 from tests.papers.printed import not_printed, text_of
 
 
@@ -139,6 +144,40 @@ def test_shipped_tables_are_those_of_the_data(data: Path) -> None:
     shipped = [file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.*") if file.name != "NOTICES.md"]
     assert [file for file in shipped if (SHIPPED / file).read_bytes() != (data / file).read_bytes()] == []
     assert len(shipped) > 12
+
+
+def test_the_page_says_what_is_found(found: Evaluation) -> None:
+    assert stale("A", found.claims) == []
+
+
+def test_what_a_gpu_measured_is_a_row_with_gpu_driver_and_date(claims: dict[str, Claim]) -> None:
+    told = claims["A-g-measured"]
+    assert told.verdict == ClaimVerdict.ORDERING_HOLDS
+    assert all(word in told.world for word in ("2026-11-28", "H100", "driver 580"))
+    assert sorted(re.findall(r"\d\.\d\d", told.stated[0].found)) == ["1.37", "1.49", "1.64"]
+
+
+def test_what_was_not_measured_stays_open() -> None:
+    assert sharing.gpu_claims(GpuResults("nowhere", {}))[1].verdict == ClaimVerdict.NEEDS_GPU
+    assert {claim.verdict for claim in sharing.gpu_claims(GpuResults("nowhere", {}))} == {ClaimVerdict.NEEDS_GPU}
+
+
+def test_profiles_of_jobs_alone_decide_nothing_and_the_row_says_so(claims: dict[str, Claim]) -> None:
+    assert claims["A-j-colocate-profiled"].ours == claims["A-j-colocate"].ours
+    assert "Every job ends when it does under `colocate`" in claims["A-j-colocate-profiled"].note
+
+
+@pytest.mark.parametrize("letter", ["all", "c"])
+def test_a_quick_look_says_that_it_is_one(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    """Of all papers one is evaluated, and those without tables are named and left out."""
+    monkeypatch.setattr(paper, "NEEDED", {each: NEEDED["C"] if each == "C" else "not/there" for each in NEEDED})
+    assert app.run(["paper", letter, "--quick", "--data", str(data)]) == 0
+    told = capsys.readouterr()
+    assert "--quick: fewer jobs" in told.out
+    assert "1000 jobs on 25 machines" in told.out
+    assert told.err.count("is left out") == (4 if letter == "all" else 0)
 
 
 def test_every_number_that_is_said_to_be_the_papers_is_in_it(found: Evaluation, papers: Path) -> None:

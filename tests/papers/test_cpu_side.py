@@ -11,7 +11,7 @@ import pytest
 from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
 from colane.lab.papers import cpu_side
-from colane.lab.papers.claims import ClaimVerdict, Judgement
+from colane.lab.papers.claims import ClaimVerdict, Judgement, table
 from colane.lab.papers.cpu_month import CODA, COLANE, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, month, numbers_of
 from colane.lab.papers.cpu_side import CpuEvaluation, cpu_jobs_within, evaluate, loss_percent
 from colane.lab.papers.cpu_tuning import PUBLISHED_STEPS, slower_gpu, stated_curve
@@ -20,6 +20,7 @@ from colane.lab.simulate.table_files import SYNERGY
 from colane.lab.traces.tables import synergy
 from colane.lab.traces.workload import TraceJob, Workload
 from colane.model.job import JobId, JobSpec
+from tests.papers.documents import parts, stale
 from tests.papers.printed import not_printed, text_of
 
 SETUPS = (*MAIN, NO_ELIMINATOR, COLANE)
@@ -156,3 +157,13 @@ def test_users_may_submit_unlike_numbers_of_jobs() -> None:
     alike, unlike = (Counter(job.spec.user for job in month(2000, 1, user_skew=skew).jobs) for skew in (0.0, 1.0))
     assert unlike["user-00"] > 2 * max(alike.values())
     assert month(2000, 1, load=2.0).jobs[-1].submit_s == pytest.approx(month(2000, 1).jobs[-1].submit_s / 2, rel=0.01)
+
+
+def test_the_page_says_what_is_found(found: CpuEvaluation) -> None:
+    """Of what does not hang on how much of the month was run; of all else the claims and what was published."""
+    assert stale("D", found.claims, "D-[^ghn]|Of the") == [], "colane paper D --out DIR has the table"
+    here, there = (
+        [line.split(" | ")[:2] for line in text.splitlines() if line.startswith("| D-")]
+        for text in (table(found.claims), parts("D")[1])
+    )
+    assert here == there

@@ -9,7 +9,7 @@ import pytest
 
 from colane.cli import app
 from colane.lab.papers import topology_large
-from colane.lab.papers.claims import Claim, ClaimVerdict, queue_s
+from colane.lab.papers.claims import Claim, ClaimVerdict, Judgement, queue_s
 from colane.lab.papers.topology import (
     TopologyEvaluation,
     difference,
@@ -39,6 +39,7 @@ from colane.perf.estimates import profile_key
 from colane.perf.utility import Measure
 from colane.scheduling.engine.options import with_options
 from colane.scheduling.registry import create
+from tests.papers.documents import stale
 from tests.papers.printed import not_printed, text_of
 
 
@@ -64,7 +65,7 @@ def table(data: Path) -> TopologyTable:
 
 
 PARTLY = {
-    "C-a", "C-a-pcie", "C-c", "C-d", "C-e", "C-f", "C-d-table-1", "C-e-table-1", "C-f-table-1",
+    "C-a", "C-c", "C-d", "C-e", "C-f", "C-f-waiting", "C-d-table-1", "C-e-table-1", "C-f-table-1",
     "C-g", "C-g-slo", "C-g-code",
 }  # fmt: skip
 """Claims of which some number is missed or not to be had; docs/papers/topology.md says why."""
@@ -77,6 +78,14 @@ def test_every_claim_has_a_verdict_and_none_differs(claims: dict[str, Claim], fo
     assert {id_ for id_, claim in claims.items() if claim.verdict == ClaimVerdict.PARTLY} == PARTLY
     assert all(claims[id_].note for id_ in PARTLY)
     assert {id_ for id_, claim in claims.items() if claim.verdict == ClaimVerdict.NEEDS_GPU} == {"C-b"}
+    assert claims["C-a-pcie"].verdict == ClaimVerdict.NOT_JUDGED
+    assert claims["C-h"].verdict == ClaimVerdict.ORDERING_HOLDS
+    assert {one.judgement for one in claims["C-i"].stated} == {Judgement.MET}
+
+
+def test_the_page_says_what_is_found(found: TopologyEvaluation) -> None:
+    """But for scenario 2, smaller in tests, and the time of decisions, which is this machine's."""
+    assert stale("C", found.claims, "C-[hi]") == []
 
 
 def test_golden_utilities() -> None:

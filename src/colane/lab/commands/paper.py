@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C, D or E.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER|all", help="Which paper: A, B, C, D or E, or all.")],
     data: Annotated[
         Path | None,
         typer.Option(
@@ -66,29 +67,54 @@ def paper(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write claims and plots here.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer jobs, machines and seeds: all papers within three minutes.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Run a paper's own evaluation in simulation and print each claim: published, ours, verdict.
 
-    A claim only a real GPU can decide is said to need one.
+    A claim only a real GPU can decide is said to need one, or what was measured on one.
     """
-    if letter.upper() not in PAPERS:
+    if letter != "all" and letter.upper() not in PAPERS:
         known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
-        raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
-    data = _tables(letter.upper(), data)
-    evaluate = import_module(f"colane.lab.papers.{MODULES[letter.upper()]}").evaluate
+        raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}, or all")
+    objects: list[dict[str, object]] = []
+    for each in PAPERS if letter == "all" else (letter.upper(),):
+        folder = out / each if out is not None and letter == "all" else out
+        try:
+            found = _evaluated(each, data, is_quick=quick)
+        except MisuseError as error:
+            if letter != "all":
+                raise
+            output.note(f"paper {each} is left out: {error}")
+            continue
+        if folder is not None:
+            _write(found, folder)
+        objects.append({"paper": each, "quick": quick, "claims": [claim.as_object() for claim in found.claims]})
+        if not as_json:
+            if letter == "all":
+                output.say(f"Paper {each}: {PAPERS[each]}")
+            _print(found.claims, folder, is_quick=quick)
+    if as_json:
+        output.print_json(objects if letter == "all" else objects[0])
+
+
+def _evaluated(letter: str, data: Path | None, *, is_quick: bool) -> Evaluation:
+    """Run one paper's evaluation; on a terminal each part is named as it begins."""
+    from colane.lab.papers.claims import Effort  # noqa: PLC0415 - imported late
+
+    def tell(what: str) -> None:
+        if sys.stderr.isatty():
+            output.note(f"paper {letter}: {what}")
+
+    folder = _tables(letter, data)
     try:
-        found: Evaluation = evaluate(data)
+        evaluate = import_module(f"colane.lab.papers.{MODULES[letter]}").evaluate
+        found: Evaluation = evaluate(folder, Effort(is_quick, tell))
     except ValueError as error:
         raise MisuseError(str(error)) from error
-    if out is not None:
-        _write(found, out)
-    if as_json:
-        output.print_json({"paper": letter.upper(), "claims": [claim.as_object() for claim in found.claims]})
-        return
-    _print(found.claims)
-    if out is not None:
-        output.say(f"plots: {out}")
+    return found
 
 
 def _tables(letter: str, named: Path | None) -> Path:
@@ -110,12 +136,12 @@ def _tables(letter: str, named: Path | None) -> Path:
     raise MisuseError(f"--data: {folder} holds no {NEEDED[letter]}, which paper {letter} needs")
 
 
-def _print(claims: tuple[Claim, ...]) -> None:
+def _print(claims: tuple[Claim, ...], folder: Path | None, *, is_quick: bool) -> None:
     """Each claim with its verdict, and below it every number and order that it states."""
     columns = [ScreenColumn(name) for name in ("Id", "Claim", "Stated", "By", "Ours", "Verdict")]
     rows: list[tuple[str, ...]] = []
     for claim in claims:
-        rows.append((claim.id, claim.claim, "", "", "", str(claim.verdict)))
+        rows.append((claim.id, claim.claim, "", "", "", claim.told))
         for one in claim.stated:
             by = ", ".join(filter(None, (str(one.source), one.where)))
             # A value of ours stands beside no stated one, and a limit we set ourselves is no claim of the paper.
@@ -126,9 +152,14 @@ def _print(claims: tuple[Claim, ...]) -> None:
     for claim in claims:
         if claim.note and claim.verdict in EXPLAINED:
             output.say(f"{claim.id}: {claim.note}")
+    if is_quick:
+        output.say("--quick: fewer jobs, machines and seeds than without; verdicts are of these.")
+    if folder is not None:
+        output.say(f"plots: {folder}")
 
 
 def _write(found: Evaluation, out: Path) -> None:
+    from colane.lab.papers.claims import table  # noqa: PLC0415 - imported late
     from colane.lab.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
 
     try:
@@ -136,6 +167,7 @@ def _write(found: Evaluation, out: Path) -> None:
         _write_rows(found, out / "claims.csv")
         text = json.dumps({"claims": [claim.as_object() for claim in found.claims]}, indent=1, ensure_ascii=False)
         (out / "claims.json").write_text(text + "\n", encoding="utf-8")
+        (out / "claims.md").write_text(table(found.claims), encoding="utf-8")
         for experiment in found.experiments:
             writer.write(_study(experiment), out / experiment.name)
         _draw(found, out)
@@ -148,7 +180,7 @@ def _write_rows(found: Evaluation, path: Path) -> None:
     from colane.lab.papers.claims import row_of_stated  # noqa: PLC0415 - imported late
 
     rows = [
-        {"claim": claim.id, "what is claimed": claim.claim, **row_of_stated(one), "verdict": str(claim.verdict)}
+        {"claim": claim.id, "what is claimed": claim.claim, **row_of_stated(one), "verdict": claim.told}
         | {"world": claim.world, "note": claim.note}
         for claim in found.claims
         for one in claim.stated

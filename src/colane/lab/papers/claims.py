@@ -6,33 +6,41 @@ here and how near that has to be. The verdict on the claim follows from all of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colane.lab.simulate.request import Loaded
 from colane.lab.simulate.run import Run
+from colane.model.words import count
 
 Floats = NDArray[np.float64]
 
 TOLERANCE = 0.1
 """Part by which a number may be off where nothing else is said."""
 
+SEARCHED = "searched to match"
+"""What a world says of inputs that were chosen so that the numbers of a paper come out."""
+
 
 class ClaimVerdict(StrEnum):
     """What a claim came to, from all that it states.
 
     `SAME`: every number is met. `ORDERING_HOLDS`: it states orders alone, and all hold. `PARTLY`: some are met and some
-    are not, or some could not be judged. `DIFFERS`: none is met. `OURS`: no value of it was published.
+    are not, or some could not be judged. `DIFFERS`: none is met. `NOT_JUDGED`: nothing of it could be. `OURS`: no value
+    of it was published. What is an input of ours counts for nothing.
     """
 
     SAME = "same"
     ORDERING_HOLDS = "ordering holds"
     PARTLY = "partly"
     DIFFERS = "differs"
+    NOT_JUDGED = "not judged"
     NEEDS_GPU = "needs a GPU"
     OURS = "ours alone"
 
@@ -54,6 +62,7 @@ class Judgement(StrEnum):
 
     MET = "met"
     MISSED = "missed"
+    INPUT = "input"
     NOT_JUDGED = "not judged"
     NEEDS_GPU = "needs a GPU"
 
@@ -83,7 +92,8 @@ class Figure:
         ratio: Part of the stated value by which ours may be off.
         slack: By how much besides, in its unit.
         bound: How it is judged.
-        unjudged: Why it is not judged though there is a value of ours: as a rule, because it is an input here.
+        unjudged: Why it is not judged though there is a value of ours.
+        given: Why it is an input here: that it comes out again tells nothing.
         digits: After the point, where it is shown.
     """
 
@@ -98,11 +108,14 @@ class Figure:
     slack: float = 0.0
     bound: Sense = Sense.NEAR
     unjudged: str = ""
+    given: str = ""
     digits: int = 1
 
     @property
     def judgement(self) -> Judgement:
         """Whether ours is near enough."""
+        if self.given:
+            return Judgement.INPUT
         if self.ours is None:
             return Judgement.NOT_JUDGED if self.unjudged else Judgement.NEEDS_GPU
         if self.unjudged:
@@ -132,8 +145,8 @@ class Figure:
     @property
     def tolerance(self) -> str:
         """How near it has to be, for people."""
-        if self.judgement in {Judgement.NOT_JUDGED, Judgement.NEEDS_GPU}:
-            return self.unjudged
+        if self.judgement in {Judgement.INPUT, Judgement.NOT_JUDGED, Judgement.NEEDS_GPU}:
+            return self.given or self.unjudged
         parts = [f"{self.ratio:.3g}" * bool(self.ratio and self.bound is Sense.NEAR), f"{self.slack:g}{self._unit}"]
         kept = [part for part in parts if part and not part.startswith("0 ") and part not in {"0", f"0{self._unit}"}]
         return " + ".join(kept) if kept else ("exact" if self.bound is Sense.NEAR else str(self.bound))
@@ -154,6 +167,7 @@ class Trait:
         where: Section, table or figure.
         source: Who states it.
         unjudged: Why it is not judged though something is found.
+        given: Why it is an input here.
     """
 
     what: str
@@ -162,10 +176,13 @@ class Trait:
     where: str = ""
     source: Origin = Origin.PAPER
     unjudged: str = ""
+    given: str = ""
 
     @property
     def judgement(self) -> Judgement:
         """Whether it holds."""
+        if self.given:
+            return Judgement.INPUT
         if self.unjudged:
             return Judgement.NOT_JUDGED
         if self.holds is None:
@@ -180,7 +197,7 @@ class Trait:
     @property
     def tolerance(self) -> str:
         """Why it is not judged, if it is not."""
-        return self.unjudged
+        return self.given or self.unjudged
 
 
 Stated = Figure | Trait
@@ -210,6 +227,13 @@ class Claim:
         return verdict_of(self.stated)
 
     @property
+    def told(self) -> str:
+        """The verdict, for people: it says where inputs were searched so that what is stated comes out."""
+        unjudged = {ClaimVerdict.NOT_JUDGED, ClaimVerdict.NEEDS_GPU, ClaimVerdict.OURS}
+        is_searched = SEARCHED in self.world and self.verdict not in unjudged
+        return f"{self.verdict}, inputs {SEARCHED}" if is_searched else str(self.verdict)
+
+    @property
     def published(self) -> str:
         """All that is stated by others, for people."""
         return "; ".join(_with_what(one, one.told) for one in self.stated if one.source is not Origin.OURS) or "-"
@@ -223,7 +247,7 @@ class Claim:
         """It with its verdict, for JSON."""
         return {
             "id": self.id, "claim": self.claim, "published": self.published, "ours": self.ours,
-            "verdict": str(self.verdict), "world": self.world, "note": self.note,
+            "verdict": self.told, "world": self.world, "note": self.note,
             "stated": [row_of_stated(one) for one in self.stated],
         }  # fmt: skip
 
@@ -243,21 +267,37 @@ def _with_what(one: Stated, text: str) -> str:
 
 
 def verdict_of(stated: Iterable[Stated]) -> ClaimVerdict:
-    """The verdict on a claim that states these; one that is not judged leaves it `PARTLY`.
+    """The verdict on a claim that states these; one that is not judged beside others leaves it `PARTLY`.
 
-    Values of ours do not count beside published ones. A claim of ours alone is `OURS`; it differs if one is missed.
+    Inputs count for nothing, values of ours nothing beside published ones. A claim of ours alone is `OURS`; it differs
+    if one is missed.
     """
     stated = tuple(stated)
     published = [one for one in stated if one.source is not Origin.OURS]
-    found = {one.judgement for one in published or stated}
+    found = {one.judgement for one in published or stated} - {Judgement.INPUT}
     if not published:
         return ClaimVerdict.DIFFERS if Judgement.MISSED in found else ClaimVerdict.OURS
-    if found == {Judgement.NEEDS_GPU}:
-        return ClaimVerdict.NEEDS_GPU
+    if not found & {Judgement.MET, Judgement.MISSED}:
+        return ClaimVerdict.NEEDS_GPU if Judgement.NEEDS_GPU in found else ClaimVerdict.NOT_JUDGED
     if found == {Judgement.MET}:
-        has_numbers = any(isinstance(one, Figure) for one in published)
+        has_numbers = any(isinstance(one, Figure) and not one.given for one in published)
         return ClaimVerdict.SAME if has_numbers else ClaimVerdict.ORDERING_HOLDS
     return ClaimVerdict.DIFFERS if found == {Judgement.MISSED} else ClaimVerdict.PARTLY
+
+
+class Effort(NamedTuple):
+    """How an evaluation is run.
+
+    Attributes:
+        is_quick: With fewer seeds, jobs and machines: verdicts are those of a smaller experiment.
+        tell: Told what runs next.
+    """
+
+    is_quick: bool = False
+    tell: Callable[[str], object] = lambda _: None
+
+
+FULL: Final = Effort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +330,32 @@ class Evaluation:
 def ours(what: str, found: str) -> Trait:
     """A result of ours of which no value was published."""
     return Trait(what, holds=True, found=found, source=Origin.OURS)
+
+
+def table(claims: Sequence[Claim]) -> str:
+    """Claims that were published as a table in Markdown, then how many rows of each judgement there are."""
+    lines = ["| claim | published | here | verdict |", "| --- | --- | --- | --- |"]
+    for claim in claims:
+        if claim.verdict is not ClaimVerdict.OURS:
+            stated = [one for one in claim.stated if one.source is not Origin.OURS]
+            published = "; ".join(one.what if isinstance(one, Trait) else _with_what(one, one.told) for one in stated)
+            here = "; ".join(_found(one) for one in claim.stated)
+            lines.append(f"| {claim.id}: {claim.claim} | {published} | {here} | {claim.told} |")
+    rows = Counter(str(one.judgement) for claim in claims for one in claim.stated if one.source is not Origin.OURS)
+    told = ", ".join(f"{number} {judgement}" for judgement, number in rows.most_common())
+    alone = sum(claim.verdict is ClaimVerdict.OURS for claim in claims)
+    lines += ["", f"Of the numbers and orders published: {told}. {count(alone, 'claim')} of ours alone."]
+    return "\n".join(lines) + "\n"
+
+
+def _found(one: Stated) -> str:
+    """What is found here, with the judgement where that is not plain."""
+    if isinstance(one, Trait) and one.source is not Origin.OURS and one.judgement in {Judgement.MET, Judgement.MISSED}:
+        holds = "holds" if one.judgement is Judgement.MET else "does not hold"
+        return holds if one.found == "-" else f"{holds}: {one.found}"
+    if one.judgement in {Judgement.INPUT, Judgement.NOT_JUDGED}:
+        return str(one.judgement) if one.found == "-" else f"{one.found} ({one.judgement})"
+    return _with_what(one, one.found) if one.source is Origin.OURS else one.found
 
 
 def on_gpu(what: str, where: str = "") -> Trait:

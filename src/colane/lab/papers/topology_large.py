@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 import numpy as np
 
 from colane.core import Core
 from colane.core.events import Outcome
 from colane.core.policy import Policy
-from colane.lab.papers.claims import Claim, Figure, Origin, Sense, Trait, ours, queue_s, said
-from colane.lab.papers.topology_world import POLICIES, TOPO_AWARE_P, minskys, neighbour_beliefs
+from colane.lab.papers.claims import FULL, Claim, Effort, Figure, Origin, Sense, Trait, ours, queue_s, said, span_s
+from colane.lab.papers.topology_world import POLICIES, kind_of, minskys, neighbour_beliefs
 from colane.lab.simulate.process import Process
 from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.table_world import TableWorld
@@ -162,36 +163,58 @@ def arrivals(jobs: int, mean_gap_s: float, seed: int = 0) -> Workload:
     return replace(drawn, jobs=timed)
 
 
-def large_claims(table: TopologyTable) -> Iterator[Claim]:
-    """Waits, jobs that were served too badly, and the time of a decision."""
-    workload = arrivals(JOBS, LOAD_GAP_S / MACHINES)
+PLANNED_S: Final = {"topo-aware-p": ("3 s for TOPO-AWARE", 3), "fcfs": ("0.45", 0.45), "best-fit": ("0.44", 0.44)}
+"""Mean time for a decision in scenario 2, as printed."""
+
+
+def large_claims(table: TopologyTable, effort: Effort = FULL) -> Iterator[Claim]:
+    """Waits, slowdowns, jobs that were served too badly, and the time of a decision."""
+    jobs, machines = (JOBS // 4, MACHINES // 4) if effort.is_quick else (JOBS, MACHINES)
+    effort.tell(f"{jobs:,} jobs on {machines} machines")
+    workload = arrivals(jobs, LOAD_GAP_S / machines)
     watchers = {policy.name: LeastUtilities() for policy in POLICIES}
-    runs = {policy.name: large(table, policy, workload, MACHINES, watchers[policy.name]) for policy in POLICIES}
+    runs = {policy.name: large(table, policy, workload, machines, watchers[policy.name]) for policy in POLICIES}
     waits = {policy: float(queue_s(run).mean()) for policy, run in runs.items()}
+    ideal_s = {job.id: table.solo(kind_of(job.spec)) or np.nan for job in workload.jobs}
+    slower = {
+        policy: float(np.nanmean(span_s(run) / [ideal_s[JobId(job)] for job in run.ledger.rows.id]))
+        for policy, run in runs.items()
+    }
     broken = {policy: watcher.violations() for policy, watcher in watchers.items()}
     aware = max(waits["topo-aware"], waits["topo-aware-p"])
-    what = f"{JOBS} jobs on {MACHINES} machines, load 1"
+    what = f"{jobs} jobs on {machines} machines, load 1"
     stated = (
         Trait("FCFS waits longest", waits["fcfs"] == max(waits.values()), said(waits, "s"), "section 5.5.2"),
         Trait("BF comes next", waits["best-fit"] > aware, where="section 5.5.2"),
-    )
-    yield Claim("C-h", f"scenario 2 at a tenth of its size ({what}): mean wait", stated, LARGE_WORLD)
+        Trait("the topology-aware ones slow jobs least",
+              max(slower["topo-aware"], slower["topo-aware-p"]) < min(slower["fcfs"], slower["best-fit"]),
+              said(slower, "x", 3), "figure 11 (a)"),
+    )  # fmt: skip
+    yield Claim("C-h", f"scenario 2 at a part of its size ({what}): mean wait, slowdown", stated, LARGE_WORLD)
     stated_slo = (
         Figure("topo-aware-p", 0, broken["topo-aware-p"], "", "section 5.5", Origin.DERIVED, ratio=0.0, digits=0),
         ours("all", said(broken, "jobs", 0)),
     )
     yield Claim("C-h-slo", "the same: jobs that fell below their least utility", stated_slo, LARGE_WORLD)
+    effort.tell(f"decisions on {DECIDING_MACHINES} machines")
     deciding = arrivals(DECIDING_JOBS, LOAD_GAP_S / DECIDING_MACHINES)
-    run = large(table, TOPO_AWARE_P, deciding, DECIDING_MACHINES)
-    mean_s, p99_s = float(np.mean(run.ledger.plan_s)), float(np.percentile(run.ledger.plan_s, 99))
+    plan_s = {
+        policy.name: large(table, policy, deciding, DECIDING_MACHINES).ledger.plan_s
+        for policy in POLICIES
+        if policy.name in PLANNED_S
+    }
+    late_s = float(np.percentile(plan_s["topo-aware-p"], 99))
     stated_i = (
-        Figure(
-            "topo-aware-p", 3, mean_s, "s", "section 5.5.3", printed="3 s for TOPO-AWARE", bound=Sense.AT_MOST, digits=5
+        *(
+            Figure(name, most_s, float(np.mean(plan_s[name])), "s", "section 5.5.3", printed=printed,
+                   bound=Sense.AT_MOST, digits=5)
+            for name, (printed, most_s) in PLANNED_S.items()
         ),
-        Figure("99 % of them", 3, p99_s, "s", "section 5.5.3", Origin.DERIVED, bound=Sense.AT_MOST, digits=5),
-    )
+        Figure("topo-aware-p, 99 % of them", 3, late_s, "s", "section 5.5.3", Origin.DERIVED, bound=Sense.AT_MOST,
+               digits=5),
+    )  # fmt: skip
     claim = f"time for a decision, {DECIDING_MACHINES} machines"
-    yield Claim("C-i", claim, stated_i, LARGE_WORLD, "Of this machine; the paper's greedy ones take 0.45 and 0.44 s.")
+    yield Claim("C-i", claim, stated_i, LARGE_WORLD, "Of this machine.")
 
 
 LARGE_WORLD = "the authors' times; jobs as their generator draws them, gaps exponential"
