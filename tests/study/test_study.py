@@ -407,11 +407,30 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     files = re.findall(r"^\| `([a-z.]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(files) == sorted(path.name for path in out.iterdir() if path.is_file())
     figures = sorted(path.name for path in (out / "figures").iterdir())
-    assert figures == [
-        "jct_cdf_load0.8.svg", "jct_cdf_load1.2.svg", "jct_mean_s_over_load.svg", "rho_max_ratio_over_load.svg",
-    ]  # fmt: skip
-    for name in figures:
-        assert ET.parse(out / "figures" / name).getroot().tag.endswith("svg")  # noqa: S314 - our own output
+    names = ("jct_cdf_load0.8", "jct_cdf_load1.2", "jct_mean_s_over_load", "rho_max_ratio_over_load")
+    assert figures == sorted(f"{name}.{form}" for name in names for form in ("svg", "pdf", "png"))
+    for name in names:
+        assert ET.parse(out / "figures" / f"{name}.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own output
+        assert (out / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert width_of(out / "figures" / f"{name}.png") == 892
+
+
+def width_of(png: Path) -> int:
+    """Pixels."""
+    return int.from_bytes(png.read_bytes()[16:20], "big")
+
+
+def test_figures_stand_in_a_papers_column(study: Path) -> None:
+    """At 3.3 inches, 288 dots each; drawn once more, they are the same bytes."""
+    text = re.sub(r"files = .*", 'files = ["figures"]\nfigure_inch = 3.3', STUDY)
+    study.write_text(text)
+    out = study.parent / "out"
+    kept = []
+    for _ in range(2):
+        assert app.run(["study", str(study), "--out", str(out), "--processes", "1"]) == 0
+        kept.append({path.name: path.read_bytes() for path in (out / "figures").iterdir()})
+    assert kept[0] == kept[1]
+    assert {width_of(out / "figures" / name) for name in kept[0] if name.endswith(".png")} == {950}
 
 
 @pytest.mark.parametrize(

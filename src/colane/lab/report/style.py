@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from html import escape
 from itertools import pairwise
@@ -85,6 +87,25 @@ RC: dict[RcKeyType, object] = {
 
 Parameters = ParamSpec("Parameters")
 
+TEXT_RATIO_MIN = 0.7
+"""Text and lines of a narrow figure shrink to this at most: 7 points."""
+
+_WIDTH_INCH = ContextVar("width_inch", default=FIGURE_WIDTH_INCH)
+
+
+@contextmanager
+def as_wide_as(inch: float | None) -> Iterator[None]:
+    """Draw half-page figures so wide, with text and lines to suit; None leaves them as they are."""
+    token = _WIDTH_INCH.set(inch or FIGURE_WIDTH_INCH)
+    try:
+        yield
+    finally:
+        _WIDTH_INCH.reset(token)
+
+
+def _text_ratio() -> float:
+    return min(max(_WIDTH_INCH.get() / FIGURE_WIDTH_INCH, TEXT_RATIO_MIN), 1.0)
+
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     """Draw under the report's own settings, whatever the user's matplotlibrc says, and lay the figure out."""
@@ -94,6 +115,8 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(RC)
+            if (ratio := _text_ratio()) < 1:
+                mpl.rcParams.update({"font.size": 10 * ratio, "axes.titlesize": 11 * ratio, "axes.linewidth": ratio})
             figure = draw(*args, **kwargs)
             if (engine := figure.get_layout_engine()) is not None:
                 engine.execute(figure)
@@ -105,17 +128,31 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
 
 def new_figure(height_inch: float, *, is_wide: bool = False) -> Figure:
     """An empty figure, half or all of the page's width, that lays itself out; it belongs to no window."""
-    return Figure(figsize=(WIDE_INCH if is_wide else FIGURE_WIDTH_INCH, height_inch), layout="constrained")
+    width_inch = WIDE_INCH if is_wide else _WIDTH_INCH.get()
+    return Figure(figsize=(width_inch, height_inch * _text_ratio()), layout="constrained")
 
 
 def save(fig: Figure, path: Path) -> Path:
-    """Write a figure as PNG or SVG, by the suffix of the path; the same figure gives the same bytes."""
+    """Write a figure as PNG, PDF or SVG, by the suffix of the path; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".svg":
-        path.write_text(svg_text(fig, path.stem), encoding="utf-8")
-    else:
-        fig.savefig(path, dpi=PNG_DPI, metadata={"Software": None})
+    path.write_bytes(written(fig, path.suffix.removeprefix("."), path.stem))
     return path
+
+
+def written(fig: Figure, form: str, salt: str) -> bytes:
+    """A figure as a file of `png`, `pdf` or `svg`; the same figure and salt give the same bytes."""
+    if form == "svg":
+        return svg_text(fig, salt).encode()
+    file = io.BytesIO()
+    metadata: dict[str, Any] = {"CreationDate": None} if form == "pdf" else {"Software": None}
+    with mpl.rc_context({"pdf.fonttype": 42}):  # text stays text
+        fig.savefig(
+            file,
+            format=form,
+            dpi=PNG_DPI if fig.get_figwidth() >= FIGURE_WIDTH_INCH else 2 * PNG_DPI,
+            metadata=metadata,
+        )
+    return file.getvalue()
 
 
 def inline_svg(fig: Figure, name: str, alt: str) -> str:
@@ -147,7 +184,7 @@ def group_line(position: int) -> str | tuple[int, tuple[int, ...]]:
 
 def group_width(position: int, groups: int) -> float:
     """Line width in points, falling from group to group: a line upon an equal one leaves that one's rims visible."""
-    return 2.0 + 2.5 * (groups - 1 - position) / max(groups - 1, 1) * min(groups - 1, 2) / 2
+    return _text_ratio() * (2.0 + 2.5 * (groups - 1 - position) / max(groups - 1, 1) * min(groups - 1, 2) / 2)
 
 
 def group_marker(position: int) -> str:
@@ -210,7 +247,7 @@ def legend_above(fig: Figure, handles: Sequence[Artist], labels: Sequence[str]) 
 
 
 def _legend_columns(labels: Sequence[str], width_inch: float) -> int:
-    room = int(width_inch * LEGEND_CHARACTERS_PER_INCH)
+    room = int(width_inch * LEGEND_CHARACTERS_PER_INCH / _text_ratio())
     for columns in range(len(labels), 1, -1):
         # matplotlib fills column by column, the first ones get one more.
         rows, longer = divmod(len(labels), columns)

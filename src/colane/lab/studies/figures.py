@@ -1,4 +1,4 @@
-"""A study's figures, as vectors: distributions of JCT at each load, and each metric over load."""
+"""A study's figures: distributions of JCT at each load, and each metric over load."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def over_load(values: Mapping[str, Mapping[float, Interval | None]], metric: str
     return fig
 
 
+FORMS: Final = ("svg", "pdf", "png")
 FIGURES: Final = "figures"
 """Folder of the figures."""
 
@@ -62,18 +63,19 @@ Cells = Mapping[CellKey, Mapping[str, Value]]
 
 
 def write_figures(plan: StudyPlan, out: Path, cells: Cells) -> list[Path]:
-    """Write an SVG file for each figure.
+    """Write each figure as SVG, PDF and PNG.
 
     Raises:
         OSError: One cannot be written.
     """
-    paths = [_write_cdf(plan, out, cells, load) for load in plan.loads]
-    if len(plan.loads) > 1:
-        paths += [_write_over_load(plan, out, cells, metric) for metric in plan.metrics]
+    with style.as_wide_as(plan.figure_inch):
+        paths = [path for load in plan.loads for path in _write_cdf(plan, out, cells, load)]
+        if len(plan.loads) > 1:
+            paths += [path for metric in plan.metrics for path in _write_over_load(plan, out, cells, metric)]
     return paths
 
 
-def _write_cdf(plan: StudyPlan, out: Path, cells: Cells, load: float) -> Path:
+def _write_cdf(plan: StudyPlan, out: Path, cells: Cells, load: float) -> list[Path]:
     """JCT of the measured jobs of all seeds that succeeded, on a logarithmic axis."""
     found = dict[str, NDArray[np.float64]]()
     for policy in plan.policies:
@@ -81,19 +83,21 @@ def _write_cdf(plan: StudyPlan, out: Path, cells: Cells, load: float) -> Path:
         parts = [jct_s_of(read_cell(out, key).measured, plan.window) for key in keys]
         found[policy] = np.concatenate(parts) if parts else np.empty(0)
     figure = plots.cdf(found, title=f"How long jobs took at load {load:g}", quantity="JCT", is_log=True)
-    return _write(figure, out / FIGURES / f"jct_cdf_load{load:.12g}.svg")
+    return _write(figure, out / FIGURES / f"jct_cdf_load{load:.12g}")
 
 
-def _write_over_load(plan: StudyPlan, out: Path, cells: Cells, metric: str) -> Path:
+def _write_over_load(plan: StudyPlan, out: Path, cells: Cells, metric: str) -> list[Path]:
     def mean(policy: str, load: float) -> Interval | None:
         keys = [CellKey(policy, load, seed) for seed in plan.seeds]
         return confidence([cells[key][metric] for key in keys if key in cells])
 
     values = {policy: {load: mean(policy, load) for load in plan.loads} for policy in plan.policies}
-    return _write(over_load(values, metric, METRICS[metric]), out / FIGURES / f"{metric}_over_load.svg")
+    return _write(over_load(values, metric, METRICS[metric]), out / FIGURES / f"{metric}_over_load")
 
 
-def _write(figure: Figure, path: Path) -> Path:
-    with whole(path) as draft:
-        draft.write_text(style.svg_text(figure, path.stem), encoding="utf-8")
-    return path
+def _write(figure: Figure, path: Path) -> list[Path]:
+    paths = [path.with_name(f"{path.name}.{form}") for form in FORMS]
+    for each, form in zip(paths, FORMS, strict=True):
+        with whole(each) as draft:
+            draft.write_bytes(style.written(figure, form, path.name))
+    return paths

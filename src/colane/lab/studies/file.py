@@ -73,6 +73,7 @@ class StudyPlan:
         extras: What is written besides.
         metrics: What is compared.
         request: All else that is simulated.
+        figure_inch: How wide figures are; None: as on a page.
     """
 
     path: Path
@@ -85,6 +86,7 @@ class StudyPlan:
     extras: tuple[Extra, ...]
     metrics: tuple[str, ...]
     request: Request
+    figure_inch: float | None = None
 
     @property
     def cells(self) -> tuple[CellKey, ...]:
@@ -141,6 +143,7 @@ def _plan(path: Path, given: Mapping[str, Any]) -> StudyPlan:
         extras=given.get("files", ()),
         metrics=given.get("metrics", COMPARED_DEFAULT),
         request=request,
+        figure_inch=given.get("figure_inch"),
     )
 
 
@@ -220,6 +223,12 @@ def _above_0(value: object) -> float:
     return number
 
 
+def _within(value: object, least: float, most: float) -> float:
+    if not least <= (number := _number(value)) <= most:
+        raise ValueError(f"must be from {least:g} to {most:g}, got {value!r}")
+    return number
+
+
 def _part(value: object) -> float:
     if (number := _above_0(value)) > 1:
         raise ValueError(f"must be above 0 and at most 1, got {value!r}")
@@ -288,6 +297,7 @@ KEYS: Final[Mapping[str, Callable[[object], Any]]] = {
     "loads": lambda value: _once([_above_0(one) for one in _list(value)]),
     "seeds": _seeds,
     "jobs": _window,
+    "figure_inch": lambda value: _within(value, 2.0, 12.0),
     "files": lambda value: _once([_kind(Extra)(one) for one in _list(value)]),
     "metrics": lambda value: _once([_word(one, {name: name for name in METRICS}) for one in _list(value)]),
     "world": _kind(WorldKind),
