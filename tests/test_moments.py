@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
@@ -13,9 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Launched, NodeLost, NodeRegistered, Submitted, Tick
+from colane.lab.simulate.config import DriverConfig
 from colane.lab.simulate.driver import StandstillError
 from colane.lab.simulate.world import NeutralWorld
 from colane.model.job import JobId, JobSpec, JobState
@@ -112,6 +114,43 @@ def test_a_simulation_that_stands_still_ends_with_a_report() -> None:
     with pytest.raises(StandstillError, match=r"time stands still at 5\.0 s under restless: 10\d\d outcomes") as told:
         run((job(1, 5.0, 10.0), job(2, 5.0, 10.0)), cluster(1), Restless(remarks=False), NeutralWorld())
     assert "2 wait, the last outcome: no decision; it wants to be asked again at 5.0 s" in str(told.value)
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Stops whatever runs; `patience_s` lets it run for so long."""
+
+    patience_s: float
+    name: str = "undecided"
+    turns: Turns = field(default_factory=Turns)
+    min_runtime_before_preemption_s: float = inf
+
+    def plan(self, view: ClusterView) -> Plan:
+        """See the class."""
+        there = [one for one in view.jobs.values() if one.placement is not None and not one.has_left_gpus]
+        late = [one for one in there if view.now_s >= (one.since_s or one.submit_s) + self.patience_s]
+        draft = Draft(view)
+        for one in late:
+            draft.stop(one, Reason(Why.PREEMPTED, {"because": "a test"}))
+        plan = draft.plan() if there else create("fifo").plan(view)
+        return plan if late else replace(plan, replan=dict.fromkeys(view.pools, Replan(view.now_s + self.patience_s)))
+
+
+TWO = (job(7, 0.0, 10.0), job(8, 0.0, 10.0))
+
+
+def test_a_job_that_is_stopped_and_started_without_end_is_named() -> None:
+    """It is stopped while it launches, so that it never makes a step."""
+    launches = DriverConfig(launch_s=5, stop_s=1)
+    with pytest.raises(
+        StandstillError, match=r"job 7 \(job-7\) gets nowhere under undecided: by .* started 1001 times"
+    ):
+        run(TWO, cluster(1), Undecided(1.0), NeutralWorld(), launches)
+
+
+def test_one_that_gets_a_little_further_each_time_ends() -> None:
+    done = run(TWO, cluster(1), Undecided(0.005), NeutralWorld(), DriverConfig(stop_s=1))
+    assert max(done.ledger.rows.attempts) > 1001
 
 
 def test_a_policy_that_never_has_enough_is_asked_no_more_at_that_instant() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from colane.lab.report import build
 from colane.lab.report.html import JOB_ROWS_MAX, OPEN_ROWS_MAX, Picture, page, without_equal
 from colane.lab.report.profile_plots import Boundary
 from colane.lab.report.records import JobTime, RunGroup
 from colane.lab.report.tables import Table, TableColumn
+from colane.lab.report.writer import build
 from colane.model.job import JobState
 from colane.model.profile import Profile, Value, ValueSource
 from colane.model.time_spent import TimeSpent
@@ -114,7 +114,7 @@ def test_where_time_went_is_drawn_and_told_as_the_mean_of_a_job(tmp_path: Path) 
         "checkpointing_s": 0.5,
         "untold_s": 0.0,
     }
-    assert row == {"group": "fifo", "jobs": 2, "paused_s": 0.0, **told}
+    assert row == {"group": "fifo", "jobs": 2, "paused_s": 0.0, **told, "whole_s": sum(told.values())}
 
 
 def test_every_job_is_in_the_csv(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from colane.lab.simulate.accuracy import BeliefErrors
 from colane.lab.simulate.ledger import Ledger
 from colane.lab.simulate.run import Run
 from colane.lab.simulate.study import SeededRun, comparable
+from tests.traces.formats import FILES
 
 CONTRACT = (
     "policy", "jobs", "finished", "makespan_s", "jct_s", "queue_s", "run_span_s", "gpu_active_ratio",
@@ -441,3 +443,71 @@ def test_a_trace_is_judged_and_converted(tmp_path: Path, capsys: pytest.CaptureF
     assert app.run(["trace", "check", str(broken)]) == 1
     assert "bad-rows" in capsys.readouterr().out
     assert app.run(["trace", "check", str(tmp_path / "nowhere.csv")]) == 2
+
+
+@pytest.mark.parametrize(("policy", "stops"), [("las:queues_gpu_s=60/600", True), ("sjf", False)])
+def test_waiting_in_all_stands_beside_waiting_to_the_first_start(
+    capsys: pytest.CaptureFixture[str], policy: str, stops: bool
+) -> None:
+    """A policy that stops jobs starts all soon, and lets them wait later."""
+    words = ["-c", "dgx1", "-t", "heavy-load:jobs=40,load=1.5", "-p", "fifo", "-p", policy, "--world", "neutral"]
+    assert app.run(["simulate", *words, "--checkpoints", "--belief", "profiled", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    for run in told["runs"]:
+        assert run["queue_s"]["mean"] <= run["wait_s"]["mean"] + 1e-6 <= run["jct_s"]["mean"]
+    (sentence,) = (one for one in told["sentences"] if " against " in one)
+    assert (" to its first start, " in sentence and " in all on average" in sentence) is stops
+    other = told["runs"][1]
+    assert (other["wait_s"]["mean"] > 1.05 * other["queue_s"]["mean"]) is stops
+
+
+def test_the_preemptive_example_takes_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    """All it stops goes on and ends, none of its plans is refused, and short jobs end sooner than by arrival."""
+    own = f"{EXAMPLE.with_name('least_served.py')}:LeastServed:quantum_s=300"
+    words = ["-c", "dgx1", "-t", "heavy-load:jobs=40,load=1.5", "-p", "fifo", "-p", own, "--world", "neutral"]
+    assert app.run(["simulate", *words, "--checkpoints", "--json"]) == 0
+    fifo, served = json.loads(capsys.readouterr().out)["runs"]
+    assert (served["finished"], served["refused_plans"], fifo["restarts"]) == (40, 0, 0)
+    assert served["restarts"] > 10
+    assert served["queue_s"]["mean"] < 0.5 * fifo["queue_s"]["mean"]
+
+
+REFUSED = """
+from dataclasses import dataclass, field
+from colane.model.placement import Placement, Slot, Turns
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason, Why
+from colane.model.hardware import GpuId
+
+
+@dataclass(frozen=True)
+class Nowhere:
+    name: str = "nowhere"
+    turns: Turns = field(default_factory=Turns)
+    min_runtime_before_preemption_s: float = 0.0
+
+    def plan(self, view):
+        places = Placement((Slot(GpuId("no-such-node", 0), 0),), ())
+        waiting = [job for pool in view.pools for job in view.queue(pool)]
+        return Plan(view.version, tuple(Start(job, places, Reason(Why.FREE_GPU, {"gpu": "x"})) for job in waiting))
+"""
+
+
+def test_a_policy_all_of_whose_plans_are_refused_ends_in_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(REFUSED)
+    words = ["-c", "dgx1", "-t", "poisson:jobs=5,gap=10", "-p", f"{tmp_path / 'own.py'}:Nowhere"]
+    assert app.run(["simulate", *words, "--world", "neutral"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"nowhere started no job: its \d+ plans? could not be carried out, the first at 0 s: ", said)
+
+
+def test_recorded_failures_are_not_played_and_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "cluster_log.csv"
+    trace.write_text(FILES["helios"])
+    words = ["-c", "dgx1", "-t", str(trace), "-p", "fifo", "--world", "neutral", "--any-pool", "--multi-node", "--json"]
+    assert app.run(["simulate", *words]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    said = "Workload: recorded as 1 FAILED; here each runs as long as it did there, once, and succeeds."
+    assert said in notes

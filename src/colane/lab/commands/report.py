@@ -83,7 +83,7 @@ def make_report(
         FailureError: There are none, one cannot be read, or the directory cannot be written.
     """
     from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - as below
-    from colane.lab.report import build  # noqa: PLC0415 - matplotlib comes with it
+    from colane.lab.report.writer import build  # noqa: PLC0415 - matplotlib comes with it
 
     items = list(scheduler.finished_jobs(labels=wanted))
     if not items:

@@ -212,14 +212,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     request = _with_settings(request, chosen, flags)
     judge_engine(engine, address, seeds)
     asked = _StudyRequest(chosen, tuple(range(seed, seed + seeds)), decisions, explain, address)
-    from colane.lab.report.simulated_compared import unclaimed  # noqa: PLC0415 - imported late
+    from colane.lab.report.simulated_compared import is_refused, unclaimed  # noqa: PLC0415 - imported late
 
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, asked)
         _publish(study, out, stories, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
-    if unclaimed(study):
+    if unclaimed(study) or any(map(is_refused, study.runs)):
         raise typer.Exit(FAILURE)
 
 

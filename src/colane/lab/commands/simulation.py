@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from colane.lab.simulate.config import described
 from colane.lab.simulate.request import Loaded, Request
@@ -17,6 +17,10 @@ from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.lab.simulate.driver import Driver
+
+
+WENT_WELL: Final = frozenset({"completed", "pass", "passed", "succeeded", "success", "terminated"})
+"""What traces call a job that did what it was to do."""
 
 
 def inputs_object(loaded: Loaded, details: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +106,10 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     yield f"Workload: {count(f'{len(workload.jobs):,}', 'job')} of {source}, read as {workload.format}{guessed}{times}."
     for said in (*workload.said, *odd_units(workload)):
         yield f"Workload: {said}."
+    ended = Counter(job.outcome for job in workload.jobs if job.outcome and job.outcome.lower() not in WENT_WELL)
+    if ended:
+        told = ", ".join(f"{many:,} {outcome}" for outcome, many in ended.most_common())
+        yield f"Workload: recorded as {told}; here each runs as long as it did there, once, and succeeds."
     if request.time_scale != 1:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes, gpus = len(loaded.cluster.nodes), loaded.cluster.gpus

@@ -245,7 +245,8 @@ class SimulatedRun:
 class SimulatedMetrics:
     """What one run achieved. None is not defined without a job that ran.
 
-    `jct`, `queue`, `run_span` and `makespan` are those of `metrics`. Over the time from first submission to last end:
+    `jct`, `queue`, `run_span` and `makespan` are those of `metrics`; `wait_s` is all the time a job was without GPUs or
+    waited for its turn on them, None of a run too large to keep it. Over the time from first submission to last end:
     `gpu_active_ratio` counts GPUs with a job, `gpu_utilization_ratio` their use (busy fraction x efficiency), and
     `fragmentation_ratio` GPUs left without a job while a job of their pool waits. `slowdown` = jct / run time alone.
     """
@@ -260,6 +261,7 @@ class SimulatedMetrics:
     makespan_s: float | None
     jct_s: Summary | None
     queue_s: Summary | None
+    wait_s: Summary | None
     run_span_s: Summary | None
     gpu_active_ratio: float | None
     gpu_utilization_ratio: float | None
@@ -286,6 +288,8 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
     slowdown = _slowdown(columns, done)
     window = run.window_s
     violations = slo_violations(columns, jobs)
+    spent = {job: run.times[job].spent for job in columns.id[done].tolist()} if run.times else {}
+    waited_s = [one.queueing_s + one.paused_s + run.pause_s.get(job, 0.0) for job, one in spent.items()]
     return SimulatedMetrics(
         jobs=run.jobs,
         submitted=len(columns.id),
@@ -297,6 +301,7 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
         makespan_s=None if window is None else window[1] - window[0],
         jct_s=summarise((columns.end_s - columns.submit_s)[done]),
         queue_s=summarise((columns.first_start_s - columns.submit_s)[done]),
+        wait_s=summarise(waited_s) if run.times else None,
         run_span_s=summarise((columns.end_s - columns.first_start_s)[done]),
         gpu_active_ratio=_over_time(run, run.curves.active_gpus),
         gpu_utilization_ratio=_over_time(run, run.curves.utilized_gpus),

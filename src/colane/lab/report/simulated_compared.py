@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from colane.lab.report.metrics import Summary, percent_change
 from colane.lab.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, lacks_lengths, percent, spoken
-from colane.lab.report.simulated import Interval, SimulatedMetrics, Study, confidence
+from colane.lab.report.simulated import Interval, SimulatedMetrics, SimulatedRun, Study, confidence
 from colane.model.words import count
 
 SEEDS_MIN = 3
@@ -222,9 +224,17 @@ def unclaimed(study: Study) -> dict[str, str]:
     return {other: nothing_claimed(base, other, uneven) for other, uneven in found.items() if uneven}
 
 
+def is_refused(run: SimulatedRun) -> bool:
+    """Whether a policy got nothing done for its plans: none could be carried out."""
+    return bool(run.flaws) and not np.isfinite(run.columns.first_start_s).any()
+
+
 def _lacking(study: Study) -> Iterator[str]:
-    """Policies that lack what defines them: what they gain is then not theirs, and that is said first."""
+    """Policies that got nothing done, or lack what defines them: what they gain is then not theirs; said first."""
     for policy, run in study.first().items():
+        if is_refused(run):
+            plans = count(f"{len(run.flaws):,}", "plan")
+            yield f"{spoken(policy)} started no job: its {plans} could not be carried out, the first at {run.flaws[0]}."
         if run.lengthless:
             yield lacks_lengths(policy, run.lengthless, run.jobs, "--belief profiled")
 
@@ -274,7 +284,29 @@ def _alone(study: Study, policy: str) -> str:
         said += (
             f"; a job took {duration(found.jct_s.mean)} on average, of which it waited {duration(found.queue_s.mean)}"
         )
+        if found.wait_s and _is_other(found.wait_s.mean, found.queue_s.mean):
+            said += f" to its first start and {duration(found.wait_s.mean)} in all"
     return said + "."
+
+
+def _is_other(waited_s: float, queued_s: float) -> bool:
+    """Whether a job waits not only to its first start: it is stopped, or takes turns."""
+    return abs(waited_s - queued_s) > queued_s * NEGLIGIBLE_PERCENT / 100
+
+
+def _waits(study: Study, base: str, other: str) -> str:
+    """How a job waits in all, where that is not what it waits to its first start."""
+    means = []
+    for policy in (base, other):
+        found = [(one.queue_s, one.wait_s) for _, one in study.of(policy)]
+        known = [(queue.mean, wait.mean) for queue, wait in found if queue and wait]
+        if len(known) < len(found):
+            return ""
+        means.append([sum(column) / len(known) for column in zip(*known, strict=True)])
+    change = percent_change(means[0][1], means[1][1])
+    if change is None or not any(_is_other(waited_s, queued_s) for queued_s, waited_s in means):
+        return ""
+    return f" to its first start, {_less_or_more(change)} in all"
 
 
 def _against(study: Study, base: str, other: str) -> str:
@@ -283,6 +315,7 @@ def _against(study: Study, base: str, other: str) -> str:
     said = f"{spoken(other)} against {spoken(base)}: all jobs are done {_earlier(changes['makespan_s'])}"
     known = (("takes", changes["mean_jct_s"]), ("waits", changes["mean_queueing_s"]))
     does = " and ".join(f"{verb} {_less_or_more(change)}" for verb, change in known if change is not None)
+    does += _waits(study, base, other) if changes["mean_queueing_s"] is not None else ""
     said += f"; a job {does} on average" if does else ""
     both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
     return said + (

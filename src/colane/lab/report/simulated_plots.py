@@ -19,10 +19,10 @@ from colane.lab.report.tables import Cell, Table, TableColumn
 
 NOTE = (
     "All jobs = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = submission "
-    "to first start (queueing), ran = first start to end (run span; paper A: JCT). GPUs with a job = part of their "
-    "time; GPUs' use = busy fraction x efficiency; idle beside a queue = GPUs without a job while a job of their pool "
-    "waits; SLO missed = jobs to which their trace promises a time (slo, slo_ratio, minimal_utility) "
-    "and that took longer or failed."
+    "to first start (queueing), waited in all = without GPUs or for a turn on them, ran = first start to end (run "
+    "span; paper A: JCT). GPUs with a job = part of their time; GPUs' use = busy fraction x efficiency; idle beside a "
+    "queue = GPUs without a job while a job of their pool waits; SLO missed = jobs to which their trace promises a "
+    "time (slo, slo_ratio, minimal_utility) and that took longer or failed."
 )
 
 
@@ -38,6 +38,7 @@ def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Ta
         TableColumn("jct_p95_s", "Took, p95", _seconds),
         TableColumn("queue_mean_s", "Waited, mean", _seconds),
         TableColumn("queue_p95_s", "Waited, p95", _seconds),
+        TableColumn("wait_mean_s", "Waited in all", _seconds),
         TableColumn("run_span_mean_s", "Ran, mean", _seconds),
         TableColumn("gpu_active_ratio", "GPUs with a job", _ratio),
         TableColumn("gpu_utilization_ratio", "GPUs' use", _ratio),
@@ -110,6 +111,7 @@ def _row(name: str, run: SimulatedRun, found: SimulatedMetrics) -> tuple[Cell, .
         jct.p95 if jct else None,
         _mean(queue),
         queue.p95 if queue else None,
+        _mean(found.wait_s),
         _mean(span),
         found.gpu_active_ratio,
         found.gpu_utilization_ratio,

@@ -102,6 +102,7 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         "makespan_s": found.makespan_s,
         "jct_s": _distribution(found.jct_s),
         "queue_s": _distribution(found.queue_s),
+        "wait_s": _distribution(found.wait_s),
         "run_span_s": _distribution(found.run_span_s),
         "gpu_active_ratio": found.gpu_active_ratio,
         "gpu_utilization_ratio": found.gpu_utilization_ratio,

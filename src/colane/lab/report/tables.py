@@ -110,15 +110,19 @@ def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
         _text("group", "Group"),
         _number("jobs", "Jobs"),
         *(_seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
+        _seconds("whole_s", "Whole"),
     )
     rows = tuple(_times_row(name, times) for name, times in groups.items() if times)
-    note = "Lost is running whose steps had to be made again; checkpointing counts stopping."
+    note = (
+        "Lost is running whose steps had to be made again; checkpointing counts stopping. The whole is their sum: the "
+        "time from submission to end."
+    )
     return Table("time_spent", "Where the time of a job goes, mean", columns, rows, note)
 
 
 def _times_row(name: str, times: Sequence[JobTime]) -> tuple[Cell, ...]:
     parts = mean_parts_s(times)
-    return name, len(times), *(parts[part] for part in TIME_PARTS)
+    return name, len(times), *(parts[part] for part in TIME_PARTS), sum(parts.values())
 
 
 def sets_table(sets: Sequence[MeasuredSet]) -> Table:

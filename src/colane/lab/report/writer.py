@@ -107,7 +107,7 @@ class _Content:
     steps: tuple[StepTimes, ...]
 
 
-def write(
+def build(
     groups: Sequence[RunGroup],
     measurements: Sequence[SetMeasurement],
     out_dir: Path,
@@ -117,7 +117,24 @@ def write(
     boundary: Boundary | None = None,
     chapter: ReportChapter | None = None,
 ) -> Report:
-    """Put a report together and write its files, as `colane.lab.report.build` says."""
+    """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
+
+    Args:
+        groups: The first one is the baseline the others are compared with. Names must differ.
+        measurements: Sets that were measured together; may be empty.
+        out_dir: Made where it is missing; files of an older report are written over.
+        title: Heading of the page.
+        profiles: Draw throughput against batch size, and measured sets against their sums of C and M.
+        boundary: Fitted speed-up, drawn into the latter.
+        chapter: What its caller has seen itself.
+
+    Returns:
+        The paths, and sentences and tables for printing.
+
+    Raises:
+        ValueError: Two groups have one name.
+        OSError: The directory cannot be written.
+    """
     _refuse_equal_names(groups)
     content = _content(groups, measurements)
     said = sentences(content.groups, content.metrics) + load_by_others(content.groups)

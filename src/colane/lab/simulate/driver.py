@@ -97,12 +97,14 @@ STOPPED = Exit(None, 15)
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
 OUTCOMES_MAX = 1000
 """So many outcomes at one instant, and as many more as there are live jobs, without one that came or ended: no end."""
+STARTS_IN_VAIN_MAX = 1000
+"""So many starts of one job, one after another, of which none is further than the one before: no end."""
 STOP_CHECKED_EVERY = 256
 """A request to stop, and the progress shown, are looked at every so many moments."""
 
 
 class StandstillError(Exception):
-    """Time does not go on: at one instant the core wants to be asked again and again, or undoes what it has done."""
+    """It comes to no end: at one instant the core wants to be asked again and again, or a job is started in vain."""
 
 
 class Driver:
@@ -161,6 +163,7 @@ class Driver:
         self._wake_s = inf
         self._instant = (-inf, 0, 0)
         self._outcomes = 0
+        self._begun: dict[JobId, tuple[float, int]] = {}
 
     @property
     def jobs(self) -> int:
@@ -429,11 +432,27 @@ class Driver:
         """Its process is on its GPUs, and does nothing yet."""
         traced = self._by_id[job.id]
         running, saved_steps = self._accounts.where(job), self._saved.of(job.id)
+        self._watch_starts(job, saved_steps)
         process = Process(job, running, self.world.work_steps(traced), saved_steps, self.now_s)
         self._speeds.pace_in_place(process)
         self._here.enter(process)
         self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         return process
+
+    def _watch_starts(self, job: Job, saved_steps: float) -> None:
+        """Look whether a job that is started again and again is further each time.
+
+        Raises:
+            StandstillError: It is not.
+        """
+        before_steps, in_vain = self._begun.get(job.id, (-1.0, 0))
+        in_vain = in_vain + 1 if saved_steps <= before_steps else 0
+        self._begun[job.id] = saved_steps, in_vain
+        if in_vain > STARTS_IN_VAIN_MAX:
+            raise StandstillError(
+                f"job {job.id} ({job.spec.name}) gets nowhere under {self.core.policy.name}: by {self.now_s!r} s it "
+                f"was started {in_vain} times, one after another, none of them further than the one before"
+            )
 
     def _launch(self, job: Job, process: Process) -> Startup:
         costs, startup = self.config.of(process.running), self.world.startup(process.running.job)
@@ -511,6 +530,7 @@ class Driver:
     def _record(self, job: Job, last: Process | None) -> None:
         self.ended += 1
         self._saved.forget(job.id)
+        self._begun.pop(job.id, None)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         self._accounts.record_ended(job, last)
