@@ -12,14 +12,14 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from colane.client.terminal import Escapes
-from tests.cli.conftest import COLANE, START_MAX_S, Colane, Up, environment, run_colane, until
+from tests.cli.conftest import COLANE, START_MAX_S, Colane, Up, environment, marked, run_colane, until
 
 SHELL = ("sh", "-c", "PS1='here> ' ENV= exec sh -i")
 """A shell that prompts alike whoever runs it."""
@@ -110,6 +110,24 @@ def runs(job: int, program: str) -> bool:
             if is_its and (place / "comm").read_text().strip() == program:
                 return True
     return False
+
+
+def test_it_goes_on_though_scheduler_and_agent_are_killed(make_up: Callable[..., Up]) -> None:
+    up = make_up("--devices", "cpu:1")
+    ann = Person("submit", "--pty", "--", *SHELL, COLANE_STATE=str(up.state))
+    ann.sees("here> ")
+    for pid in marked(up.state):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if {b"server", b"agent"} & set(words):
+                os.kill(pid, signal.SIGKILL)
+    ann.sees("comes once it answers")
+    ann.types("echo typed mean$((10+7))while\n")
+    ann.sees("typed mean17while")
+    ann.types("exit\n")
+    ann.sees("succeeded")
+    assert ann.leaves() == 0
+    os.close(ann.fd)
 
 
 def test_a_pipe_is_typed_to_its_end(shared_up: Up) -> None:

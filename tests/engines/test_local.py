@@ -17,9 +17,34 @@ from colane.engines.local import LocalConfig, LocalEngine
 from colane.settings.setting import Given, SettingError
 from colane.settings.sources import gather
 from colane.settings.table import AGENT, AGENTS, GRACE, HEARTBEAT, MPS, Mps
-from tests.cli.conftest import marked, run_colane, until_gone
+from tests.cli.conftest import marked, run_colane, until, until_gone
 
 pytestmark = pytest.mark.live
+
+
+def test_a_scheduler_that_dies_while_its_agent_is_started_again_is_started_again_too(tmp_path: Path) -> None:
+    """An agent that is waited for, until the dead scheduler has heard of it, would keep both from coming back."""
+    said: list[str] = []
+    with LocalEngine(LocalConfig.of(tmp_path / "state", "here", devices="cpu:1"), said.append) as local:
+        agent, server = local._agent, local._server
+        assert agent is not None
+        assert server is not None
+
+        def tell(line: str) -> None:
+            said.append(line)
+            os.kill(server.process.pid, signal.SIGKILL)
+            local._tell = said.append
+
+        local._tell = tell
+        os.kill(agent.process.pid, signal.SIGKILL)
+        select.select([agent.pidfd], [], [])
+        local.watch(1.0)
+        assert said[:2] == [
+            "the agent has died (signal 9) and is started again",
+            "the scheduler has died (signal 9) and is started again",
+        ]
+        assert (again := local._server) is not None
+        assert again.process.poll() is None
 
 
 def test_start_watch_and_stop(tmp_path: Path) -> None:
@@ -40,7 +65,7 @@ def test_start_watch_and_stop(tmp_path: Path) -> None:
         assert (after := local._agent) is not None
         assert after.process.pid != agent.process.pid
         assert after.process.poll() is None
-        assert (local.node()["last_seen_s"] or 0.0) > (first["last_seen_s"] or 0.0)
+        until(lambda: (local.node()["last_seen_s"] or 0.0) > (first["last_seen_s"] or 0.0), "it is heard of")
         assert marked(tmp_path)
     finally:
         engine.stop()

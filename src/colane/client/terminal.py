@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from colane.api.terminals import TYPED_MAX_BYTES
 from colane.client.client import Client
 from colane.client.errors import Refused, SchedulerUnreachable
 
@@ -28,6 +29,9 @@ UNREACHED_PAUSE_S: Final = 1.0
 START_LOOK_S: Final = 0.2
 TYPED_BYTES: Final = 1024
 END_OF_INPUT: Final = b"\x04"
+
+AWAY: Final = 500
+"""From here on a refusal says that the scheduler, or the job's agent, cannot be asked now."""
 
 HOW_TO_LEAVE: Final = "Enter ~. leaves it running"
 
@@ -102,35 +106,32 @@ class Seat:
 
     def _type(self, scheduler: Client, *, is_terminal: bool) -> bytes:
         """Send what is typed; return what ended that."""
-        reading, escapes = [sys.stdin.fileno(), self._wake_fd], Escapes()
+        reading, escapes, unsent = [sys.stdin.fileno(), self._wake_fd], Escapes(), b""
         while True:
-            ready, _, _ = select.select(reading, [], [])
-            if self._wake_fd in ready:
-                word = os.read(self._wake_fd, 1)
-                if word != _RESIZED:
-                    return word
-                self._send(scheduler, b"")
-                continue
-            typed = os.read(reading[0], TYPED_BYTES)
-            said, is_left = escapes.parse(typed) if is_terminal else (typed or END_OF_INPUT, False)
-            if said:
-                self._send(scheduler, said)
-            if is_left or (is_terminal and not typed):
+            ready, _, _ = select.select(reading, [], [], UNREACHED_PAUSE_S if unsent else None)
+            if self._wake_fd in ready and (word := os.read(self._wake_fd, 1)) != _RESIZED:
+                return word
+            is_left = False
+            if reading[0] in ready and reading[0] != self._wake_fd:
+                typed = os.read(reading[0], TYPED_BYTES)
+                said, is_left = escapes.parse(typed) if is_terminal else (typed or END_OF_INPUT, False)
+                is_left |= is_terminal and not typed
+                reading = reading if typed else reading[1:]
+                unsent = (unsent + said)[:TYPED_MAX_BYTES]
+            if unsent or self._wake_fd in ready:
+                unsent = self._unsent(scheduler, unsent)
+            if is_left:
                 return b""
-            reading = reading if typed else reading[1:]
 
-    def _send(self, scheduler: Client, typed: bytes) -> None:
-        """Once the scheduler answers; what may have arrived is not sent again."""
-        while True:
-            try:
-                scheduler.terminal(self._job_id, _window(), typed)
-            except SchedulerUnreachable as error:
-                if not error.was_sent:
-                    time.sleep(UNREACHED_PAUSE_S)
-                    continue
-            except Refused as refused:
-                del refused  # the thread that reads is told the same, and knows whether the job has ended
-            return
+    def _unsent(self, scheduler: Client, typed: bytes) -> bytes:
+        """Send; return what was not sent. What may have arrived is not sent again."""
+        try:
+            scheduler.terminal(self._job_id, _window(), typed)
+        except SchedulerUnreachable as error:
+            return b"" if error.was_sent else typed
+        except Refused as refused:
+            del refused  # the thread that reads is told the same, and knows whether the job has ended
+        return b""
 
     def _view(self) -> None:
         """Show what the job shows, until it has ended."""
@@ -149,6 +150,8 @@ class Seat:
             try:
                 part = scheduler.terminal(self._job_id, asked | ({"attempt": shown.attempt} if shown.attempt else {}))
             except Refused as refused:
+                if refused.status >= AWAY:
+                    raise
                 refusal = refused
             else:
                 sys.stdout.buffer.write(part.data)
@@ -157,9 +160,9 @@ class Seat:
                 if part.data or time.monotonic() - began_s >= WAIT_S / 2:
                     return False
             job = scheduler.job(self._job_id)
-        except SchedulerUnreachable as error:
+        except (SchedulerUnreachable, Refused) as error:
             if not shown.is_told:
-                self._say(f"{error}: what is shown meanwhile comes once it answers ({HOW_TO_LEAVE})\r")
+                self._tell(f"{error}: what is shown meanwhile comes once it answers ({HOW_TO_LEAVE})")
             shown.is_told = True
             time.sleep(UNREACHED_PAUSE_S)
             return False
@@ -167,11 +170,18 @@ class Seat:
             self._refused = refusal
             return True
         if shown.attempt and job["attempt"] != shown.attempt:
-            self._say(f"job {self._job_id} is started again\r")
+            self._tell(f"job {self._job_id} is started again")
             shown.offset = 0
         shown.attempt = job["attempt"]
         time.sleep(PAUSE_S)
         return _has_ended(job["state"])
+
+    def _tell(self, text: str) -> None:
+        """Say something in a line of its own between what the job shows: a raw terminal moves down alone."""
+        sys.stderr.write("\r\n")
+        self._say(text)
+        sys.stderr.write("\r")
+        sys.stderr.flush()
 
     @contextmanager
     def _signals(self, *, is_terminal: bool) -> Iterator[None]:

@@ -135,7 +135,9 @@ class LocalEngine:
         try:
             self._start_server()
             if self.config.has_agent:
-                self._start_agent()
+                started_s, agent = time.time(), self._start_agent()
+                with self.client() as scheduler:
+                    _wait_for(agent, lambda: _seen_since(scheduler, self.config.node, started_s))
         except BaseException:
             self.stop()
             raise
@@ -211,7 +213,7 @@ class LocalEngine:
         # A scheduler that is started again must be where its agent and its users know it.
         self._port = int(self.url.rpartition(":")[2])
 
-    def _start_agent(self) -> None:
+    def _start_agent(self) -> Child:
         config = self.config
         settings = {
             HOST.name: config.server.given[HOST.name],
@@ -222,10 +224,8 @@ class LocalEngine:
         }
         folder = config.agent[AGENT_STATE] or config.state_dir / AGENT_DIR
         words, said = ["agent", "--state", str(folder)], {"settings": settings, "token": self.token}
-        started_s = time.time()
-        child = self._agent = Child("agent", words, said, self._tell, {**os.environ, **config.env})
-        with self.client() as scheduler:
-            _wait_for(child, lambda: _seen_since(scheduler, config.node, started_s))
+        self._agent = Child("agent", words, said, self._tell, {**os.environ, **config.env})
+        return self._agent
 
     def _restart(self, child: Child) -> None:
         code = child.process.wait()
@@ -237,15 +237,12 @@ class LocalEngine:
         if len(self._deaths) == RESTARTS_MAX and now_s < self._deaths[0] + RESTARTS_WITHIN_S:
             raise EngineError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
         self._deaths.append(now_s)
-        self._tell(f"the {child.name} has died ({_how(code)}) and is started again")
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self._tell(f"the {child.name} has died ({how}) and is started again")
         if child is self._server:
             self._start_server()
         else:
-            self._start_agent()
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+            self._start_agent()  # not waited for: the scheduler that is to hear of it may be dead, too
 
 
 def _wait_for(child: Child, look: Callable[[], Found | None]) -> Found:
