@@ -100,6 +100,26 @@ def unsaid(job: Job) -> Job:
 
 
 @policies
+@examples(5)
+@given(seed=SEEDS)
+def test_what_stands_halted_is_whole_or_over(name: str, seed: int) -> None:
+    """It holds nothing, no job was started on its GPUs, and what goes on is what it was."""
+    world = World(make(name), seed, sized=True, cpu_only=True, serves=True, groups=True, cuts=True)
+    for _ in range(60):
+        was = {job: world.core.state.jobs[job].halted for job in world.core.state.halted}
+        outcome = world.step(world.random_event())
+        state = world.core.state
+        assert outcome.rejected is None
+        audit(state)
+        assert sorted(state.halted) == [job.id for job in state.jobs.values() if job.halted is not None]
+        for job in outcome.jobs:
+            halted = was.get(job.id)
+            if halted is not None and any(line.reason.why is Why.WENT_ON for line in job.story[-2:]):
+                assert job.placement == halted.placement
+                assert job.run.start_s == halted.run.start_s
+
+
+@policies
 @examples(15)
 @given(seed=SEEDS)
 def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> None:

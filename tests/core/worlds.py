@@ -94,6 +94,8 @@ class World:
     """Whether there are more nodes, and some jobs have a number of GPUs on each of theirs."""
     idles: bool = False
     """Whether the rule for idle jobs parks some, which are seen once they would step again."""
+    cuts: bool = False
+    """Whether nodes fall silent, and come back as they were, with what stands halted there."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class World:
         self.random = Random(self.seed)
         self.core = Core(self.policy, ClusterState(Beliefs()), self.config)
         self.steps: dict[JobId, int] = {}
+        self.cut_off: dict[str, Node] = {}
         one, two = (make_node(f"n{i}", 4 if self.sized else 2, TYPES[i == 1]) for i in range(2))
         self.step(NodeRegistered(replace(one, host_bandwidth_bytes_per_s=50 * GIB)), NodeRegistered(two))
         if self.groups:
@@ -138,6 +141,8 @@ class World:
     def random_event(self) -> Event:
         if self.drains and self.random.random() < 0.08:
             return self.drain()
+        if self.cuts and self.random.random() < 0.3:
+            return self.cut()
         if self.idles and self.random.random() < 0.15:
             return self.idle()
         makers = (self.submit, self.submit, self.submit, self.progress, self.progress, self.finish, self.other)
@@ -263,6 +268,17 @@ class World:
         if choice >= 4 and jobs:
             return self.suspend(jobs) if choice > 4 else self.resume(jobs)
         return Tick()
+
+    def cut(self) -> Event:
+        """A node falls silent, or one that has is heard again."""
+        pick, there = self.random, self.core.state.nodes
+        if self.cut_off and pick.random() < 0.6:
+            return NodeRegistered(self.cut_off.pop(pick.choice(sorted(self.cut_off))))
+        if not there:
+            return Tick()
+        name = pick.choice(sorted(there))
+        self.cut_off[name] = there[name].node
+        return NodeLost(name, frozenset(there))
 
     def drain(self) -> Event:
         """Of any node, or an end of it; by an operator or its agent."""

@@ -79,6 +79,24 @@ def test_where_all_nodes_are_cut_off_longer_than_their_lease_a_job_goes_on_where
 
 @pytest.mark.live
 @pytest.mark.faults
+def test_a_job_of_a_node_that_was_lost_goes_on_where_it_stood_if_no_other_had_room(cluster: Cluster) -> None:
+    client, job, told = counting_on_one_of_two(cluster)
+    (other,) = client.submit_batch([{"name": "other", "command": ["sleep", "1000"], "workdir": "/"}])
+    cluster.until(lambda: client.job(other)["state"] not in {"queued", "assigned"})
+    cluster.signal("agent", signal.SIGSTOP)
+    cluster.until(lambda: client.job(job)["why"] == "node-lost")
+    halted = list(cluster.told(deadline_s=2.0))
+    cluster.signal("agent", signal.SIGCONT)
+    went_on = list(islice(told, 4))
+    assert [*halted, *went_on] == [f"1 {number}" for number in range(2, len(halted) + 6)], "made once, each of them"
+    assert client.job(job)["attempt"] == 1
+    for each in (job, other):
+        client.cancel(each)
+    assert [record["attempt"] for record in ended(cluster, 2)] == [1, 1]
+
+
+@pytest.mark.live
+@pytest.mark.faults
 def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Cluster) -> None:
     lines = int(3 * NODE_TIMEOUT_S / 0.5)
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), str(lines)]

@@ -193,7 +193,7 @@ def test_documents_from_before_phases_were_records_are_read() -> None:
                 if job.leaving is not None and job.leaving.is_requeued:
                     continue  # no record of before tells of a requeue
                 assert documents.decode_job(flat(job)) == job
-    assert seen == PHASES.keys()
+    assert seen == PHASES.keys() - {"halted"}, "which came later"
 
 
 def as_before(job: Job) -> Job:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from colane.listening.standing import STANDING, Standing
+from colane.model.job import JobId
 from colane.server.board.clock import Clocks
-from colane.server.board.read_model import ReadModel
+from colane.server.board.read_model import ReadModel, read_board
 from colane.server.nodes import leases
 from colane.server.store.identity import GRANTED_BEFORE_S, GRANTED_KEY, begin_epoch
 from colane.server.store.memory import MemoryStore
@@ -131,6 +132,64 @@ class TestLost:
         await w.submit()
         clock.go_on(NODE_TIMEOUT_S + 1)
         await w.line(lambda line: line.kind == "node-lost")
+
+
+class TestHalted:
+    """Agents that halt what they run: it goes on with their next report where nothing was started elsewhere."""
+
+    async def test_it_goes_on_with_the_report_that_brings_its_node_back(self) -> None:
+        clock, store = SteadyClock(), MemoryStore()
+        async with silent_world(clock, store=store) as w:
+            job = await self.lose(w, clock)
+            assert (await w.good("GET", f"/job/{job}"))["state"] == "queued"
+            assert await self.restarted(store) == "queued"
+            back = await w.good("POST", "/node/n1/report", report(launched(job), gpus=[gpu(0)], halts=True))
+            assert [(one["id"], one["attempt"], one["run"]) for one in back["jobs"]] == [(job, 1, True)]
+            told = await w.good("GET", f"/job/{job}")
+            assert (told["why"], told["attempt"]) == ("went-on", 1)
+            assert [(one["number"], one["end_s"], one["why"]) for one in told["attempts"]] == [(1, None, "")]
+
+    async def test_one_that_ended_before_its_node_was_missed_is_told_once_that_has_reported(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            job = await self.lose(w, clock)
+            status, told = await w.refused("POST", "/finished_job", finished(job))
+            assert (status, "has to report first" in str(told)) == (409, True)
+            await w.good("POST", "/node/n1/report", report(gpus=[gpu(0)], halts=True))
+            await w.good("POST", "/finished_job", finished(job))
+            assert (await w.good("GET", f"/job/{job}"))["state"] == "succeeded"
+
+    async def test_a_part_on_a_node_that_is_heard_is_wanted_there_until_it_ends(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await w.good("POST", "/node", node("n2", agent_id="a2", replaced=True))
+            job = await self.lose(w, clock, gpus=2, multi_node=True, hears="n2")
+            stands = await w.good("POST", "/node/n2/report", report(launched(job), agent_id="a2", halts=True))
+            assert [(one["id"], one["attempt"], one["run"]) for one in stands["jobs"]] == [(job, 1, True)]
+            assert (await w.good("GET", "/node/n2"))["jobs"] == [], "what people see of it"
+            failed = finished(job, node="n2", agent_id="a2", exit_code=1)
+            await w.good("POST", "/finished_job", failed)
+            over = await w.good("POST", "/node/n2/report", report(agent_id="a2", halts=True))
+            assert over["jobs"] == []
+
+    @staticmethod
+    async def restarted(store: MemoryStore) -> str:
+        return str(read_board(store).jobs[JobId(1)].state)
+
+    @staticmethod
+    async def lose(w: Any, clock: SteadyClock, hears: str = "", **needs: Any) -> int:
+        """A node whose agent halts jobs is silent for too long; another is heard."""
+        await w.good("POST", "/node", node(replaced=True))
+        job = int(await w.submit(**needs))
+        heard = [(name, agent) for name, agent in (("n1", "a1"), ("n2", "a2")) if name == "n1" or hears]
+        for name, agent in heard:
+            await w.good("POST", f"/node/{name}/report", report(launched(job), agent_id=agent, halts=True))
+        for _ in range(2):
+            clock.go_on(NODE_TIMEOUT_S - 1)
+            if hears:
+                await w.good("POST", f"/node/{hears}/report", report(launched(job), agent_id="a2", halts=True))
+        await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n1")
+        return job
 
 
 class TestOverload:

@@ -223,7 +223,7 @@ class Agent:
             await self._see_to(key, self._stop(key, wanted if desired is not None else None))
         await self._refuse_all({key: NOT_HERE for act, key in actions if act is Act.REJECT})
         starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
-        starts = await self._fitting(starts, wanted)
+        starts = await self._fitting(self.jobs.clear_of_former(starts, wanted), wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
         ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
         if ready and desired is not None:  # at their first step they must know the jobs they share a lane with

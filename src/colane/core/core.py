@@ -66,15 +66,15 @@ from colane.core.reducers import (
     changing,
     checkpointing,
     dependencies,
+    halting,
     idling,
     reports,
-    starting,
     suspension,
 )
 from colane.core.reducers.carrying import carry_out
 from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
-from colane.core.reducers.timers import TimerKind, Timers
+from colane.core.reducers.timers import Timers
 from colane.core.usage import HALF_LIFE_S
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobState
@@ -492,13 +492,9 @@ class Core:
                 reports.set_hold_timers(self._timers, job)
                 dependencies.enter(step, job)
                 continue
-            step.co_runners_changed(job.placement.gpus)
-            if job.start_s is not None:
-                starting.set_timers(step, job, job.start_s)
+            halting.watch(step, job)
             if job.state is JobState.CHECKPOINTING and job.effective.checkpoint is not None:
                 checkpointing.set_timer(step, job, job.effective.checkpoint)
-            if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
-                step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
 
 
 def _for_policy(config: CoreConfig, policy: Policy) -> CoreConfig:

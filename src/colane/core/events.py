@@ -111,9 +111,14 @@ class NodeRegistered(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node was silent for too long, or was removed."""
+    """A node was silent for too long, or was removed.
+
+    Of one that is silent `halting` names all nodes, itself among them, on which processes may stand halted and go on
+    later; none where nothing on it can.
+    """
 
     node: str
+    halting: frozenset[str] = frozenset()
 
 
 class NodeDrained(NamedTuple):

@@ -24,6 +24,10 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.QUEUED, S.CANCELLED): "cancelled while it waited",
         (S.QUEUED, S.SUCCEEDED): "an array, and all its elements have succeeded",
         (S.QUEUED, S.FAILED): "an array, all its elements have ended, and one failed",
+        (S.QUEUED, S.LAUNCHING): "its node is back, on which it was halted as it launched",
+        (S.QUEUED, S.RUNNING_PROTECTED): "its node is back, on which it was halted",
+        (S.QUEUED, S.RUNNING): "its node is back, on which it was halted",
+        (S.QUEUED, S.PAUSED): "its node is back, on which it was halted while paused",
         (S.QUEUED, S.QUEUED): "suspended or resumed while it waited, or its time to begin has come",
         (S.ASSIGNED, S.LAUNCHING): "its process started",
         (S.ASSIGNED, S.STOPPING): "cancelled before its process started, or one of its nodes failed or is drained",
@@ -99,6 +103,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
 PHASES: Mapping[str, frozenset[JobState]] = MappingProxyType(
     {
         "holds": frozenset({S.QUEUED}),
+        "halted": frozenset({S.QUEUED}),
         "suspension": frozenset({S.PAUSED, *LEAVING}),
         "leaving": LEAVING,
         "parking": frozenset({S.PAUSED, S.STOPPING}),
@@ -174,6 +179,7 @@ def _end_phases(moved: Job) -> None:
     state = moved.state
     if state is not QUEUED:
         moved.holds = ()
+        moved.halted = None
     if state is PAUSED:
         moved.leaving = None
         return
@@ -188,6 +194,13 @@ def ending_as(job: Job, ending: JobState) -> Job:
     other = job.copied()
     if job.leaving is not None:
         other.leaving = job.leaving._replace(ending=ending)
+    return other
+
+
+def without_halted(job: Job) -> Job:
+    """A job that waits, and whose halted attempt does not go on."""
+    other = job.copied()
+    other.halted = None
     return other
 
 

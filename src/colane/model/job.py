@@ -28,6 +28,7 @@ from colane.model.phases import (
     Element,
     Exit,
     FallBack,
+    Halted,
     Hold,
     HoldKind,
     JobId,
@@ -73,6 +74,7 @@ class Job:
         on_host: While its GPU memory lies on the host.
         array: What it knows of its elements, where it is an array; such a job never starts itself.
         element: Which element of which array it is; None where it is none.
+        halted: While it waits, its last attempt, where that stands on nodes that are silent, or were.
         effective: Its needs under these constraints, which all that decides looks at; worked out once.
         state: See `JobState`.
         submit_s: Unix seconds, as are all times.
@@ -118,6 +120,7 @@ class Job:
     on_host: OnHost | None
     array: Array | None
     element: Element | None
+    halted: Halted | None
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
@@ -149,6 +152,7 @@ class Job:
         on_host: OnHost | None = None,
         array: Array | None = None,
         element: Element | None = None,
+        halted: Halted | None = None,
         effective: JobSpec | None = None,
     ) -> None:
         self.id = id
@@ -178,6 +182,7 @@ class Job:
         self.on_host = on_host
         self.array = array
         self.element = element
+        self.halted = halted
         self.effective = under(spec, constraints) if effective is None else effective
 
     def copied(self) -> Job:
@@ -210,8 +215,22 @@ class Job:
             self.on_host,
             self.array,
             self.element,
+            self.halted,
             self.effective,
         )
+
+    def halted_as(self) -> Job:
+        """What it was when its attempt was halted that may go on: itself where there is none."""
+        halted = self.halted
+        if halted is None:
+            return self
+        was = self.copied()
+        was.state, was.placement, was.run, was.totals = halted.state, halted.placement, halted.run, halted.totals
+        was.throttle, was.turn, was.on_host = halted.throttle, halted.turn, halted.on_host
+        was.suspension, was.parking, was.halted, was.holds = halted.suspension, halted.parking, None, ()
+        if was.constraints.cores != halted.cores:
+            return was.under(was.constraints._replace(cores=halted.cores))
+        return was
 
     def under(self, constraints: Constraints) -> Job:
         """The job with other constraints."""

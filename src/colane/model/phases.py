@@ -300,6 +300,40 @@ class Throttle(NamedTuple):
     bandwidth_ratio: float = 1.0
 
 
+class Halted(NamedTuple):
+    """The attempt of a job that waits because a node of it is silent: its processes stand there, halted.
+
+    It goes on when all its nodes are there, as it was, unless the job, or another on its GPUs, was started meanwhile.
+
+    Attributes:
+        state: What the job was.
+        placement: Where it stands.
+        run: Of that attempt.
+        totals: As they were.
+        cores: It was to start with, see `Constraints`.
+        agents: Of its nodes, in order.
+        uuids: Of its GPUs, in order of rank.
+        throttle: As a job has it.
+        turn: The same.
+        suspension: The same.
+        parking: The same.
+        on_host: The same.
+    """
+
+    state: JobState
+    placement: Placement
+    run: Attempt
+    totals: Totals
+    cores: int | None = None
+    agents: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    throttle: Throttle | None = None
+    turn: str = ""
+    suspension: Suspension | None = None
+    parking: Parking | None = None
+    on_host: OnHost | None = None
+
+
 class DependsOn(StrEnum):
     """What a job must have done; Slurm's `afterok`, `afternotok`, `afterany` and `after`."""
 

@@ -81,6 +81,7 @@ class Why(StrEnum):
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
+    WENT_ON = "went-on"
     GPU_LOST = "gpu-lost"
     NODE_FAULT = "node-fault"
     STOPPED_WITH_AGENT = "stopped-with-agent"

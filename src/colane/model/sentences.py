@@ -132,6 +132,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PROTECTION_OVER: "its start, in which nothing stops or moves it, is over",
         Why.TAKEN_TO_RUN: "it has shown no step so far, and is taken to run",
         Why.NODE_LOST: "node {node} was lost",
+        Why.WENT_ON: "node {node} is back, and it goes on where it stood",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.NODE_FAULT: "node {node} could not start it: {detail}",
         Why.STOPPED_WITH_AGENT: "stopped by Colane on {node}: {because}",

@@ -292,6 +292,12 @@ class Jobs:
                     found.append(occupant(job.key, job.facts().gpus, booked, self._meter(job).memory_now(held)))
         return [one for one in found if one is not None]
 
+    def clear_of_former(self, starts: list[Key], wanted: Mapping[Key, DesiredJob]) -> list[Key]:
+        """Give those whose devices no attempt is on that was given up as lost, and is about to end."""
+        former = [job for job in (self._state.live() if starts else ()) if job.key not in wanted]
+        taken = {gpu for job in former if not job.has_ended() for gpu in job.facts().gpus}
+        return [key for key in starts if taken.isdisjoint(wanted[key].gpus)]
+
     def place(self, key: Key, facts: LaunchFacts) -> None:
         """It runs elsewhere on this node from now on."""
         self._meter(self._state.job_dir(key)).place(facts)

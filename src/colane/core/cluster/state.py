@@ -63,9 +63,9 @@ class ClusterState(ClusterContents):
     Where `steps_unseen` is set, running jobs are taken to step though no step was seen. `draining` has the nodes that
     are drained, each with whether its deadline is over. `dependents` has, for each job, the jobs that wait for it.
     `knowledge` is its beliefs, with what they are learnt from. `arrays` has the live ones and which of their elements
-    are jobs. `limits` keeps account of what users and groups use, where they are bounded. `decided_by` has what was
-    believed of each kind when policies were last asked for its sake. A job with GPUs that has waited for
-    `cpu_only_passes_s` is left what it books of a host.
+    are jobs. `halted` has those that wait while an attempt of theirs stands halted. `limits` keeps account of what
+    users and groups use, where they are bounded. `decided_by` has what was believed of each kind when policies were
+    last asked for its sake. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a host.
     """
 
     def __init__(self, beliefs: Knowledge, version: int = 0) -> None:
@@ -77,6 +77,7 @@ class ClusterState(ClusterContents):
         self.measurement_groups = 0
         self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
+        self.halted: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.dependents: dict[int, dict[JobId, None]] = {}
         self.arrays = ArrayBook()
@@ -126,6 +127,10 @@ class ClusterState(ClusterContents):
             self._await_return(old, returning=False)
         if old is not None and old.is_waiting:
             self._leave_queue(old, starts=new is not None and new.placement is not None)
+        if new is not None and new.halted is not None:
+            self.halted[job.id] = None
+        elif self.halted:
+            self.halted.pop(job.id, None)
         if new is None:
             self.jobs.pop(job.id, None)
             self.progress.pop(job.id, None)

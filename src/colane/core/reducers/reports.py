@@ -31,6 +31,7 @@ from colane.core.reducers import (
     dependencies,
     failing,
     fewer_cores,
+    halting,
     leaving,
     losses,
     out_of_turns,
@@ -127,6 +128,7 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
         is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
         _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same or not known.node.cores)
     step.state.put_node(node)
+    halting.came_back(step, node)
     fewer_cores.follow(step, node)
     step.touch(node.name)
     losses.lose_gpus(step, before, node)
@@ -138,7 +140,7 @@ def node_lost(step: Step, event: NodeLost) -> None:
     if event.node not in step.state.nodes:
         step.stale.append((event, "no such node"))
         return
-    _lose_jobs(step, event.node, keep=set())
+    _lose_jobs(step, event.node, keep=set(), halts=event.halting)
     step.state.remove_node(event.node)
     step.lost_nodes.append(event.node)
 
@@ -366,7 +368,8 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
         step.stale.append((event, "no such live job"))
         return None
     if job.attempt != attempt or job.placement is None:
-        step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
+        if not isinstance(event, Ended) or not halting.ended(step, job, event):
+            step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
         return None
     return job
 
@@ -395,7 +398,9 @@ def _same_gpus(old: Node, new: Node) -> set[int]:
     return {gpu.index for gpu in new.gpus if identity.get(gpu.index) == (gpu.uuid, gpu.type)}
 
 
-def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = False) -> None:
+def _lose_jobs(
+    step: Step, node: str, keep: set[int], *, keeps_host: bool = False, halts: frozenset[str] = frozenset()
+) -> None:
     """Jobs of a node lose it, but those on GPUs to keep, and those without GPUs where it keeps its cores."""
     reason = Reason(Why.NODE_LOST, {"node": node})
     for job_id in list(step.state.nodes[node].jobs):
@@ -406,7 +411,7 @@ def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = Fals
         slots = job.placement.slots_on(node) if job.placement is not None else ()
         is_on_it = job.placement is not None and node in job.placement.nodes
         is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
-        if is_on_it and not is_kept:
+        if is_on_it and not is_kept and not halting.lose(step, job, halts, reason):
             failing.lose(step, job if node in job.run.ended_on else step.gone_from(job, node), reason)
 
 

@@ -16,7 +16,7 @@ from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import QUEUED, ending_as, move, moves
+from colane.core.lifecycle import QUEUED, ending_as, move, moves, without_halted
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
@@ -103,7 +103,20 @@ class Step:
                 self._nodes[node] = None
         if self.timers.replans and self.timers.replan(job.spec.pool).after_moves:
             self._note_hold(job)
+        before = self.state.jobs.get(job.id) if self.state.halted else None
         self.state.put_job(job)
+        if before is not None:
+            self._end_halted(before, job)
+
+    def _end_halted(self, before: Job, job: Job) -> None:
+        """What stands halted ends once its job, or another on its GPUs, is started: its agents are told."""
+        if before.halted is not None and before.halted is not job.halted:
+            for node in before.halted.placement.nodes:
+                self.touch(node)
+        taken = set(job.gpus_held) - set(before.gpus_held) if job.placement is not None else set[GpuId]()
+        for other in [self.state.jobs[one] for one in self.state.halted] if taken else ():
+            if other.halted is not None and not taken.isdisjoint(other.halted.placement.gpus):
+                self.put(without_halted(other))
 
     def _note_hold(self, job: Job) -> None:
         """That other jobs may have its GPUs by now, or may no more."""

@@ -64,6 +64,7 @@ class NodeRecord:
         lost: Its agent was silent for too long; it holds no jobs.
         messages: What its agent has to say (MPS that could not be started, ...).
         leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
+        halts: Its jobs are halted, and not ended, for want of word.
         replaced: Another node takes its place when it is gone, so its jobs do not wait for it.
         secret: What its agent demands of callers.
         runs_as: The one user whose jobs its agent can run, empty where it runs those of all users.
@@ -82,6 +83,7 @@ class NodeRecord:
     agent_version: str = ""
     cluster_id: str = ""
     replaced: bool = False
+    halts: bool = False
 
     @property
     def door(self) -> AgentDoor:
@@ -117,6 +119,7 @@ class ReadModel:
         attempts: What is known of the attempts of live jobs.
         nodes: Nodes by name, lost ones included, in order of first registration.
         on_node: Live jobs that hold GPUs of a node, in order of id.
+        halted_on: Jobs that wait while an attempt of theirs stands halted on a node.
         counters: See `Counters`.
         tokens: Tokens by digest.
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
@@ -130,6 +133,7 @@ class ReadModel:
     attempts: dict[JobId, tuple[AttemptRecord, ...]] = field(default_factory=dict)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     on_node: dict[str, set[JobId]] = field(default_factory=dict)
+    halted_on: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     tokens: dict[str, TokenRecord] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
@@ -184,8 +188,7 @@ class ReadModel:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
         self._count(job.id, (job.spec.user, _waiting(job)) if job.state is JobState.QUEUED else None)
-        for node in _held_nodes(old):
-            self.on_node[node].discard(job.id)
+        self._leave_nodes(old)
         if job.array is not None or job.element is not None:
             self._follow_array(job)
         if job.has_ended:
@@ -196,6 +199,16 @@ class ReadModel:
         self.jobs[job.id] = job
         for node in _held_nodes(job):
             self.on_node.setdefault(node, set()).add(job.id)
+        for node in job.halted.placement.nodes if job.halted is not None else ():
+            self.halted_on.setdefault(node, set()).add(job.id)
+
+    def _leave_nodes(self, job: Job | None) -> None:
+        if job is None:
+            return
+        for node in _held_nodes(job):
+            self.on_node[node].discard(job.id)
+        for node in job.halted.placement.nodes if job.halted is not None else ():
+            self.halted_on[node].discard(job.id)
 
     def drop_job(self, job_id: JobId) -> None:
         """Forget a job that has ended."""
@@ -203,8 +216,7 @@ class ReadModel:
         if job is None:
             return
         self._count(job_id, None)
-        for node in _held_nodes(job):
-            self.on_node[node].discard(job_id)
+        self._leave_nodes(job)
         self.model_names.pop(job_id, None)
         self.attempts.pop(job_id, None)
         self.elements.pop(job_id, None)
@@ -244,6 +256,11 @@ class ReadModel:
         """Live jobs that hold GPUs of a node, in order of id."""
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
 
+    def wanted(self, node: str) -> list[Job]:
+        """The same with those that may go on there, as they were."""
+        standing = [self.jobs[job].halted_as() for job in sorted(self.halted_on.get(node, ()))]
+        return sorted([*self.assigned(node), *standing], key=lambda job: job.id) if standing else self.assigned(node)
+
 
 def _take(known: dict[str, V], changed: Mapping[str, V | None]) -> None:
     for key, value in changed.items():
@@ -253,9 +270,9 @@ def _take(known: dict[str, V], changed: Mapping[str, V | None]) -> None:
             known[key] = value
 
 
-def _held_nodes(job: Job | None) -> tuple[str, ...]:
+def _held_nodes(job: Job) -> tuple[str, ...]:
     """Nodes on which a job has processes, or shall have."""
-    if job is None or job.placement is None:
+    if job.placement is None:
         return ()
     return tuple([node for node in job.placement.nodes if node not in job.run.ended_on])
 

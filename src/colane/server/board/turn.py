@@ -46,6 +46,7 @@ class Turn:
         registered: How nodes were described in this turn, by name.
         drained: Why nodes that are lost are drained once they are back; None where they are not.
         leased: Whether jobs of nodes end by themselves, where that is news.
+        halts: Whether they are halted, and not ended, for want of word, where that is news.
         tokens: Tokens made in this turn, by digest; None for one that is revoked.
         set_apart: What the agents of nodes are told to be of instead of the cluster's own id.
         removed_nodes: Nodes to forget.
@@ -75,6 +76,7 @@ class Turn:
     registered: dict[str, NodeBody] = field(default_factory=dict)
     drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)
+    halts: dict[str, bool] = field(default_factory=dict)
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
     set_apart: dict[str, str] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)

@@ -27,12 +27,10 @@ class Grants:
     Attributes:
         parts: What the scheduler consists of.
         granted_s: What nodes are granted in place of the configured lease, by a scheduler that ends.
-        halting: Nodes whose jobs are halted, and not ended, for want of word.
     """
 
     parts: Parts
     granted_s: float | None = None
-    halting: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
     _told_of_grant: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -43,8 +41,11 @@ class Grants:
 
     def lease_s(self, name: str) -> float:
         """What a node is granted now: longer where its jobs would end, or a server not answer, for want of word."""
-        is_usual = name in self.halting and not any(
-            job.spec.kind is JobKind.INFERENCE for job in self.parts.read_model.assigned(name)
+        known = self.parts.read_model.nodes.get(name)
+        is_usual = (
+            known is not None
+            and known.halts
+            and not any(job.spec.kind is JobKind.INFERENCE for job in self.parts.read_model.assigned(name))
         )
         return max(
             self.parts.config.node_timeout_s if is_usual else self.parts.config.lease_max_s, self.granted_s or 0.0

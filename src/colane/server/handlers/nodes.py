@@ -71,11 +71,9 @@ class Nodes:
         await self.leading.refuse_while_behind(name, body)
         await self.leading.set_apart_if_of_another_history(name, body)
 
-        (self.grants.halting.add if body.halts else self.grants.halting.discard)(name)
-
         def prepare(turn: Turn) -> None:
             changes.report(turn, name, self._ours(name, body))
-            changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.parts.read_model, name))
+            changes.lease(turn, name, body, may_be_endless=leases.stands_alone(self.parts.read_model, name))
             self.grants.hear(name, turn.now_s, body)
 
         if name in self.parts.read_model.nodes and self.parts.read_model.nodes[name].node.agent_id == body.agent_id:
@@ -88,7 +86,7 @@ class Nodes:
         if not has_news:
             prepare(trial)
         is_losing = name in self.parts.driver.losing
-        if has_news or is_losing or trial.events or trial.messages or trial.audit or trial.leased:
+        if has_news or is_losing or trial.events or trial.messages or trial.audit or trial.leased or trial.halts:
             may_wait = has_news and not is_losing and changes.is_routine(trial, name, body)
             await self.parts.driver.change(prepare, may_wait=may_wait)
         self.grants.hear(name, self.parts.driver.now(), body)  # what is granted may have changed with what runs there
@@ -137,7 +135,8 @@ class Nodes:
         record = self.parts.read_model.nodes.get(name)
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
-        jobs, seen_s = self.parts.read_model.assigned(name), self.parts.liveness.last_seen_s(name)
+        board, seen_s = self.parts.read_model, self.parts.liveness.last_seen_s(name)
+        jobs = board.wanted(name) if caller is None else board.assigned(name)
         memory, contention = self.parts.driver.memory_of(name), self.parts.driver.config.contention
         totals = {job.id: told_steps(job, self.parts.driver.progress.get(job.id)) for job in jobs}
         view = node_view(

@@ -23,6 +23,10 @@ SPANS_MAX: Final = 256
 """Of one attempt, the last ones: a parked job may come back elsewhere on its node many times."""
 
 
+WENT_ON: Final = Why.WENT_ON
+"""With this an attempt that had ended goes on, as it had not."""
+
+
 class PlaceSpan(NamedTuple):
     """Devices that an attempt held, as `node/number`, and from when to when; None while it holds them."""
 
@@ -60,10 +64,12 @@ ATTEMPTS: Final[Form[tuple[AttemptRecord, ...]]] = several(row(AttemptRecord, sp
 def with_moves(known: tuple[AttemptRecord, ...], old: Job | None, job: Job) -> tuple[AttemptRecord, ...]:
     """Return what is known of a job's attempts after it has come from `old`, None for a new one, to what it is now."""
     moves = job.changes_since(old.changes if old else 0)
-    number = job.attempt - sum(move.state is JobState.ASSIGNED for move in moves)
+    number = job.attempt - sum(move.state is JobState.ASSIGNED and move.reason.why is not WENT_ON for move in moves)
     found = list(known)
     for move in moves:
-        if move.state is JobState.ASSIGNED:
+        if found and move.reason.why is WENT_ON:
+            found[-1] = found[-1]._replace(end_s=None, why="")
+        elif move.state is JobState.ASSIGNED:
             number += 1
             is_present = number == job.attempt and job.placement is not None
             node = job.placement.node if is_present and job.placement is not None else ""

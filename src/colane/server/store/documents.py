@@ -34,7 +34,18 @@ from colane.model.job import (
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.job_spec import UNCONSTRAINED, Category, CheckpointContract, NewLimit, PromisedGpus
 from colane.model.lengths import FamilyLengths, LengthBin
-from colane.model.phases import LEAVING, NOT_YET, Array, Dependency, DependsOn, Element, Hold, HoldKind, Throttle
+from colane.model.phases import (
+    LEAVING,
+    NOT_YET,
+    Array,
+    Dependency,
+    DependsOn,
+    Element,
+    Halted,
+    Hold,
+    HoldKind,
+    Throttle,
+)
 from colane.model.phases import NONE as NO_TOTALS
 from colane.model.placement import Placement, Slot
 from colane.model.profile import (
@@ -130,25 +141,45 @@ HOLDS: Final = several(
         after=maybe(record(Dependency, on=choice(DependsOn), element=maybe(record(Element)))),
     )
 )
+RUN: Final = lean(NOT_YET, ended_on=several(), exit=maybe(row(Exit)))
+TOTALS: Final = lean(NO_TOTALS, served=several(row(Served)))
+SUSPENSION: Final = maybe(record(Suspension, via=choice(SuspendVia)))
+PARKING: Final = maybe(record(Parking))
+ON_HOST: Final = maybe(record(OnHost, left_beside=several()))
+THROTTLE: Final = maybe(row(Throttle, cores=several(), withheld=several()))
+HALTED: Final = record(
+    Halted,
+    state=STATE,
+    placement=PLACEMENT,
+    run=RUN,
+    totals=TOTALS,
+    agents=several(),
+    uuids=several(),
+    throttle=THROTTLE,
+    suspension=SUSPENSION,
+    parking=PARKING,
+    on_host=ON_HOST,
+)
 JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
-    run=lean(NOT_YET, ended_on=several(), exit=maybe(row(Exit))),
-    totals=lean(NO_TOTALS, served=several(row(Served))),
+    run=RUN,
+    totals=TOTALS,
     falls_back=maybe(record(FallBack, to=PLACEMENT)),
-    suspension=maybe(record(Suspension, via=choice(SuspendVia))),
+    suspension=SUSPENSION,
     leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
-    parking=maybe(record(Parking)),
-    on_host=maybe(record(OnHost, left_beside=several())),
+    parking=PARKING,
+    on_host=ON_HOST,
     state=STATE,
     placement=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
-    throttle=maybe(row(Throttle, cores=several(), withheld=several())),
+    throttle=THROTTLE,
     array=maybe(ARRAY),
     element=maybe(record(Element)),
     holds=HOLDS,
+    halted=maybe(HALTED),
 )
 USED: Final = record(UsedGpus)
 PROGRESS: Final = form_of(Progress)

@@ -393,9 +393,11 @@ def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:
     return BandwidthSample(now_s, body.used_ratio, by_job, body.by, body.can_limit)
 
 
-def lease(turn: Turn, name: str, is_leased: bool | None, *, may_be_endless: bool) -> None:
-    """Take in whether a node's jobs end by themselves. An endless lease is noted before the agent is told of it."""
-    record = turn.read_model.nodes[name]
+def lease(turn: Turn, name: str, body: ReportBody, *, may_be_endless: bool) -> None:
+    """Take in whether a node's jobs are halted, or end by themselves: an endless lease is noted before it is told."""
+    record, is_leased = turn.read_model.nodes[name], body.leased
+    if record.halts is not body.halts:
+        turn.halts[name] = body.halts
     if is_leased is not None and record.leased is not (now := is_leased and not may_be_endless):
         turn.leased[name] = now
 
@@ -451,7 +453,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     record = turn.read_model.nodes.get(body.node)
     job = _believed(turn, body.node, body.id, body.attempt)
     if job is None or record is None or record.node.agent_id != body.agent_id:
-        return False
+        return record is not None and _finish_halted(turn, record, body)
     if (job.id, body.node) in turn.finished or body.node in job.run.ended_on:
         return False
     start_s, end_s = _lasted(job, body, turn.now_s)
@@ -461,6 +463,25 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     ending = Exit(body.exit_code, body.signal, body.detail)
     times = (None if body.start_s is None else start_s, end_s)
     turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node, body.was_stopped))
+    turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
+    return True
+
+
+def _finish_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> bool:
+    """Take in the end of a part of an attempt that stands halted for want of another node.
+
+    Raises:
+        RefusedError: 409, its own node is lost: with its next report that is back, and the attempt goes on and ends.
+    """
+    job = turn.read_model.jobs.get(JobId(body.id))
+    if job is None or job.halted is None or job.attempt != body.attempt or record.node.agent_id != body.agent_id:
+        return False
+    if body.node not in job.halted.placement.nodes or body.node in job.halted.run.ended_on:
+        return False
+    if record.lost:
+        raise RefusedError.because(409, f"{body.node} was lost, with job {job.id} on it: it has to report first")
+    ending = Exit(body.exit_code, body.signal, body.detail)
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, None, turn.now_s, node=body.node))
     turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
     return True
 

@@ -189,7 +189,7 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
     for name in outcome.lost_nodes:
         if name in turn.read_model.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield _said(turn, replace(turn.read_model.nodes[name], lost=True, generation=outcome.version))
-    told = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
+    told = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys() | turn.halts.keys()
     said = told | turn.set_apart.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
         yield _said(turn, turn.read_model.nodes[name])
@@ -210,7 +210,8 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
         )
     node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
     cluster_id = turn.set_apart.get(name, known.cluster_id)
-    return replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id)
+    halts = turn.halts.get(name, known.halts)
+    return replace(known, messages=messages, leased=leased, node=node, cluster_id=cluster_id, halts=halts)
 
 
 def _attempts(turn: Turn, outcome: Outcome) -> Iterator[tuple[JobId, tuple[AttemptRecord, ...]]]:
