@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from colane.core.lifecycle import MOVES, PHASES, move, moves
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState, Leaving, OnHost, Parking, SuspendVia, Suspension
-from colane.model.phases import STORY_FIRST, STORY_LAST, Hold, HoldKind, StateChange
+from colane.model.phases import NONE, NOT_YET, STORY_FIRST, STORY_LAST, Halted, Hold, HoldKind, StateChange
+from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
 
 QUEUED = StateChange(0.0, JobState.QUEUED, Reason(Why.SUBMITTED))
@@ -51,6 +53,7 @@ def test_time_paused_is_that_of_the_present_attempt() -> None:
 def test_a_move_takes_away_what_does_not_belong_to_the_new_state() -> None:
     phases: dict[str, Any] = {
         "holds": (Hold(HoldKind.USER, "ann"),),
+        "halted": Halted(JobState.RUNNING, Placement((Slot(GpuId("n0", 0), 0),)), NOT_YET, NONE),
         "suspension": Suspension(SuspendVia.HOST, "ann"),
         "leaving": Leaving(JobState.QUEUED),
         "parking": Parking(),
