@@ -44,6 +44,14 @@ BAD = {
     ),
     "loops": ("        while True:\n            pass\n", "plan(view) took longer than"),
     "sleeps": ("        time.sleep(1.0)\n", "line 21: plan(view) took longer than"),
+    "writes into a job's needs": (
+        "        view.job(list(view.queue('default'))[0]).spec.priority = 5\n        return draft.plan()\n",
+        "line 21 sets job 2.spec.priority to 5",
+    ),
+    "writes into a job": (
+        "        view.job(list(view.queue('default'))[0]).attempt = 5\n        return draft.plan()\n",
+        "line 21 sets job 2.attempt to 5",
+    ),
     "plans nonsense": (
         """        place = Placement((Slot(GpuId('nowhere', 0), 0),))
         job = list(view.queue('default'))[0]

@@ -241,6 +241,10 @@ class Flaw:
     detail: str
     jobs: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        """In one sentence."""
+        return f"{self.detail} ({self.code})"
+
 
 @dataclass(frozen=True, slots=True)
 class RejectedPlan:

@@ -24,6 +24,7 @@ from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.policyfiles.budget import OverdueError, within
 from colane.policyfiles.load import create, is_file, path_of, said, where_in
+from colane.policyfiles.seen import Seen
 from colane.policyfiles.shape import flaw_of
 from colane.scheduling import registry
 
@@ -96,8 +97,9 @@ class StrictPolicy:
         """What the policy plans.
 
         Raises:
-            PolicyFaultError: It raised, took too long, or returned no plan.
+            PolicyFaultError: It raised, took too long, returned no plan, or wrote into what it was shown.
         """
+        seen = Seen(view)
         try:
             plan = within(self._budget_s, lambda: self._policy.plan(view))
             flaw = flaw_of(plan, view.now_s)
@@ -108,6 +110,10 @@ class StrictPolicy:
         except BaseException as error:
             where = f"{self._file}{where_in(self._file, error)}"
             raise PolicyFaultError(f"{where}: {said(error)}", f"{where}: {type(error).__name__}") from error
+        finally:
+            written = seen.written(self._file)
+        if written:
+            raise PolicyFaultError(f"{self._file}{written}", f"{self._file}{written.partition(' to ')[0]}")
         if flaw:
             raise PolicyFaultError(f"{self._file}: {flaw}")
         return plan
