@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import ast
 from dataclasses import fields
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from colane.core.cluster.view import ClusterView
+from colane.model.job import Job
+from colane.model.job_spec import JobSpec
 
 FIX: Final = "what it sees is not its to change: dataclasses.replace(job.spec, ...) makes a record of its own"
+
+NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in (Job, JobSpec)}
+VALUES: Final[dict[type, attrgetter[Any]]] = {kind: attrgetter(*names) for kind, names in NAMES.items()}
 
 
 class _Record(NamedTuple):
@@ -33,30 +37,20 @@ class Seen:
         for number, job in view.jobs.items():
             shown |= {id(job.spec): (f"job {number}.spec", job.spec), id(job): (f"job {number}", job)}
             shown.setdefault(id(job.effective), (f"job {number}.effective", job.effective))
-        self._records = [_Record(name, one, _values(type(one))(one)) for name, one in shown.values()]
+        self._records = [_Record(name, one, VALUES[type(one)](one)) for name, one in shown.values()]
 
     def written(self, file: Path) -> str:
         """What has been written since, in one line that names where; empty where nothing was. It is put back."""
         told = ""
         for name, record, values in self._records:
-            now = _values(type(record))(record)
+            now = VALUES[type(record)](record)
             if now == values:
                 continue
-            for field, before, after in zip(_names(type(record)), values, now, strict=True):
+            for field, before, after in zip(NAMES[type(record)], values, now, strict=True):
                 if before != after:
                     setattr(record, field, before)
                     told = told or f"{_line(file, field)} sets {name}.{field} to {after!r}: {FIX}"
         return told
-
-
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
-@cache
-def _values(kind: type) -> attrgetter[Any]:
-    return attrgetter(*_names(kind))
 
 
 def _line(file: Path, field: str) -> str:
