@@ -24,8 +24,8 @@ from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.policyfiles.budget import OverdueError, within
 from colane.policyfiles.load import create, is_file, path_of, said, where_in
-from colane.policyfiles.seen import Seen
 from colane.policyfiles.shape import flaw_of
+from colane.policyfiles.shown_jobs import ShownJobs
 from colane.scheduling import registry
 
 BUDGET_S: Final = 5.0
@@ -99,7 +99,7 @@ class StrictPolicy:
         Raises:
             PolicyFaultError: It raised, took too long, returned no plan, or wrote into what it was shown.
         """
-        seen = Seen(view)
+        shown = ShownJobs(view)
         try:
             plan = within(self._budget_s, lambda: self._policy.plan(view))
             flaw = flaw_of(plan, view.now_s)
@@ -111,7 +111,7 @@ class StrictPolicy:
             where = f"{self._file}{where_in(self._file, error)}"
             raise PolicyFaultError(f"{where}: {said(error)}", f"{where}: {type(error).__name__}") from error
         finally:
-            written = seen.written(self._file)
+            written = shown.written(self._file)
         if written:
             raise PolicyFaultError(f"{self._file}{written}", f"{self._file}{written.partition(' to ')[0]}")
         if flaw:

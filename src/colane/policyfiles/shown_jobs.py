@@ -29,7 +29,7 @@ class _Record(NamedTuple):
     values: tuple[Any, ...]
 
 
-class Seen:
+class ShownJobs:
     """What a view shows, as it is before a policy is asked."""
 
     def __init__(self, view: ClusterView) -> None:
