@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from colane.core import ClusterState, Core
 from colane.core.planners.means import REFORM_S, launch_s, shrink_s
 from colane.core.reducers.reforming import ranks_wanted
@@ -116,6 +118,27 @@ def test_a_job_that_does_not_answer_keeps_its_size_and_is_restarted_if_its_ranks
     assert late.reason is not None
     assert late.reason.why is Why.REFORMED_LATE
     assert scene.ends(1.0, 143, outcome="signalled", saved_s=130.5, steps_saved=52).totals.steps_kept == 52
+
+
+def test_a_page_that_says_more_ranks_than_there_are_gpus_says_nothing() -> None:
+    scene = able()
+    for ranks in (5, 255):
+        assert formed(scene, ranks).state in {JobState.RUNNING_PROTECTED, JobState.RUNNING}
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_job_that_goes_on_as_fewer_ranks_unasked_is_restarted_as_often_as_it_may_fail(retries: int) -> None:
+    scene = Scene(replace(FOUR, retries=retries))
+    scene.at(100.0, scene.progress(steps=50, saves=True, reforms=True))
+    for attempt in range(1, retries + 2):
+        stopped = formed(scene, 2)
+        assert (stopped.state, stopped.attempt, stopped.totals.failures) == (JobState.STOPPING, attempt, attempt)
+        ending = JobState.QUEUED if attempt <= retries else JobState.FAILED
+        assert stopped.ending is ending
+        if ending is JobState.QUEUED:
+            scene.ends(1.0, 1)
+            scene.runs(attempt + 1)
+            scene.at(scene.now_s + 60.0, scene.progress(steps=50, saves=True, reforms=True))
 
 
 def test_a_clean_end_is_an_end_for_ranks_that_can_go_on() -> None:

@@ -31,7 +31,11 @@ def ranks_wanted(job: Job) -> int:
 
 
 def told(step: Step, job: Job, progress: Progress) -> Job:
-    """Believe a sample: it can do so; it has; or it has done so unasked, or too late, and has to be restarted."""
+    """Believe a sample: it can do so; it has; or it has done so too late, and has to be restarted.
+
+    Unasked that is a failure of its own, within its retries: a page may say it in every attempt. No job has more ranks
+    than GPUs.
+    """
     contract = job.effective.checkpoint
     if progress.reforms and contract is not None and not contract.reforms:
         now = contract._replace(reforms=True, saved_codes=tuple([code for code in contract.saved_codes if code]))
@@ -40,9 +44,12 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     wanted = ranks_wanted(job)
     if wanted and progress.ranks == wanted and job.resizes_to is not None:
         return _goes_on(step, job, job.resizes_to, progress)
-    if progress.ranks and progress.ranks != job.gpu_count and job.state in ABLE:
+    if 0 < progress.ranks < job.gpu_count and job.state in ABLE:
         facts: dict[str, str | int | float] = {"ranks": progress.ranks, "gpus": job.gpu_count}
-        step.stop(job, JobState.QUEUED, Reason(Why.REFORMED_LATE, facts))
+        if not job.run.saves_asked:
+            job = job.with_totals(job.totals._replace(failures=job.totals.failures + 1))
+        ending = JobState.QUEUED if job.totals.failures <= job.spec.retries else JobState.FAILED
+        step.stop(job, ending, Reason(Why.REFORMED_LATE, facts), has_failed=not job.run.saves_asked)
         return step.state.jobs[job.id]
     return job
 
