@@ -3,7 +3,9 @@
     python gpu/loops.py [--part PART] [--minutes 8] [--out DIR] [--small]
 
 `shapes` runs training loops of many shapes in one lane, a step a turn: what they compute are kernels of a known time.
-`trainers` runs trainers of libraries alone and then in one lane. `parked` has an idle job leave the GPU and come back.
+`captures` runs those that capture graphs with the adaptor and without, `beside` one that computes in the other's turn,
+and `stays` compares what is booked of a job with graphs to what the GPU holds while it waits. `trainers` runs trainers
+of libraries alone and then in one lane. `parked` has an idle job leave the GPU and come back.
 Without a GPU it says so and ends with 0.
 """
 
@@ -38,6 +40,13 @@ SHAPES: Final = (
     "plain", "reads_each_loss", "reads_tenth_loss", "accumulates", "gan", "mixed_precision", "lbfgs", "graph",
     "several_streams", "side_thread", "copies_ahead", "compiled", "thread_beside", "thread_before", "pool_beside",
 )  # fmt: skip
+CAPTURES: Final = (
+    "graph", "graph_inference", "graph_sizes", "graph_pieces", "graph_by_hand", "graphed", "graphed_frozen",
+    "captures_beside",
+)  # fmt: skip
+SMALL_CAPTURES: Final = CAPTURES[:2]
+LEAKS: Final = "computes in the turns of others"
+STAYS_SLACK_BYTES: Final = 96 * 2**20
 SMALL_SHAPES: Final = ("plain", "several_streams", "graph")
 STEPS: Final = 30
 KERNEL_MS: Final = 4
@@ -73,6 +82,27 @@ for _ in range(3):
 print(took_s)
 """
 
+GRAPHED: Final = """
+import sys, torch
+width, rows = map(int, sys.argv[1:])
+net = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4))).to("cuda")
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+x, graph = torch.randn(rows, width).to("cuda"), torch.cuda.CUDAGraph()
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    net(x).square().mean().backward()
+    optimizer.step()
+for _ in range(3):
+    step()
+torch.cuda.synchronize()
+with torch.no_grad(), torch.cuda.graph(graph):
+    net(x)
+while True:
+    step()
+    graph.replay()
+"""
+"""Trains, and keeps a graph whose pool its allocator cannot give back."""
+
 QUIET: Final = ("/bin/sh", "-c", 'exec "$@" > "$0" 2>&1')
 """Runs the rest of its words, with its output in the file named first."""
 
@@ -99,6 +129,59 @@ def shapes(run: Run) -> Object:
             off = seen["told_s"] / seen["truth_s"] - 1
             run.check(f"{name}: in turns a step takes the time of the device, within 2 %", abs(off) <= OFF_MAX, off)
     return {"kernel_s": kernel_s, "shapes": found}
+
+
+def captures(run: Run) -> Object:
+    """Loops that capture graphs: with the adaptor they end as without, and come to the same weights."""
+    found = {}
+    for name in SMALL_CAPTURES if run.small else CAPTURES:
+        words = (str(LOOPS), name, str(STEPS), str(_kernel_ms(run)))
+        env = {**job_env(), "CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
+        off = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+        end, said = _in_turns(run, {name: words})[name]
+        found[name] = {"off": off.returncode, "on": end["exit_code"], "said": said[-500:]}
+        run.keep({"captures": found})
+        run.check(f"{name}: it runs without the adaptor", off.returncode == 0, off.stderr[-500:])
+        is_same = end["exit_code"] == off.returncode and off.stdout.strip() in said
+        run.check(f"{name}: with the adaptor it ends as without", is_same, said[-500:])
+    return {"captures": found}
+
+
+def beside(run: Run) -> Object:
+    """A job with a thread that asks for no turn is seen by the driver's samples, and the one beside it is not."""
+    with _lane(run) as lane:
+        lane.fake.turns = {"rule": "fair", "quantum_s": 0.1}
+        for job, name in ((1, "kernels_beside"), (2, "plain")):
+            _want(lane, job, (str(LOOPS), name, "10000000", str(_kernel_ms(run))))
+        began_s = time.monotonic()
+        _wait(lambda: _progress(lane, 1).get("turn") == "ungated", "it is found", run.left_s)
+        found = {"found_after_s": time.monotonic() - began_s, "messages": lane.fake.reports[-1]["messages"]}
+        run.check("it is said", lane.fake.is_told(f"job 1 {LEAKS}"), found)
+        run.check("the other is not blamed", not lane.fake.is_told(f"job 2 {LEAKS}"), found)
+        for job in (1, 2):
+            lane.fake.end(job)
+        _wait(lambda: len(lane.fake.ends) == 2, "both are ended")
+    return found
+
+
+def stays(run: Run) -> Object:
+    """What is booked of a job with a graph while it runs alone is what its GPU holds of it once it waits."""
+    before_bytes = run.used_bytes
+    with _lane(run) as lane:
+        sizes = ("64", "64") if run.small else ("4096", "65536")
+        _want(lane, 1, ("-c", GRAPHED, *sizes), flush=True)
+        _wait(lambda: _progress(lane, 1).get("steps", 0) > 150, "it steps", run.left_s)
+        told = dict(_progress(lane, 1))
+        lane.fake.change(1, paused=True)
+        _wait(lambda: _progress(lane, 1).get("turn") == "paused", "it waits")
+        time.sleep(SMALL_SETTLE_S)
+        held_bytes = run.used_bytes - before_bytes
+        lane.fake.end(1)
+        _wait(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    found = {"told_bytes": told["persistent_bytes"], "peak_bytes": told["peak_bytes"], "held_bytes": held_bytes}
+    off_bytes = found["told_bytes"] - held_bytes
+    run.check("what is booked is what is held", abs(off_bytes) <= STAYS_SLACK_BYTES, found)
+    return found
 
 
 def trainers(run: Run) -> Object:
@@ -231,7 +314,14 @@ def _wait(look: Any, what: str, deadline_s: float = WAIT_S) -> Any:  # noqa: ANN
 SCRIPT: Final = Script(
     name="loops",
     about="Whether steps of scripts that know nothing of Colane are counted and timed right on a GPU.",
-    parts={"shapes": shapes, "trainers": trainers, "parked": parked},
+    parts={
+        "captures": captures,
+        "stays": stays,
+        "beside": beside,
+        "shapes": shapes,
+        "trainers": trainers,
+        "parked": parked,
+    },
     tiny_parts=(),
 )
 

@@ -32,6 +32,8 @@ from colane.client.client import Client  # noqa: E402
 from colane.client.errors import Refused  # noqa: E402
 from colane.client.profiling import ENDED_STATES, Profiler, Rules, Subject  # noqa: E402
 from colane.devices import discover  # noqa: E402
+from colane.devices.gpu import RECOVERY_ACTION  # noqa: E402
+from colane.devices.nvml import load_nvml  # noqa: E402
 from colane.model.profile import ProfileKey, Value  # noqa: E402
 
 Found = TypeVar("Found")
@@ -213,6 +215,46 @@ def mps(run: Run) -> Object:
     return {"job_saw": seen, "after_death": again}
 
 
+def mps_kill(run: Run) -> Object:
+    """A client of MPS that is ended while its kernels run leaves the one beside it whole."""
+    if not shutil.which(MPS_CONTROL):
+        run.notes.append(f"{MPS_CONTROL} is not installed")
+        return {"status": "incomplete", "because": f"{MPS_CONTROL} is not installed"}
+    sizes = SMALL_LOAD_SIZES if run.small else LOAD_SIZES
+    words = [sys.executable, "-c", LOADS, "gemm", *map(str, sizes)]
+    with run.stack("pack", mps="auto") as stack, stack.client() as scheduler:
+        jobs = [_submit(run, scheduler, words, mps=True, gpu_memory_bytes=2**33) for _ in range(2)]
+        both = _until(lambda: all((scheduler.job(job)["progress"] or {}).get("steps") for job in jobs) or None)
+        run.check("both run at once", both, [scheduler.job(job)["reason"] for job in jobs])
+        before = (scheduler.job(jobs[1])["progress"] or {}).get("steps") or 0
+        began_s = time.monotonic()
+        scheduler.cancel(jobs[0])
+        ended = _ended(scheduler, jobs[0])
+        took_s = time.monotonic() - began_s
+        run.check("it has ended", ended["state"] == "cancelled", ended["reason"])
+        goes_on = _until(lambda: ((scheduler.job(jobs[1])["progress"] or {}).get("steps") or 0) > before + 20 or None)
+        run.check("the other goes on", goes_on, scheduler.job(jobs[1])["reason"])
+        scheduler.cancel(jobs[1])
+        _ended(scheduler, jobs[1])
+    return {"ended_after_s": took_s}
+
+
+def state(run: Run) -> Object:
+    """Compute mode and recovery action as the driver tells them, and what the node says of them."""
+    command = ["nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False) if shutil.which("nvidia-smi") else None
+    with run.stack() as stack, stack.client() as scheduler:
+        gpus = scheduler.node(NODE)["gpus"]
+    modes = told.stdout.split() if told is not None else []
+    is_exclusive = [mode.startswith("Exclusive") for mode in modes]
+    agrees = not modes or is_exclusive == [gpu["sharing"] == "exclusive" for gpu in gpus]
+    run.check("a GPU is exclusive where its driver says so", agrees, (modes, [gpu["sharing"] for gpu in gpus]))
+    nvml = load_nvml()
+    actions = [nvml.fields(handle, (RECOVERY_ACTION,)).get(RECOVERY_ACTION) for handle in nvml.handles()]
+    run.check("a GPU that must be reset is not healthy", all(gpu["healthy"] for gpu in gpus) or any(actions), actions)
+    return {"modes": modes, "recovery_actions": actions, "healthy": [gpu["healthy"] for gpu in gpus]}
+
+
 def gpm(run: Run) -> Object:
     """NVML GPM tells a load on the arithmetic units from one on the memory."""
     with run.stack() as stack, stack.client() as scheduler:
@@ -377,6 +419,8 @@ SCRIPT: Final = Script(
         "out-of-memory": out_of_memory,
         "memory-back": memory_back,
         "mps": mps,
+        "mps-kill": mps_kill,
+        "state": state,
         "gpm": gpm,
     },
     tiny_parts=("discovery", "environment", "admission", "out-of-memory"),

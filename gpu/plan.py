@@ -13,14 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpu.harness import RESULTS, ROOT, SIZES, STOP_S, Object, read_result, run_apart, write_result
+
+from colane.devices.nvml import GpuLostError, NvmlUnavailableError, load_nvml
 
 RESULTS_FILE, FIGURES_FILE, LOG_FILE = "results.json", "figures.tar.gz", "log.txt"
 SUMMARY_S: Final = 60.0
@@ -46,6 +51,24 @@ class Step(NamedTuple):
         return self.minutes * 60 + STOP_S
 
 
+DECIDING: Final = (
+    Step("facts", "machine", 0.2),
+    Step("loops", "captures", 2.2),
+    Step("loops", "stays", 0.6),
+    Step("loops", "beside", 0.7),
+    Step("nvml_checks", "mps-kill", 0.6),
+    Step("nvml_checks", "state", 0.3),
+    Step("suspend", "copies", 0.5),
+    Step("turns", "kills", 0.7),
+    Step("turns", "thirds", 0.5),
+    Step("lanes", "flush", 0.8),
+    Step("loops", "parked", 0.6),
+    Step("paper_a", "best-pairs-mps", 1.2),
+)
+"""What was never seen on a GPU and decides most, first: whether the adaptor breaks a graph, whether what is booked of a
+job is what it holds, whether turns are kept and seen to be, whether MPS outlives the end of a client, what slows moves.
+Together less than fourteen minutes."""
+
 FIRST: Final = (
     Step("facts", "machine", 0.35),
     Step("nvml_checks", "discovery", 0.25),
@@ -67,15 +90,12 @@ Most have run on an H100, where they took half of their time (gpu/results).
 
 THEN: Final = (
     Step("suspend", "features", 0.5),
-    Step("turns", "kills", 2),
     Step("nvml_checks", "environment", 1),
     Step("nvml_checks", "admission", 2),
     Step("nvml_checks", "out-of-memory", 2),
     Step("nvml_checks", "memory-back", 2),
     Step("nvml_checks", "mps", 2),
     Step("nvml_checks", "gpm", 2),
-    Step("turns", "thirds", 1),
-    Step("lanes", "flush", 2),
     Step("lanes", "resident", 4),
     Step("lanes", "pairs-64", 6.5),
     Step("paper_a", "alone-64", 4),
@@ -100,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     steps = _chosen(options)
     start_s, ran = time.time(), set()
     whole_s = min(options.minutes * 60, _budget_left_s(options)) - SUMMARY_S - PACK_S
-    for step in due(steps, options.out):
+    for step in due(steps, options.out, resume=options.resume):
         if time.time() - start_s + step.limit_s > whole_s:
             _say(options, {"step": step.name, "status": "no time is left for it in this call"})
             continue  # one that is shorter may fit
@@ -127,12 +147,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     sizes.add_argument("--small", action="store_true", help="a rehearsal on a GPU: small sizes, no figure is judged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     parser.add_argument("--plan", help="these alone, as turns:pair,suspend:cycle")
-    parser.add_argument("--all", action="store_true", help="every part of the plan, whatever the budget")
+    parser.add_argument("--all", action="store_true", help="every part, what decides most first, whatever the budget")
+    parser.add_argument("--resume", action="store_true", help="after a cut: what it cut short goes first")
     parser.add_argument("--state", type=Path, help="directory of the scheduler (short: MPS keeps sockets in it)")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.budget <= 0:
         parser.error("--minutes and --budget must be more than 0")
-    known = {step.name for step in (*FIRST, *THEN, *TINY)}
+    known = {step.name for step in (*DECIDING, *FIRST, *THEN, *TINY)}
     wrong = [name for name in (options.plan or "").split(",") if name and name not in known]
     if wrong:
         parser.error(f"--plan: there is no {wrong[0]!r}; there are {', '.join(sorted(known))}")
@@ -140,14 +161,21 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Step, ...]:
-    steps = TINY if options.tiny else (*FIRST, *THEN)
+    order = (*DECIDING, *FIRST, *THEN) if options.all else (*FIRST, *THEN, *DECIDING)
+    named: dict[str, Step] = {}
+    for step in TINY if options.tiny else order:
+        named.setdefault(step.name, step)
+    steps = tuple(named.values())
     names = [name for name in (options.plan or "").split(",") if name]
     return tuple(step for step in steps if not names or step.name in names)
 
 
-def due(steps: Sequence[Step], out: Path) -> Iterator[Step]:
-    """What is not complete: first what was never tried, then what ran out of time, then what failed, as planned."""
-    rank = {None: 0, "incomplete": 1, "failed": 2}
+def due(steps: Sequence[Step], out: Path, *, resume: bool = False) -> Iterator[Step]:
+    """What is not complete: first what was never tried, then what ran out of time, then what failed, as planned.
+
+    To resume is to begin with what ran out of time.
+    """
+    rank = {None: 0, "incomplete": -1 if resume else 1, "failed": 2}
     open_ = [(rank.get(_status(step, out), 2), at, step) for at, step in enumerate(steps)]
     for _, _, step in sorted(one for one in open_ if _status(one[2], out) != "complete"):
         yield step
@@ -201,7 +229,7 @@ def _sum_up(scripts: set[str], options: argparse.Namespace) -> None:
 
 def pack(out: Path) -> None:
     """Put all results into `results.json`, and figures and tables into one archive."""
-    whole: dict[str, Any] = {"spent_s": _spent_s(out), "summaries": {}, "parts": {}}
+    whole: dict[str, Any] = {"spent_s": _spent_s(out), "of": of_what(), "summaries": {}, "parts": {}}
     for path in sorted(out.glob("*.json")):
         if path.name != RESULTS_FILE and not path.name[0].isdigit():  # reports that are kept begin with their date
             whole["summaries"][path.stem] = read_result(path)
@@ -215,6 +243,18 @@ def pack(out: Path) -> None:
         with tarfile.open(out / FIGURES_FILE, "w:gz") as archive:
             for path in others:
                 archive.add(path, path.relative_to(out))
+
+
+@cache
+def of_what() -> Object:
+    """Which commit was measured, on which driver; None where that is not told."""
+    commit = driver = None
+    with suppress(OSError):
+        words = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+        commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or None
+    with suppress(NvmlUnavailableError, GpuLostError):
+        driver = load_nvml().call("nvmlSystemGetDriverVersion")
+    return {"commit": commit or os.environ.get("COLANE_COMMIT"), "driver": driver}
 
 
 def unpack(out: Path) -> None:

@@ -8,6 +8,7 @@ checks that a machine that cannot do it says so. Without a GPU it says so and en
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -44,6 +45,55 @@ print("ready", flush=True)
 for _ in sys.stdin:
     print("intact" if int(held.sum()) == total and int(held[-1]) == words - 1 else "spoilt", flush=True)
 """
+
+
+COPIES: Final = """
+import json, mmap, sys, time, torch
+size = int(sys.argv[1])
+def speed(work):
+    torch.cuda.synchronize()
+    began_s = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return size / (time.perf_counter() - began_s)
+def touch(advice):
+    pages = mmap.mmap(-1, size)
+    if advice is not None:
+        pages.madvise(advice)
+    for at in range(0, size, 4096):
+        pages[at] = 1
+held, found = torch.ones(size, dtype=torch.uint8, device="cuda"), {}
+found["host pages touched first, of 4 KiB"] = speed(lambda: touch(getattr(mmap, "MADV_NOHUGEPAGE", None)))
+found["host pages touched first, huge"] = speed(lambda: touch(getattr(mmap, "MADV_HUGEPAGE", None)))
+for name, pinned in (("pageable", False), ("pinned", True)):
+    place = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+    found[f"to host, {name}, first"] = speed(lambda: place.copy_(held))
+    found[f"to host, {name}, again"] = speed(lambda: place.copy_(held))
+    found[f"back, {name}"] = speed(lambda: held.copy_(place))
+    parts = list(zip(place.chunk(4), held.chunk(4), [torch.cuda.Stream() for _ in range(4)]))
+    def together():
+        for host, device, stream in parts:
+            with torch.cuda.stream(stream):
+                host.copy_(device, non_blocking=True)
+    found[f"to host, {name}, four streams"] = speed(together)
+print(json.dumps(found))
+"""
+"""Speeds (bytes/s) of what moving to the host may be made of."""
+
+
+def copies(run: Run) -> Object:
+    """Why moving is no faster: beside the driver's own, copies from pinned and pageable memory, and fresh host pages.
+
+    As fast as pageable copies: the driver stages through a buffer. As fast as fresh pages are touched: it is the
+    host's pages that cost, and huge ones or a second move help. Slower than both: the driver copies in parts.
+    """
+    size = int((SMALL_SIZES_GIB[0] if run.small else SIZES_GIB[0] / 2) * GIB)
+    env = {**job_env(), "CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
+    done = subprocess.run(
+        [sys.executable, "-c", COPIES, str(size)], env=env, capture_output=True, text=True, check=False
+    )
+    run.check("it could be measured", done.returncode == 0, done.stderr[-500:])
+    return {"bytes": size, "bytes_per_s": json.loads(done.stdout) if done.returncode == 0 else {}}
 
 
 def features(run: Run) -> Object:
@@ -122,7 +172,7 @@ def _ask(process: subprocess.Popen[str]) -> str:
 SCRIPT: Final = Script(
     name="suspend",
     about="Suspend processes to the host and check what comes back.",
-    parts={"features": features, "cycle": cycle},
+    parts={"features": features, "cycle": cycle, "copies": copies},
     tiny_parts=("features",),
 )
 

@@ -40,12 +40,14 @@ KILLS, SMALL_KILLS = 10, 2
 KILL_QUANTUM_S: Final = 1.0
 """A job on a GPU waits for its turn before its first step: with a longer one the second would not have started."""
 GAP_P50_MAX_S, GAP_P99_MAX_S = 1e-3, 5e-3
+P99_SAMPLES_MIN: Final = 1000
+"""Of fewer the slowest ten are a handful: no p99 is told."""
 SPEEDS_MIN: Final = 0.98
 AFTER_KILL_MAX_S: Final = 1.5
 """A killed process of 60 GB is torn down by the driver before the kernel tells of its end; the gate adds little."""
 SHARE_OFF_MAX: Final = 0.05
 FIGURES: Final = (
-    "gap_p50_s", "gap_p99_s", "lost_ratio", "turns_speeds_ratio", "slicing_speeds_ratio", "shares",
+    "handoffs", "gap_p50_s", "gap_p99_s", "lost_ratio", "turns_speeds_ratio", "slicing_speeds_ratio", "shares",
     "next_step_p50_s", "next_step_max_s",
 )  # fmt: skip
 
@@ -78,7 +80,7 @@ def gaps(steps: Sequence[Step]) -> Object:
     return {
         "handoffs": len(times_s),
         "gap_p50_s": at(times_s, 0.5),
-        "gap_p99_s": at(times_s, 0.99),
+        "gap_p99_s": at(times_s, 0.99) if len(times_s) >= P99_SAMPLES_MIN else None,
         "gap_max_s": times_s[-1],
         "lost_ratio": lost_ratio(steps),
         "overlaps": overlaps(steps),
@@ -98,7 +100,8 @@ def pair(run: Run) -> Object:
     run.check("no two jobs run at once", found["overlaps"] == 0, found["overlaps"])
     if not run.small:
         run.check("idle gap p50 <= 1 ms", found["gap_p50_s"] <= GAP_P50_MAX_S, found["gap_p50_s"])
-        run.check("idle gap p99 <= 5 ms", found["gap_p99_s"] <= GAP_P99_MAX_S, found["gap_p99_s"])
+        if found["gap_p99_s"] is not None:
+            run.check("idle gap p99 <= 5 ms", found["gap_p99_s"] <= GAP_P99_MAX_S, found["gap_p99_s"])
         ratio = found["turns_speeds_ratio"]
         run.check("sum of speeds >= 98 % of one alone", ratio >= SPEEDS_MIN, ratio)
     return found

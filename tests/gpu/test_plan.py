@@ -10,8 +10,10 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from benchmarks.handoff import Step
 from gpu.harness import Run, read_result, write_result
 from gpu.memory import judge_stage
+from gpu.turns import gaps
 
 from colane.devices import discover
 from gpu import bundle, install, plan
@@ -86,12 +88,47 @@ def test_what_was_never_tried_goes_before_what_ran_out_of_time_and_that_before_w
     assert [step.part for step in plan.due(steps, tmp_path)] == ["p3", "p4", "p5", "p2", "p0"]
 
 
+def test_what_decides_most_fits_into_fourteen_minutes_and_comes_first_of_all() -> None:
+    assert sum(step.minutes for step in plan.DECIDING) * 60 + plan.SUMMARY_S + plan.PACK_S <= 14 * 60
+    every = plan._chosen(plan._parse(["--all"]))
+    assert every[: len(plan.DECIDING)] == plan.DECIDING
+    assert {step.name for step in every} == {s.name for s in (*plan.DECIDING, *plan.FIRST, *plan.THEN)}
+    assert len({step.name for step in every}) == len(every)
+    usual = plan._chosen(plan._parse([]))
+    assert usual[: len(plan.FIRST)] == plan.FIRST
+
+
+def test_after_a_cut_what_it_cut_short_goes_first(tmp_path: Path) -> None:
+    steps = [plan.Step("a", f"p{at}", 1) for at in range(3)]
+    write_result(tmp_path / "a" / "p2.json", {"status": "incomplete"})
+    assert [step.part for step in plan.due(steps, tmp_path, resume=True)] == ["p2", "p0", "p1"]
+
+
+def test_a_p99_is_told_of_a_thousand_samples_only() -> None:
+    def handovers(count: int) -> list[Step]:
+        return [Step(float(at), at + 0.5, at % 2) for at in range(count)]
+
+    assert gaps(handovers(1000))["gap_p99_s"] is None
+    assert gaps(handovers(1001))["gap_p99_s"] == pytest.approx(0.5)
+    assert gaps(handovers(1001))["handoffs"] == 1000
+
+
+def test_the_report_says_which_commit_was_measured(tmp_path: Path) -> None:
+    plan.pack(tmp_path)
+    found = read_result(tmp_path / plan.RESULTS_FILE)["of"]
+    assert set(found) == {"commit", "driver"}
+    assert found["commit"] is None or len(found["commit"]) == 40
+
+
 def test_the_first_parts_fit_the_budget_and_each_one_a_call() -> None:
     assert sum(step.limit_s for step in plan.FIRST) <= 25 * 60
     call_s = 8.5 * 60 - plan.SUMMARY_S - plan.PACK_S
-    assert all(step.limit_s <= call_s for step in (*plan.FIRST, *plan.THEN))
-    modules = {step.script: __import__(f"gpu.{step.script}", fromlist=["SCRIPT"]) for step in plan.FIRST + plan.THEN}
-    assert all(step.part in modules[step.script].SCRIPT.parts for step in plan.FIRST + plan.THEN)
+    assert all(step.limit_s <= call_s for step in (*plan.DECIDING, *plan.FIRST, *plan.THEN))
+    modules = {
+        step.script: __import__(f"gpu.{step.script}", fromlist=["SCRIPT"])
+        for step in plan.DECIDING + plan.FIRST + plan.THEN
+    }
+    assert all(step.part in modules[step.script].SCRIPT.parts for step in plan.DECIDING + plan.FIRST + plan.THEN)
 
 
 def test_a_part_that_does_not_fit_is_passed_over_for_a_shorter_one(

@@ -27,7 +27,7 @@ _MIG_ENABLED = 1
 UNKNOWN_TYPE = "unknown"
 
 _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE
-_RECOVERY_ACTION: Final = 230
+RECOVERY_ACTION: Final = 230
 """What must be done before a GPU can be used: 0 nothing; a reset, a restart, ...; of a driver of 2025 and later."""
 """Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more. A GPU that
 remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
@@ -162,10 +162,10 @@ class NvmlDevices:
         return None if told is None else int(told)
 
     def _is_healthy(self, device: _Device) -> bool:
-        errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED, _RECOVERY_ACTION))
+        errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED, RECOVERY_ACTION))
         contains = _NOT_REMAPPED in errors
-        is_sound = not (errors.get(_NOT_REMAPPED if contains else _UNCORRECTABLE) or errors.get(_RECOVERY_ACTION))
-        fatal = self._xids[device.facts.index].fatal(contains=contains, grades=_RECOVERY_ACTION in errors)
+        is_sound = not (errors.get(_NOT_REMAPPED if contains else _UNCORRECTABLE) or errors.get(RECOVERY_ACTION))
+        fatal = self._xids[device.facts.index].fatal(contains=contains, grades=RECOVERY_ACTION in errors)
         return fatal is None and is_sound
 
     def _is_ill(self, device: _Device) -> bool:
