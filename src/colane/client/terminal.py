@@ -143,7 +143,7 @@ class Seat:
 
     def _is_over(self, scheduler: Client, shown: _Shown) -> bool:
         """Show what comes next, if anything does; whether nothing will any more."""
-        began_s = time.monotonic()
+        soon_s = time.monotonic() + WAIT_S / 2
         asked = {"offset": shown.offset, "wait_s": WAIT_S, **_window()}
         refusal: Refused | None = None
         try:
@@ -157,7 +157,7 @@ class Seat:
                 sys.stdout.buffer.write(part.data)
                 sys.stdout.buffer.flush()
                 shown.offset, shown.is_told = part.next_offset, False
-                if part.data or time.monotonic() - began_s >= WAIT_S / 2:
+                if part.data or time.monotonic() >= soon_s:
                     return False
             job = scheduler.job(self._job_id)
         except (SchedulerUnreachable, Refused) as error:
