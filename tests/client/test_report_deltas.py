@@ -27,10 +27,21 @@ def whole(**fields: Any) -> Any:
     return report(*jobs, gpus=[gpu(0)], devices=devices, **fields)
 
 
+def read(said: Any) -> tuple[Any, ...]:
+    """What a scheduler takes of a report."""
+    body = ReportBody.model_validate(said)
+    samples = [(Progress(**job.progress), JobUsage(**job.use)) for job in body.jobs if job.progress and job.use]
+    jobs = [job.model_copy(update={"progress": None, "use": None}) for job in body.jobs]
+    devices = [DeviceUsage(**use) for use in body.devices]
+    assert samples
+    assert devices
+    return body.model_copy(update={"jobs": jobs, "devices": []}), samples, devices
+
+
 class TestSparing:
     def test_it_says_the_same_in_fewer_words(self) -> None:
         lean = ToldDevices().sparing(whole())
-        assert ReportBody.model_validate(lean) == ReportBody.model_validate(whole())
+        assert read(lean) == read(whole())
         assert "loss" not in lean["jobs"][0]["progress"]
         assert lean["devices"][0]["throttle"] == []
 

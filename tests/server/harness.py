@@ -218,7 +218,9 @@ def finished(job: int, attempt: int = 1, **fields: Any) -> Any:
 def without_own(job: dict[str, Any]) -> dict[str, Any]:
     """A job without what it alone is asked for, and without what goes by the clock."""
     facts = {name: value for name, value in job["facts"].items() if name not in BY_CLOCK}
-    kept = {name: value for name, value in job.items() if name not in {"may", "attempts", "command", "workdir"}}
+    kept = {
+        name: value for name, value in job.items() if name not in {"may", "attempts", "command", "workdir", "output"}
+    }
     return {**kept, "facts": facts}
 
 

@@ -154,7 +154,7 @@ async def test_what_is_not_declared_is_noticed(kind: Any, change: dict[str, Any]
         changed = answer | change
         with pytest.raises(ValidationError):
             judge(kind, json.dumps([changed] if several else changed).encode())
-        for name in answer.keys() - {"may", "attempts", "command", "workdir"}:
+        for name in answer.keys() - {"may", "attempts", "command", "workdir", "output"}:
             lacking = {key: value for key, value in answer.items() if key != name}
             with pytest.raises(ValidationError):
                 judge(kind, json.dumps([lacking] if several else lacking).encode())

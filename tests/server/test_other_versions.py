@@ -91,7 +91,7 @@ class TestWordsThatAreNotKnown:
         assert JobReport.model_validate(launched(1, phase=TOMORROW)).phase == "launching"
 
     def test_how_it_stands_in_its_turns_is_as_others(self) -> None:
-        assert TypeAdapter(SentProgress).validate_python({"at_s": 1.0, "turn": TOMORROW}).turn == ""
+        assert TypeAdapter(SentProgress).validate_python({"at_s": 1.0, "turn": TOMORROW})["turn"] == ""
 
     def test_an_end_is_one_that_is_not_known(self) -> None:
         read = FinishedBody.model_validate(finished(1, outcome=TOMORROW, exit_code=0, detail="too hot"))
@@ -102,7 +102,7 @@ class TestWordsThatAreNotKnown:
     def test_the_words_are_those_that_are_used_here(self) -> None:
         """A word that is added elsewhere is added to what may be said, or every agent of this version loses it."""
         assert set(versions.LINKS.known) == {kind.value for kind in LinkKind}
-        assert set(versions.ENDS.known) == {*failing.CAUSES, *failing.NOT_ITS_OWN}
+        assert set(versions.ENDS.known) == {*failing.CAUSES, *failing.NOT_ITS_OWN, *failing.BESIDE_OTHERS}
         assert set(versions.TURNS.known) >= {*out_of_turns.WHYS}
         for words in (versions.LINKS, versions.PHASES, versions.TURNS, versions.ENDS, versions.ADDRESS_SCHEMES):
             assert words.read(words.otherwise) == words.otherwise

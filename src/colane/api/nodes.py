@@ -6,7 +6,7 @@ from typing import Annotated, Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from colane.api.of_record import ToldAs
+from colane.api.of_record import Sent
 from colane.model.bounds import WORD_MAX, Bounds, Count, Name, Ratio, ShortWord, Size, several, text, within
 from colane.model.field_values import NO_CONTROLS
 from colane.model.hardware import Gpu, Topology
@@ -91,8 +91,8 @@ class TopologyObject(TypedDict):
     nvswitch: bool
 
 
-SentGpu = Annotated[dict[str, Any], ToldAs(Gpu, GpuObject)]
-SentTopology = Annotated[dict[str, Any], ToldAs(Topology, TopologyObject), Bounds(read=_is_square)]
+SentGpu = Annotated[dict[str, Any], Sent(Gpu, GpuObject)]
+SentTopology = Annotated[dict[str, Any], Sent(Topology, TopologyObject), Bounds(read=_is_square)]
 
 
 class DrainObject(TypedDict):

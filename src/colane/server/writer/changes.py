@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from colane.api.of_record import as_object
 from colane.api.topologies import decode_topology
 from colane.api.wire import ProfileBody, ValueBody
 from colane.api.wire_nodes import (
@@ -422,7 +421,7 @@ def has_stepped(turn: Turn, name: str, body: ReportBody) -> bool:
         if told.progress is None or told.phase != "launched" or _believed(turn, name, told.id, told.attempt) is None:
             continue
         known = turn.progress.get(JobId(told.id))
-        if known is None or known.steps != told.progress.steps:
+        if known is None or known.steps != told.progress.get("steps", 0):
             return True
     return False
 
@@ -494,8 +493,8 @@ def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
     return max(start_s, job.submit_s), min(max(end_s, job.submit_s), now_s)
 
 
-def _to_progress(body: Progress, shift_s: float, first_s: float, last_s: float) -> Progress:
-    """Return a sample in our time.
+def _to_progress(body: Mapping[str, Any], shift_s: float, first_s: float, last_s: float) -> Progress:
+    """Return what is told of a job as a sample in our time.
 
     Nothing in it is before the job's start or after now, but for what clocks may differ.
     """
@@ -503,10 +502,11 @@ def _to_progress(body: Progress, shift_s: float, first_s: float, last_s: float) 
     def ours(at_s: float) -> float:
         return min(max(at_s + shift_s, first_s), last_s + AGENT_OFFSET_MIN_S)
 
-    values = as_object(body)
+    values = dict(body)
     for name in SHIFTED:
-        if values[name] is not None:
-            values[name] = ours(values[name])
+        at_s = values.get(name)
+        if at_s is not None:
+            values[name] = ours(at_s)
     return Progress(**values)
 
 
