@@ -76,16 +76,13 @@ class PoolRules:
             yield Problem("time_limit", f"must be at most {_said(most_s)} in pool {pool}, got {asked}")
 
     def _problems(self, request: JobRequest, rule: PoolRule) -> Iterator[Problem]:
-        if not self._may_use(request.user, rule):
+        user, is_open = request.user, rule.users is None and rule.groups is None
+        is_member = user in (rule.users or ()) or any(
+            user in members if members is not None else name in self.groups_of(user)
+            for name, members in (rule.groups or {}).items()
+        )
+        if not (is_open or is_member):
             names = [*(rule.users or ()), *(f"group {name}" for name in rule.groups or ())]
             yield Problem("pool", f"{request.pool!r} is for {', '.join(names) or 'no user'}: choose another pool")
         if rule.qos is not None and request.qos not in rule.qos:
             yield Problem("qos", f"must be one of {', '.join(rule.qos)} in pool {request.pool}, got {request.qos}")
-
-    def _may_use(self, user: str, rule: PoolRule) -> bool:
-        if rule.users is None and rule.groups is None:
-            return True
-        return user in (rule.users or ()) or any(
-            user in members if members is not None else name in self.groups_of(user)
-            for name, members in (rule.groups or {}).items()
-        )

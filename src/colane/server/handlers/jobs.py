@@ -32,6 +32,7 @@ from colane.server.views.listing import NO_REASON, facts_of, may_of, view_of, wh
 from colane.server.views.look import span
 from colane.server.views.overview import JOBS_TOLD_MAX, OverviewMaker
 from colane.server.views.standing import at_other_sizes, deadline_said, drains_said, standing
+from colane.server.views.untaught import is_untaught, untaught
 from colane.server.writer.ledger import explain
 
 
@@ -109,9 +110,21 @@ class JobViews:
         if is_live and job_id in self.parts.driver.core.state.jobs:
             sizes = self.parts.driver.core.speeds_at_sizes(job_id)
             due = deadline_said(job, self.parts.driver.now())
-            now = [*due, *self._standing(job, sight), *at_other_sizes(job, sizes)]
+            now = [*due, *self._standing(job, sight), *at_other_sizes(job, sizes), *await self._untaught(job, sight)]
             return {**why_live(self.parts.driver, job), "now": now, "sizes": sizes_view(sizes)}
         return {**(explain(job.reason) if job.reason else NO_REASON), "now": [], "sizes": []}
+
+    async def _untaught(self, job: Job, sight: Sight) -> list[str]:
+        driver, jobs = self.parts.driver, self.parts.read_model.jobs
+        if not is_untaught(job, driver.core.state.knowledge):
+            return []
+        family = job.effective.family
+        others = [(jobs.get(other), sample) for other, sample in driver.progress.items() if other != job.id]
+        running = [
+            sample for other, sample in others
+            if other is not None and other.effective.family == family and sight.has(other.spec.user)
+        ]  # fmt: skip
+        return await asyncio.to_thread(untaught, self.parts.store, sight, job, running)
 
     def _standing(self, job: Job, sight: Sight) -> list[str]:
         pacing, driver = self.parts.driver.pacing(job.id), self.parts.driver

@@ -1,0 +1,53 @@
+"""Why nothing is known of a job's speed: its runs were disturbed, or told no steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.harness import finished, launched, node, report, world
+
+STEPS = {"at_s": 9.0, "first_step_s": 1.0, "last_step_s": 9.0, "steps": 80}
+BY_OTHERS = "disturbed by work that is not Colane's, which used"
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        ([], None),
+        ([{**STEPS, "others_ratio": 0.6}] * 4, f"4 runs of its family, each {BY_OTHERS} 60 % of its devices"),
+        ([{**STEPS, "others_ratio": 0.9}], f"1 run of its family {BY_OTHERS} 90 % of its devices"),
+        ([{**STEPS, "others_ratio": 0.5}, STEPS], f"2 runs of its family, 1 of them {BY_OTHERS} 50 % of its devices"),
+        ([STEPS, {**STEPS, "others_ratio": 0.1}], None),
+        ([{"at_s": 9.0}] * 3, "nothing is known of its speed, so it shares no GPU: 3 runs of its family told no steps"),
+    ],
+)
+@pytest.mark.parametrize("place", ["waits", "runs"])
+async def test_unknown_has_a_cause(runs: list[dict[str, Any]], says: str | None, place: str) -> None:
+    train = {"command": ["python", "train.py"], "family": "one"}
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        for sample in runs:
+            number = await w.submit(**train)
+            assert (await w.good("POST", "/finished_job", finished(number, progress=sample)))["believed"] is True
+        if place == "waits":
+            await w.submit(command=["sleep", "9"], share=False)
+        number = await w.submit(**train)
+        if place == "runs":
+            await w.good("POST", "/node/n1/report", report(launched(number)))
+        now = (await w.good("GET", f"/job/{number}/why"))["now"]
+        found = [line for line in now if "of its family" in line]
+        assert len(found) == (says is not None)
+        assert says is None or says in found[0]
+
+
+async def test_what_is_measured_needs_no_cause() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=1))
+        train = {"command": ["python", "train.py"], "family": "one"}
+        number = await w.submit(**train)
+        await w.good("POST", "/finished_job", finished(number, progress={**STEPS, "others_ratio": 0.6}))
+        await w.good("PUT", "/profiles", {"key": {"family": "one", "gpu_type": "cpu"}, "step_s": 0.5})
+        number = await w.submit(**train)
+        assert not [line for line in (await w.good("GET", f"/job/{number}/why"))["now"] if "of its family" in line]
