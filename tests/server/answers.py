@@ -18,8 +18,10 @@ from colane.api.jobs import EndingObject, JobObject
 from colane.model.job import ENDED
 from colane.server.store.store import UNREADABLE_LINE, AuditLine
 
-OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/live"), ("GET", "/metrics")}
-"""Routes whose answer is a text or a stream."""
+OTHER_THAN_JSON = {("GET", "/job/{number}/log"), ("GET", "/events"), ("GET", "/live"), ("GET", "/metrics")} | {
+    ("POST", "/job/{number}/terminal")
+}
+"""Routes whose answer is a text, bytes or a stream."""
 
 
 def declared(app: FastAPI) -> dict[tuple[str, str], Any]:
