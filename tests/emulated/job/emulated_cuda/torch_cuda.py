@@ -774,6 +774,7 @@ def _making(own: Callable[..., Any], moved: Callable[[Any, Any], Any]) -> Callab
     @functools.wraps(own)
     def made(*args: Any, **kwargs: Any) -> Any:
         where = kwargs.pop("device") if _is_gpu(kwargs.get("device")) else None
+        kwargs.pop("pin_memory", None)
         tensor = own(*args, **kwargs)
         return tensor if where is None else moved(tensor, where)
 
