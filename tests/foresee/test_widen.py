@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import horizon_of
-from colane.foresee.widen import HIGH, LEVEL, LOW, Mix, QuoteBounds, Widened
+from colane.foresee.widen import HIGH, LEVEL, LOW, Mix, Widened
 
 HOUR_S = 3600.0
 

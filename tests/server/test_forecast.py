@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colane.model.see import See
-from colane.server.planning.plans import about
+from colane.model.words import about
 from tests.server.harness import World, launched, node, report, world
 from tests.server.test_plan import everything, plan_of
 from tests.server.test_users import guest

@@ -292,6 +292,26 @@ class ArrayObject(TypedDict):
     cut: list[list[int]]
 
 
+class ExpectedObject(TypedDict):
+    """When something is expected, as an interval that holds four times of five; in seconds from when it is told.
+
+    Attributes:
+        p10_s: One of ten comes sooner; None, as the others, where it is not known.
+        p50_s: Half come sooner.
+        p90_s: One of ten comes later.
+        said_s: Unix time at which it was worked out.
+        basis: What tells the job's own length: `told`, or `learnt` of others.
+        sentence: For people, such as `in 20 min (5 to 50 min)`.
+    """
+
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    said_s: float
+    basis: str
+    sentence: str
+
+
 class FactsObject(TypedDict):
     """What is told of a job, the same wherever it is shown (`colane.facts`); null is unknown.
 
@@ -318,6 +338,8 @@ class FactsObject(TypedDict):
         spent_s: How long ago it first started, or was submitted; of one that has ended, until its end.
         saved_ago_s: How long ago it saved its state.
         time_spent: Where its time has gone until now.
+        expected_start: When it starts, of one that waits; None where that is not foreseen.
+        expected_end: When it ends, likewise.
     """
 
     word: str
@@ -341,6 +363,8 @@ class FactsObject(TypedDict):
     spent_s: float
     saved_ago_s: float | None
     time_spent: TimeSpentObject
+    expected_start: ExpectedObject | None
+    expected_end: ExpectedObject | None
 
 
 class CommonJobObject(DeclaredObject, PlaceObject):

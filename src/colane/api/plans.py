@@ -6,7 +6,7 @@ from typing import Final
 
 from typing_extensions import TypedDict
 
-from colane.api.jobs import PlaceObject, ReasonObject
+from colane.api.jobs import ExpectedObject, PlaceObject, ReasonObject
 
 DIGEST_CHARACTERS: Final = 12
 INDEX_PATTERN: Final = rf"^\d+-[0-9a-f]{{{DIGEST_CHARACTERS}}}$"
@@ -116,11 +116,15 @@ class StartAnswer(TypedDict):
         starts_in_s: In how many seconds, 0 of one that has a place: a guess, see `PlanAnswer`; None: not known.
         now_s: From when.
         sentence: For people.
+        expected_start: The same as an interval that holds four times of five; None where it is not foreseen.
+        expected_end: When it ends, likewise.
     """
 
     starts_in_s: float | None
     now_s: float
     sentence: str
+    expected_start: ExpectedObject | None
+    expected_end: ExpectedObject | None
 
 
 class PlanAnswer(TypedDict):

@@ -385,7 +385,8 @@ class RowObject(TypedDict):
     `reason` is empty of a job that runs, and says of an array that runs how its elements stand;
     `asks` is its number of GPUs, as `2` or `1,2,4`; `gpus` are those that it holds, none while its memory is on the
     host; `nodes` are those of a job that has a place; `since_s` is when it was
-    submitted, or was given its place; `run` is null of one that waits, and of an array.
+    submitted, or was given its place; `run` is null of one that waits, and of an array; `starts` says when one that
+    waits is expected to start, empty where that is not foreseen.
     """
 
     id: int
@@ -399,6 +400,7 @@ class RowObject(TypedDict):
     since_s: float
     run: RowRunObject | None
     reason: str
+    starts: str
     is_own: bool
     word: str
     may: list[str]

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple, cast
 
 from colane.api.jobs import FactsObject, TimeSpentObject
 from colane.core.cluster.co_runners import Pacing
+from colane.facts.foreseen import expected
 from colane.facts.ran import had_s, limit_left_s, present_s
+from colane.foresee.said import Shown
 from colane.model.job import Job, JobKind, JobState
 from colane.model.phases import STEPPING
 from colane.model.progress import Progress, Stall, stall
@@ -81,6 +83,7 @@ def job_facts(
     learned: int | None = None,
     lengths: LengthEstimates | None = None,
     elements: Sequence[Job] = (),
+    shown: Shown | None = None,
 ) -> FactsObject:
     """Return what is told of a job, live or ended.
 
@@ -92,6 +95,7 @@ def job_facts(
         learned: How many steps the last job of its kind took.
         lengths: How long jobs of its family ran.
         elements: Of an array those that are live jobs.
+        shown: What is foreseen of its start and its end.
     """
     until_s = now_s if job.end_s is None else job.end_s
     steps, told = steps_done(job, sample), told_steps(job, sample)
@@ -125,6 +129,8 @@ def job_facts(
         "spent_s": max(0.0, until_s - first_s),
         "saved_ago_s": None if job.saved_s is None or job.has_ended else max(0.0, now_s - job.saved_s),
         "time_spent": cast("TimeSpentObject", time_spent(job.story, job.story_left_out, until_s)._asdict()),
+        "expected_start": None if shown is None or shown.start is None else expected(shown.start, shown, now_s),
+        "expected_end": None if shown is None else expected(shown.end, shown, now_s),
     }
 
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from colane.foresee.lengths import CLASSES, LearntLengths, Lived, class_of
 from colane.foresee.rollout import starts_in_s
+from colane.foresee.said import QuoteBounds, Shown
 from colane.foresee.scale import Floats
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob, Rank
-from colane.foresee.widen import Mix, QuoteBounds, Widened
+from colane.foresee.widen import Mix, Widened
 
 ROLLOUTS: Final = 16
 RECENT: Final = 20
@@ -76,24 +77,19 @@ class StartQuote(NamedTuple):
         return self.starts[MIXED]
 
 
-class Shown(NamedTuple):
-    """What is shown of a job that waits.
+class SaidQuote(NamedTuple):
+    """A quote that is yet to be kept, with the points it was made of."""
 
-    Attributes:
-        at_s: When it was worked out.
-        start: When it starts.
-        end: When it ends.
-        is_told: Whether its own length is told.
-    """
-
-    at_s: float
-    start: QuoteBounds
-    end: QuoteBounds
-    is_told: bool
+    quote: StartQuote
+    points: StartPoints
+    end_point_s: float
 
 
 class _Played(NamedTuple):
-    """Of the jobs that were asked for, in order: the work ahead, starts by mean lengths and as drawn, what is left."""
+    """Of the jobs that were asked for, in order: the work ahead, starts by mean lengths and as drawn, what is left.
+
+    Of all that are present the median of what is left.
+    """
 
     asked: list[PresentJob]
     slots: int
@@ -101,6 +97,7 @@ class _Played(NamedTuple):
     by_means_s: Floats
     rolled_s: Floats
     left_s: Floats
+    middle_left_s: Floats
 
 
 class _CameJob(NamedTuple):
@@ -120,11 +117,13 @@ class Foreseer:
 
     def __init__(self, lengths: LearntLengths | None = None, seed: int = 1, rollouts: int = ROLLOUTS) -> None:
         self.lengths = lengths or LearntLengths()
+        self._seed = seed
         self._random = np.random.default_rng(seed)
         self._rollouts = rollouts
         self.mix = Mix(2)
         self.scored = [Widened() for _ in METHODS]
         self.ends = Widened()
+        self.lefts = Widened()
         self._recent = [deque[float](maxlen=RECENT) for _ in range(len(CLASSES) + 1)]
         self._held = deque[int](maxlen=HELD_KEPT)
         self._arrivals: deque[_CameJob] = deque(maxlen=ARRIVALS_KEPT)
@@ -163,27 +162,48 @@ class Foreseer:
         if length_s is None:
             self.lengths.gone(job)
             self.ends.never(job, now_s)
+            self.lefts.never(job, now_s)
         else:
             self.lengths.ended(job, length_s, now_s)
             self.ends.happened(job, now_s)
+            self.lefts.happened(job, now_s)
 
     # -- what is said
 
     def quotes(self, scene: PoolScene, asked: Collection[int]) -> list[StartQuote]:
         """Return what is told of jobs that wait, by every method; it is kept, and judged by what comes of it."""
-        found: list[StartQuote] = []
+        said = self.say(scene, asked)
+        for one in said:
+            self.keep(one)
+        return [one.quote for one in said]
+
+    def say(self, scene: PoolScene, asked: Collection[int]) -> list[SaidQuote]:
+        """Return the same, not kept."""
+        found: list[SaidQuote] = []
         for job, points in self.points(scene, asked).items():
             starts = tuple(
                 [scored.quote(scene.now_s, point) for scored, point in zip(self.scored, points.starts_s, strict=True)]
             )
             end_s = starts[MIXED].p50_s + median(points.lengths_s)
-            end = self.ends.quote(scene.now_s, end_s)
-            for scored, point_s, bounds in zip(self.scored, points.starts_s, starts, strict=True):
-                scored.issue(job, scene.now_s, point_s, bounds)
-            self.ends.issue(job, scene.now_s, end_s, end)
-            self._open.setdefault(job, []).append((scene.now_s, points))
-            found.append(StartQuote(job, scene.now_s, starts, end, points.is_told))
+            quote = StartQuote(job, scene.now_s, starts, self.ends.quote(scene.now_s, end_s), points.is_told)
+            found.append(SaidQuote(quote, points, end_s))
         return found
+
+    def keep(self, said: SaidQuote) -> None:
+        """Keep a quote, to be judged by what comes of it."""
+        quote, points = said.quote, said.points
+        for scored, point_s, bounds in zip(self.scored, points.starts_s, quote.starts, strict=True):
+            scored.issue(quote.job, quote.at_s, point_s, bounds)
+        self.ends.issue(quote.job, quote.at_s, said.end_point_s, quote.end)
+        self._open.setdefault(quote.job, []).append((quote.at_s, points))
+
+    def keep_end(self, job: int, shown: Shown) -> None:
+        """Keep what was said of the end of a job that runs."""
+        self.lefts.issue(job, shown.at_s, shown.end_point_s, shown.end)
+
+    def turn(self, number: int) -> None:
+        """Draw anew, for the so-manieth time: copies of a process would else all draw the same."""
+        self._random = np.random.default_rng((self._seed, number))
 
     def points(self, scene: PoolScene, asked: Collection[int]) -> dict[int, StartPoints]:
         """Return what the methods say of jobs that wait, before it is widened."""
@@ -200,24 +220,34 @@ class Foreseer:
         return found
 
     def board(self, scene: PoolScene) -> dict[int, Shown]:
-        """Return what is shown of every job that waits: all from one play of the order, widened by tables."""
-        waiting = [one.job for one in scene.present if not one.runs]
-        if not waiting:
+        """Return what is shown of every job: all from one play of the order, widened by tables."""
+        played, now_s = self._play(scene, {one.job for one in scene.present if not one.runs}), scene.now_s
+        found = self._ends_of_running(scene, played)
+        asked = played.asked
+        if not asked:
+            return found
+        places = np.unique(np.linspace(0, len(asked) - 1, SLOWER_ASKED).astype(int))
+        passed = [self._slower(scene, asked[place], played.slots) for place in places]
+        slower = np.interp(np.arange(len(asked)), places, passed)
+        starts = self.scored[MIXED].table(now_s, self.mix.points_s((played.ahead_s, played.rolled_s * slower)))
+        points_s = np.array([one.p50_s for one in starts]) + np.median(played.left_s, axis=0)
+        ends = self.ends.table(now_s, points_s)
+        for one, start, end, point_s in zip(asked, starts, ends, points_s.tolist(), strict=True):
+            first = found.get(one.job)  # of an array the first element starts it, and the last ends it
+            begins = start if first is None else first.start
+            found[one.job] = Shown(now_s, begins, end, point_s, one.left_s is not None)
+        return found
+
+    def _ends_of_running(self, scene: PoolScene, played: _Played) -> dict[int, Shown]:
+        running = [place for place, one in enumerate(scene.present) if one.runs]
+        if not running:
             return {}
-        played = self._play(scene, set(waiting))
-        places = np.unique(np.linspace(0, len(played.asked) - 1, SLOWER_ASKED).astype(int))
-        slower = np.interp(
-            np.arange(len(played.asked)),
-            places,
-            [self._slower(scene, played.asked[place], played.slots) for place in places],
-        )
-        starts_s = self.mix.points_s((played.ahead_s, played.rolled_s * slower))
-        starts = self.scored[MIXED].table(scene.now_s, starts_s)
-        middle_s = np.array([one.p50_s for one in starts])
-        ends = self.ends.table(scene.now_s, middle_s + np.median(played.left_s, axis=0))
+        points_s = played.middle_left_s[running]
+        ends = self.lefts.table(scene.now_s, points_s)
+        ran = [scene.present[place] for place in running]
         return {
-            one.job: Shown(scene.now_s, start, end, one.left_s is not None)
-            for one, start, end in zip(played.asked, starts, ends, strict=True)
+            one.job: Shown(scene.now_s, None, end, point_s, one.left_s is not None)
+            for one, end, point_s in zip(ran, ends, points_s.tolist(), strict=True)
         }
 
     def _play(self, scene: PoolScene, asked: Collection[int]) -> _Played:
@@ -245,13 +275,15 @@ class Foreseer:
         ]
         in_place_s = [_in_place_s(means_s[place], most_s) for place, most_s in zip(line, slices_s, strict=True)]
         work = np.cumsum([0.0, *[gpus * one for gpus, one in zip(asks, in_place_s, strict=True)]])
+        lefts_s, rolls = np.array(worlds), [roll(left_s) for left_s in worlds] if wanted else []
         return _Played(
             [present[line[at]] for at in wanted],
             slots,
             work[wanted] / max(1, slots),
-            np.array(roll(means_s))[wanted],
-            np.median(np.array([roll(left_s) for left_s in worlds])[:, wanted], axis=0),
-            np.array(worlds)[:, [line[at] for at in wanted]],
+            np.array(roll(means_s) if wanted else [])[wanted],
+            np.median(np.array(rolls)[:, wanted], axis=0) if wanted else np.zeros(0),
+            lefts_s[:, [line[at] for at in wanted]],
+            np.median(lefts_s, axis=0),
         )
 
     def _slots(self, scene: PoolScene) -> int:

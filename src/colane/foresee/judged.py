@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.foresee.foreseer import METHODS, StartQuote
+from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import FELT_S, HORIZONS_S, all_scaled
-from colane.foresee.widen import QuoteBounds
 
 END: Final = "end"
 """What ends are judged as, beside the methods of starts."""

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import exp
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from colane.foresee.said import QuoteBounds
 from colane.foresee.scale import DAY_S, FELT_S, HORIZONS_S, Floats, all_scaled, horizon_of, scaled, unscaled
 
 KEPT: Final = 600
@@ -38,35 +39,12 @@ LEVEL: Final = 0.08
 LEVEL_MIN: Final = 0.004
 LEVEL_MAX: Final = 0.3
 TABLED: Final = 40
-BURSTS_MIN: Final = 10
-"""With fewer separate bursts near a horizon a quote is not known."""
 
 NEAR: Final = 1.5 * WIDTH
 GUESSES: Final[Floats] = np.linspace(-1.6, 1.6, 9)
 GUESS_SHAPE: Final[Floats] = np.exp(-0.5 * (GUESSES / 0.9) ** 2)
 GUESS_WEIGHTS: Final[Floats] = PRIOR_QUOTES * GUESS_SHAPE / GUESS_SHAPE.sum()
 LOW, HIGH = 0, 1
-
-
-class QuoteBounds(NamedTuple):
-    """A quote: in how many seconds, with a probability of 80 % between the first and the last.
-
-    Attributes:
-        p10_s: The lower bound.
-        p50_s: The median.
-        p90_s: The upper bound.
-        bursts: Separate bursts of quotes that are known near this horizon.
-    """
-
-    p10_s: float
-    p50_s: float
-    p90_s: float
-    bursts: int
-
-    @property
-    def is_known(self) -> bool:
-        """Whether enough was seen to say it."""
-        return self.bursts >= BURSTS_MIN
 
 
 class _Quoted:

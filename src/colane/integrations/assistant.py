@@ -75,7 +75,7 @@ class AssistantSession:
         return self.scheduler.why(self.id_of(job))
 
     def start(self, job: str) -> StartAnswer:
-        """Say in about how many seconds a job that waits would start, by what is known of those that run."""
+        """Say when a job that waits would start, and end: p10, p50 and p90 in seconds, and in a sentence."""
         return self.scheduler.start_of(self.id_of(job))
 
     def logs(self, job: str, lines: int = 100, attempt: int | None = None) -> str:
@@ -179,7 +179,16 @@ CHANGING: Final = ("submit", "change")
 """Names of what a session offers: the first change nothing."""
 
 
-_FACTS_OF_A_JOB: Final = ("word", "left_s", "left_by", "now_steps_per_s", "speed_ratio", "share_got_ratio")
+_FACTS_OF_A_JOB: Final = (
+    "word",
+    "left_s",
+    "left_by",
+    "now_steps_per_s",
+    "speed_ratio",
+    "share_got_ratio",
+    "expected_start",
+    "expected_end",
+)
 
 
 def _short(job: JobObject) -> dict[str, Any]:

@@ -30,6 +30,15 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.0f} %"
 
 
+def about(seconds: float) -> str:
+    """Return a time as roughly as it is known: `40 s`, `12 min`, `3 h`, `2 days`."""
+    for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            number = round(seconds / size)
+            return count(number, unit) if unit == "day" else f"{number} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
 def bytes_in_words(size_bytes: float) -> str:
     """Return a size as people read it: `3.22 GB`."""
     for unit, unit_bytes in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

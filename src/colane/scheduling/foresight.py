@@ -6,6 +6,7 @@ The same in a simulation and live.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, nan
 from typing import Final
 
@@ -14,17 +15,37 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.policy import Policy
 from colane.facts.ran import attained_s, earlier_s, had_s, present_s
-from colane.foresee.foreseer import Foreseer, Shown, StartQuote
+from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
 from colane.foresee.judged import Foretold
 from colane.foresee.lengths import LearntLengths
+from colane.foresee.said import Shown
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
+from colane.model.arrays import number_of
 from colane.model.job import Job, JobId, JobKind, JobState
+from colane.model.phases import HoldKind
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
 
-LENGTH_TELLS: Final = frozenset({JobState.SUCCEEDED})
+ELEMENTS_MAX: Final = 200
+"""Of an array, so many elements stand in the line for all that wait."""
+
+Pace = Callable[[JobId], float | None]
+"""The speed of a job that runs, of that alone."""
+
+
+def at_full_pace(_job: JobId) -> float | None:
+    """Where that is not looked at."""
+    return None
+
+
+@dataclass(slots=True)
+class _LiveJob:
+    """A live job: its pool, and whether it has ever started."""
+
+    name: str
+    has_started: bool = False
 
 
 class Foresight:
@@ -47,7 +68,7 @@ class Foresight:
         self._said = 0
         self._lengths = LearntLengths()
         self._pools: dict[str, Foreseer] = {}
-        self._live: dict[JobId, bool] = {}
+        self._live: dict[JobId, _LiveJob] = {}
         self._open: dict[JobId, list[int]] = {}
 
     def take(self, job: Job, now_s: float) -> bool:
@@ -56,18 +77,23 @@ class Foresight:
             return False
         foreseer, is_new = self.of(job.spec.pool), job.id not in self._live
         if is_new:
-            self._live[job.id] = False
+            self._live[job.id] = _LiveJob(job.spec.pool)
             foreseer.submitted(job.id, owner_of(job), job.spec.gpus, job.submit_s)
-        if job.first_start_s is not None and not self._live[job.id]:
-            self._live[job.id] = True
+        if job.first_start_s is not None and job.array is None and not self._live[job.id].has_started:
+            self._live[job.id].has_started = True
             foreseer.started(job.id, job.first_start_s)
             self._came(job.id, lambda one: one._replace(start_s=now_s - one.quote.at_s))
         if job.has_ended:
             del self._live[job.id]
-            foreseer.ended(job.id, length_s(job) if job.state in LENGTH_TELLS else None, now_s)
+            tells = job.state is JobState.SUCCEEDED and job.array is None
+            foreseer.ended(job.id, length_s(job) if tells else None, now_s)
             self._came(job.id, lambda one: one._replace(end_s=now_s - one.quote.at_s))
             self._open.pop(job.id, None)
         return is_new
+
+    def meet(self, state: ClusterState, now_s: float) -> list[Job]:
+        """Take live jobs that it was not told of, as after a restart; all that are new to it."""
+        return [job for job in state.jobs.values() if job.id not in self._live and self.take(job, now_s)]
 
     def rank(self, state: ClusterState, job: Job, now_s: float) -> None:
         """Note the place in the order of a job that has come: later ones like it may pass."""
@@ -76,19 +102,37 @@ class Foresight:
 
     def foresee(self, state: ClusterState, jobs: Sequence[Job], now_s: float) -> None:
         """Say of jobs that wait when they start and end, to be judged by what comes of it."""
-        for pool in dict.fromkeys([job.spec.pool for job in jobs]):
-            scene = scene_of(state, self.policy, pool, now_s)
-            asked = {job.id for job in jobs if job.spec.pool == pool}
-            for quote in self.of(pool).quotes(scene, asked):
-                self._keep(quote)
+        self.keep(self.say(state, jobs, now_s))
 
-    def board(self, state: ClusterState, now_s: float) -> dict[int, Shown]:
-        """Return what is shown of every job that waits."""
-        found: dict[int, Shown] = {}
-        for pool, queue in state.queues.items():
-            if queue.count:
-                found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s)))
+    def say(self, state: ClusterState, jobs: Sequence[Job], now_s: float, pace: Pace = at_full_pace) -> list[SaidQuote]:
+        """Return the same, not kept: a copy of a process may be asked."""
+        self.meet(state, now_s)
+        found: list[SaidQuote] = []
+        for pool in dict.fromkeys([job.spec.pool for job in jobs]):
+            scene = scene_of(state, self.policy, pool, now_s, pace)
+            found += self.of(pool).say(scene, {job.id for job in jobs if job.spec.pool == pool})
         return found
+
+    def keep(self, said: Sequence[SaidQuote]) -> None:
+        """Keep what was said of jobs that are live still."""
+        for one in said:
+            pool = self._live.get(JobId(one.quote.job))
+            if pool is not None and not pool.has_started:
+                self.of(pool.name).keep(one)
+                self._keep(one.quote)
+
+    def board(self, state: ClusterState, now_s: float, pace: Pace = at_full_pace) -> dict[int, Shown]:
+        """Return what is shown of every job that waits or runs."""
+        self.meet(state, now_s)
+        found: dict[int, Shown] = {}
+        for pool in state.queues:
+            found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace)))
+        return found
+
+    def turn(self, number: int) -> None:
+        """Draw anew, for the so-manieth time."""
+        for foreseer in self._pools.values():
+            foreseer.turn(number)
 
     def of(self, pool: str) -> Foreseer:
         """Return who foresees a pool."""
@@ -123,31 +167,29 @@ def owner_of(job: Job) -> str:
 
 
 def is_foreseen(job: Job) -> bool:
-    """Whether a start is foreseen: not of servers, of arrays as such, and of what needs no GPU."""
-    return job.spec.gpus > 0 and job.spec.kind is not JobKind.INFERENCE and job.array is None
+    """Return whether a start is foreseen: not of servers, and of what needs no GPU."""
+    return job.spec.gpus > 0 and job.spec.kind is not JobKind.INFERENCE
 
 
-def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float) -> PoolScene:
+def scene_of(state: ClusterState, policy: Policy, pool: str, now_s: float, pace: Pace = at_full_pace) -> PoolScene:
     """Return what a pool is like now."""
     view = ClusterView(state, now_s, pools=[pool])
-    present = present_of(policy, Draft(view), pool)
-    gpus = sum(
-        [
-            len(node.node.gpus)
-            for node in view.nodes.values()
-            if node.node.pool == pool and node.node.name not in state.draining
-        ]
-    )
-    jobs = [
-        present(job)
-        for job in view.jobs.values()
-        if job.effective.pool == pool and is_foreseen(job) and (job.placement is not None or job.is_waiting)
-    ]
-    jobs.sort(key=lambda one: one.job)
-    return PoolScene(now_s, gpus, jobs)
+    tell = present_of(policy, Draft(view), pool, pace)
+    open_nodes = [one.node for name, one in view.nodes.items() if one.node.pool == pool and name not in state.draining]
+    present: list[PresentJob] = []
+    for job in view.jobs.values():
+        if job.effective.pool != pool or not is_foreseen(job):
+            continue
+        if job.array is not None:
+            waits = all(hold.kind is HoldKind.ARRAY for hold in job.holds)
+            present += [tell(job)] * min(ELEMENTS_MAX, number_of(job.array.pending) if waits else 0)
+        elif job.placement is not None or job.is_waiting:
+            present.append(tell(job))
+    present.sort(key=lambda one: one.job)
+    return PoolScene(now_s, sum([len(node.gpus) for node in open_nodes]), present)
 
 
-def present_of(policy: Policy, draft: Draft, pool: str) -> Callable[[Job], PresentJob]:
+def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace = at_full_pace) -> Callable[[Job], PresentJob]:
     """Return what tells of a live job of a pool what is known of it now; a user's own policy is taken for `fifo`."""
     order = policy.bind(draft, pool) if isinstance(policy, Composed) else in_line(draft, pool)
     expected, times = Expected(draft, pool), kept_times(draft, pool)
@@ -158,13 +200,16 @@ def present_of(policy: Policy, draft: Draft, pool: str) -> Callable[[Job], Prese
     def present(job: Job) -> PresentJob:
         spec, gpus = job.effective, job.gpu_count
         runs = job.placement is not None and not job.is_waiting
+        left_s = expected.left_s(job) if times.predicted_s(spec) is not None else None
+        if left_s is not None and runs:
+            left_s /= pace(job.id) or 1.0
         attained_gpu_s = attained_s(job, now_s) * gpus if queues_gpu_s else 0.0
         return PresentJob(
             job.id,
             owner_of(job),
             gpus,
             had_s(job, now_s),
-            expected.left_s(job) if times.predicted_s(spec) is not None else None,
+            left_s,
             None if spec.time_limit_s is None else max(LEFT_MIN_S, spec.time_limit_s - present_s(job, now_s)),
             next(((one - attained_gpu_s) / gpus for one in queues_gpu_s if one > attained_gpu_s), None),
             runs,

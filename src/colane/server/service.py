@@ -23,6 +23,7 @@ from colane.server.parts import Parts
 from colane.server.store.store import StoreError, SupersededError
 from colane.server.tending.cleaning import Cleaning
 from colane.server.tending.counting import ClusterWatch
+from colane.server.tending.foreseeing import Foreseeing
 from colane.server.tending.idle_jobs import IdleRuling
 from colane.server.tending.teller import NotifyTeller
 from colane.server.views.overview import OverviewMaker
@@ -50,6 +51,7 @@ class Service(Parts):
     cleaning: Cleaning = field(init=False)
     counting: ClusterWatch = field(init=False)
     idle_ruling: IdleRuling = field(init=False)
+    foreseeing: Foreseeing = field(init=False)
 
     def __post_init__(self) -> None:
         finder = JobFinder(self)
@@ -68,12 +70,13 @@ class Service(Parts):
         self.cleaning = Cleaning(self)
         self.counting = ClusterWatch(self, self.overviews)
         self.idle_ruling = IdleRuling(self, self.overviews)
+        self.foreseeing = Foreseeing(self, self.forecasts)
 
     async def run(self) -> None:
         """Drive until `stop`, then let another scheduler lead; what comes out of it is a bug."""
         tending = (
             self.cleaning.clean, self.cleaning.scrub, self.cleaning.keep_samples, self.counting.run, self._notify,
-            self.idle_ruling.run, self.grants.lower,
+            self.idle_ruling.run, self.grants.lower, self.foreseeing.run,
         )  # fmt: skip
         tasks = [asyncio.create_task(tend()) for tend in tending]
         self.driver.lead.keep()

@@ -257,6 +257,13 @@ def left_text(job: JobObject) -> str:
     return f"{'~' * is_guess}{output.duration(left_s)}"
 
 
+def expected_text(job: JobObject, what: str) -> str:
+    """Return when a job is expected to `start` or to `end`, in words; empty where that is not foreseen."""
+    facts = facts_of(job)
+    told = facts.get("expected_start") if what == "start" else facts.get("expected_end")
+    return "" if told is None else told["sentence"]
+
+
 def share_text(job: JobObject) -> str:
     """Return the part a job had of the time it wanted its lane, its share in brackets: `48 % (50 %)`; empty if none."""
     got, asked = facts_of(job)["share_got_ratio"], facts_of(job)["share_asked_ratio"]

@@ -55,6 +55,8 @@ SHARING = (
 )
 """Of jobs that share GPUs, answer requests, have their cores tuned or save their state; empty ones are left out."""
 
+EXPECTED = (ScreenColumn("STARTS", may_fold=True), ScreenColumn("ENDS", may_fold=True))
+
 SHARING_PLACE: Final = 5
 """Before STEPS."""
 
@@ -80,6 +82,9 @@ def list_jobs(
     ] = None,
     elements: Annotated[
         bool, typer.Option("--elements", "-e", help="Elements of arrays as jobs of their own.")
+    ] = False,
+    start: Annotated[
+        bool, typer.Option("--start", help="When each is expected to start and to end, four times of five.")
     ] = False,
     as_json: output.Json = False,
     template: Format = None,
@@ -123,7 +128,7 @@ def list_jobs(
     if as_json:
         output.print_json([_object(job) for job in found])
         return
-    table(found, idle)
+    table(found, idle, expects=start)
     if not found:
         output.note(_nothing(everything=everything, filtered=bool(labels or user)))
     if left_out:
@@ -165,7 +170,7 @@ def _nothing(*, everything: bool, filtered: bool) -> str:
     return f"no job{such} is known" if everything else f"no job{such} waits or runs; ended ones: colane ps --all"
 
 
-def table(found: list[JobObject], idle: Mapping[int, float] = MappingProxyType({})) -> None:
+def table(found: list[JobObject], idle: Mapping[int, float] = MappingProxyType({}), *, expects: bool = False) -> None:
     """Print jobs, `idle` for how long; of the columns of sharing only those with something to show."""
     extra = [_sharing(job) for job in found]
     kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
@@ -173,6 +178,10 @@ def table(found: list[JobObject], idle: Mapping[int, float] = MappingProxyType({
     for row, cells in zip(rows, extra, strict=True):
         row[SHARING_PLACE:SHARING_PLACE] = [cells[place] for place in kept]
     columns = [*COLUMNS[:SHARING_PLACE], *(SHARING[place] for place in kept), *COLUMNS[SHARING_PLACE:]]
+    if expects:
+        columns[-1:-1] = EXPECTED
+        for row, job in zip(rows, found, strict=True):
+            row[-1:-1] = [jobs.expected_text(job, what) or output.UNKNOWN for what in ("start", "end")]
     output.print_table(columns, rows)
 
 

@@ -68,7 +68,9 @@ def explain(
         start = _start(scheduler, job_id) if state == "queued" else None
         where = scheduler.stacks(job_id) if stacks else _where(scheduler, asked)
     starts_in_s = None if start is None else start["starts_in_s"]
-    whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, "last_lines": last, "stacks": where}
+    expected = {} if start is None else {"expected_start": start.get("expected_start")}
+    whole = {"id": job_id, "state": state, **reason, "starts_in_s": starts_in_s, **expected, "last_lines": last}
+    whole["stacks"] = where
     if template is not None:
         print_formatted(template, [whole])
         return
@@ -81,6 +83,9 @@ def explain(
         output.say(f"  {sentence}")
     if start is not None and starts_in_s:
         output.say(f"  {start['sentence']}")
+    told = None if start is None else start.get("expected_start")
+    if told is not None and told["p50_s"] is None:
+        output.say(f"  when it starts is {told['sentence']}")
     if asked.get("constraints", {}).get("steps_total_doubted"):
         output.say(f"  {DOUBTED}")
     _show_others(others, asked, len(reason["jobs"]) - len(named))

@@ -179,6 +179,10 @@ def run(words: Sequence[str], shims: str) -> int:
 def _expect(scheduler: Client, rows: Sequence[SlurmRow]) -> None:
     """Ask when jobs that wait would start."""
     for row in rows:
+        told = facts_of(row.job).get("expected_start")
+        if told is not None and told["p50_s"] is not None:
+            row.expected_s = time.time() + told["p50_s"]
+            continue
         with suppress(SchedulerError):  # one that has ended meanwhile, or a scheduler that does not say in time
             start = scheduler.start_of(row.job["id"])
             row.expected_s = None if start["starts_in_s"] is None else start["now_s"] + start["starts_in_s"]

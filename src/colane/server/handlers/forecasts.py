@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from colane.api.job_request import JobRequest
 from colane.api.plans import PlanAnswer, StartAnswer
+from colane.facts.foreseen import expected
 from colane.model.job import JobId
 from colane.server.board.turn import Turn
 from colane.server.ground.access import Caller
@@ -94,9 +95,13 @@ class Forecasts:
         self.parts.sight(caller).demand_sight(job_id, job.spec.user)
         if job.has_ended:
             raise RefusedError.because(409, f"job {job_id} has already ended: {job.state}")
-        now_s = self.parts.driver.now()
+        now_s, shown = self.parts.driver.now(), self.parts.driver.shown.get(job_id)
+        end = None if shown is None else expected(shown.end, shown, now_s)
         if job.placement is not None:
-            return {"starts_in_s": 0.0, "now_s": now_s, "sentence": "it has its place"}
+            said = "it has its place"
+            return {
+                "starts_in_s": 0.0, "now_s": now_s, "sentence": said, "expected_start": None, "expected_end": end,
+            }  # fmt: skip
 
         def ask(turn: Turn) -> asyncio.Future[float | None]:
             core, lengths = self.parts.driver.core, self.parts.read_model.lengths
@@ -105,7 +110,21 @@ class Forecasts:
         async with self.copies.room:
             found = await _planned(await self.parts.driver.trial(lambda _turn: None, ask))
         said = "it is not known when it would start" if found is None else start_text(found)
-        return {"starts_in_s": found, "now_s": now_s, "sentence": said}
+        start = None if shown is None or shown.start is None else expected(shown.start, shown, now_s)
+        if start is not None and start["p50_s"] is not None:
+            found, said = start["p50_s"], f"it would start {start['sentence']}"
+        return {"starts_in_s": found, "now_s": now_s, "sentence": said, "expected_start": start, "expected_end": end}
+
+    async def of_copy(self, question: Callable[[Turn], Planned]) -> Planned:
+        """Return what a copy answers that is in step with the board.
+
+        Raises:
+            RefusedError: 503, there is no answer in time.
+        """
+        async with self.copies.room:
+            return await _planned(
+                await self.parts.driver.trial(lambda _turn: None, lambda turn: self._copied(partial(question, turn)))
+            )
 
     async def starts_within(self, jobs: Sequence[JobId], within_s: float) -> dict[JobId, float]:
         """Return which of these live jobs would start within so many seconds, and in how many.

@@ -86,16 +86,17 @@ class JobViews:
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.parts.driver.pacing(job.id) for job in jobs if job.placement}
         facts = {job.id: facts_of(self.parts.driver, job, pacings[job.id]) for job in jobs if job.placement}
-        now_s = self.parts.driver.now()
+        now_s, foreseen = self.parts.driver.now(), self.parts.driver.shown
         lengths = [read_model.lengths.get(kind_of(job.effective)) for job in jobs]
         names = [read_model.model_of(job) for job in jobs]
         elements = {job.id: read_model.elements_of(job.id) for job in jobs if job.array is not None}
         return (
-            job_view(
-                job, name, policy, told, progress.get(job.id), pacings.get(job.id), length, elements.get(job.id, ())
-            )
+            job_view(job, name, policy, told, progress.get(job.id), pacings.get(job.id), length, parts)
             for job, name, length in zip(jobs, names, lengths, strict=True)
-            for told in [facts.get(job.id) or job_facts(job, None, None, now_s, elements=elements.get(job.id, ()))]
+            for parts in [elements.get(job.id, ())]
+            for told in [
+                facts.get(job.id) or job_facts(job, None, None, now_s, elements=parts, shown=foreseen.get(job.id))
+            ]
         )
 
     async def why(self, job_id: JobId, caller: Caller) -> WhyAnswer:

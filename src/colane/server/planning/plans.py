@@ -22,7 +22,7 @@ from colane.api.plans import (
 )
 from colane.core.core import Core
 from colane.model.job import Job, JobId
-from colane.model.words import count, percent
+from colane.model.words import about, count, percent
 from colane.server.board.reads import NotReadError
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
@@ -243,15 +243,6 @@ def sentence(
 def start_text(seconds: float) -> str:
     """Return when a job would start, in words."""
     return f"it would start in about {about(seconds)}, as far as is known"
-
-
-def about(seconds: float) -> str:
-    """Return a time as roughly as it is known: `40 s`, `12 min`, `3 h`, `2 days`."""
-    for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            number = round(seconds / size)
-            return count(number, unit) if unit == "day" else f"{number} {unit}"
-    return f"{max(1, round(seconds))} s"
 
 
 def where(start: PlannedStartObject) -> str:

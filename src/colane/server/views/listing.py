@@ -14,6 +14,7 @@ from typing import Any, Final
 from colane.api.forms import UNREADABLE
 from colane.api.jobs import FactsObject, JobObject, ListingAnswer, ReasonObject
 from colane.core.cluster.co_runners import Pacing
+from colane.facts.foreseen import expected
 from colane.facts.job import job_facts
 from colane.facts.may import may_do
 from colane.model.job import Job, JobId, JobState
@@ -125,7 +126,14 @@ def facts_of(driver: LiveDriver, job: Job, pacing: Pacing | None, elements: Sequ
     """What is told of a live job, wherever it is shown; `elements` of an array are those that are live jobs."""
     learned = driver.read_model.lengths.get(kind_of(job.effective))
     lengths = driver.core.state.beliefs.lengths if driver.is_ready else None
-    return job_facts(job, driver.progress.get(job.id), pacing, driver.now(), learned, lengths, elements)
+    shown = driver.shown.get(job.id)
+    return job_facts(job, driver.progress.get(job.id), pacing, driver.now(), learned, lengths, elements, shown)
+
+
+def start_text(driver: LiveDriver, job: Job) -> str:
+    """Return when a job that waits is expected to start, in words; empty where that is not foreseen."""
+    shown = driver.shown.get(job.id)
+    return "" if shown is None or shown.start is None else expected(shown.start, shown, driver.now())["sentence"]
 
 
 def may_of(driver: LiveDriver, job: Job, caller: Caller, elements: Sequence[Job] = ()) -> list[str]:

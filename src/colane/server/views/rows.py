@@ -20,7 +20,7 @@ from colane.model.reason import Reason
 from colane.model.sentences import sentence_of
 from colane.model.words import by_name
 from colane.server.ground.sight import Sight
-from colane.server.views.listing import facts_of, may_of
+from colane.server.views.listing import facts_of, may_of, start_text
 from colane.server.views.overview import OverviewMaker, reason_of
 
 
@@ -176,6 +176,7 @@ def _row(overviews: OverviewMaker, job: Job, sight: Sight, reasons: _Reasons) ->
         "since_s": _since_s(job),
         "run": None if place is None else _run(overviews, job),
         "reason": sentence_of(reasons.of(job)) if waits or job.array is not None else "",
+        "starts": start_text(overviews.parts.driver, job) if waits else "",
         "is_own": sight.caller.owns(job.spec.user),
         "word": state_word(job, elements),
         "may": may_of(overviews.parts.driver, job, sight.caller, elements),

@@ -27,6 +27,7 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.reducers.sharing_domains import in_sharing_domain
+from colane.foresee.said import Shown
 from colane.listening.seldom import Seldom
 from colane.model.job import JobId
 from colane.model.placement import Turns
@@ -35,6 +36,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
 from colane.policyfiles.guard import GuardedPolicy
+from colane.scheduling.foresight import Foresight
 from colane.server.board.clock import ServiceClock, since_boot_s
 from colane.server.board.read_model import LiveMemo, ReadModel, read_board
 from colane.server.board.reads import NotReadError, Reads
@@ -94,6 +96,9 @@ COMPOSED_ON_THE_LOOP_MAX: Final = 100
 """What a turn writes of more jobs, at 20 us each, is composed in the thread that commits it, beside the event loop."""
 
 WAIT_LOOK_S: Final = 0.02
+
+FORETOLD_KEPT: Final = 2000
+"""So many quotes are kept with what came of them."""
 
 PROBE_S: Final = 10.0
 """The store is written to at least this often, so that health tells of a full disk before a request meets it."""
@@ -214,6 +219,8 @@ class LiveDriver:
         losing: Nodes that are lost once the turn under way is durable: their jobs may start elsewhere then, so until
             then their agents are not told to go on.
         refused: Parts of batches that the core raised on, by the id of their first job: they are dropped.
+        foresight: What is learnt of starts and ends; it is told of all that becomes of jobs.
+        shown: What was last foreseen of each.
         version_told: The store's version as agents are told of it: with the last change, not with what only says that
             this scheduler leads.
     """
@@ -245,6 +252,8 @@ class LiveDriver:
     _knows_groups: bool = False
     faults: FaultLog = field(default_factory=FaultLog)
     meters: Meters = field(default_factory=Meters)
+    foresight: Foresight = field(init=False)
+    shown: dict[int, Shown] = field(default_factory=dict)
     version_told: int = 0
     losing: frozenset[str] = frozenset()
     refused: dict[JobId, RefusedError] = field(default_factory=dict)
@@ -254,6 +263,7 @@ class LiveDriver:
 
     def __post_init__(self) -> None:
         self.lead = Lead(self.store, self.lease_s, self.timing.lead_clock)
+        self.foresight = Foresight(self.decider, keeps=FORETOLD_KEPT)
 
     @property
     def epoch(self) -> int:
@@ -743,6 +753,9 @@ class LiveDriver:
     def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
         self.meters.count(entry.jobs, self.read_model.jobs)
         entry.apply(self.read_model)
+        now_s = self.now()
+        for job in outcome.jobs:
+            self.foresight.take(job, now_s)
         self.feed.publish(last_number, entry.transaction.audit)
         nodes = (self.read_model.nodes.get(name) for name in outcome.nodes)
         self.notifier.nudge(record.door for record in nodes if record is not None)

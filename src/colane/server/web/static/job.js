@@ -59,6 +59,7 @@ function Facts({ job }) {
       : job.facts.gpus.length ? "no other job on its devices" : "none"],
     ["Asks for", `${count(job.needs.gpus, "GPU")}${job.needs.gpu_memory_bytes ? `, ${bytes(job.needs.gpu_memory_bytes)} each` : ""}`],
     ["Speed", job.facts.speed_ratio === null ? "" : html`${job.facts.speed_ratio.toFixed(2)} of its speed alone: <bdi>${job.rate.sentence}</bdi>`],
+    ["Starts", job.facts.expected_start?.sentence || ""], ["Ends", job.facts.expected_end?.sentence || ""],
     ["Time", TIMES.filter(([key]) => job.facts.time_spent[key] > 0).map(([key, word]) => `${lasting(job.facts.time_spent[key])} ${word}`).join(", ")],
     ["Answers", answers(job)],
     ["Command", job.command ? html`<code>${spoken(job.command)}</code>` : ""], ["Directory", job.workdir ? html`<code>${job.workdir}</code>` : ""],

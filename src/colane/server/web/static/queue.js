@@ -68,7 +68,7 @@ function shortened(gpus) {  // n1/0, n1/1, n1/2 -> n1/0–2
 }
 
 const Waiting = ({ job }) => html`<span class="wn"><span role="cell"><small class="nw">asks for </small>${job.asks === "0" ? "no device" : `${job.asks.replaceAll(",", ", ")} ${job.asks === "1" ? "device" : "devices"}`}</span>
-  <span role="cell"><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span role="cell" title=${job.reason}>${job.reason}</span></span>`;
+  <span role="cell"><small class="nw">waits </small>${lasting(Math.max(0, known.at / 1000 - job.since_s))}</span><span role="cell" title=${job.reason}>${job.starts ? html`<b>${job.starts}</b> · ` : ""}${job.reason}</span></span>`;
 
 function Rows({ redraw }) {
   const { height, first, many } = seen(), from = Math.max(first, part.first);
@@ -84,7 +84,7 @@ function Head() {  // of the kind of rows that is seen first
   const { height } = seen(), box = document.getElementById("rows"), at = box ? Math.max(0, Math.floor(-box.getBoundingClientRect().top / height)) : 0;
   const waits = (part.rows[at - part.first] || part.rows[0])?.state === "queued";
   return html`<div class="hd" role="row" aria-rowindex="1"><span role="columnheader" aria-label="Choose"></span><${Column} by="id" word="Job" /><${Column} by="name" word="Name" /><${Column} by="user" word="User" /><${Column} by="state" word="State" />${
-    waits ? html`<span class="wn"><${Column} by="asks" word="Asks for" /><${Column} by="since" word="Waits" /><${Column} word="Why it waits" /></span>`
+    waits ? html`<span class="wn"><${Column} by="asks" word="Asks for" /><${Column} by="since" word="Waits" /><${Column} word="When it starts, why it waits" /></span>`
     : html`<span class="rn"><${Column} word="Place" /><${Column} by="done" word="Done" /><${Column} by="left" word="Left" /><${Column} by="steps" word="Steps" /><${Column} by="speed" word="Speed" /><${Column} word="Turns got of asked" /><${Column} word="Slowdown told / seen" title="step time now over step time alone, as told before and as seen" /></span>`}</div>`;
 }
 

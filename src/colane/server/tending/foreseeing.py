@@ -1,0 +1,134 @@
+"""Looks ahead: when jobs start and end, worked out by a copy of this process, and judged by what comes of it.
+
+No roll-out runs on the event loop. After a look there is a pause, with which it comes to no more than `CPU_PART` of a
+core, and there is none while nothing waits or runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from time import process_time
+from typing import Final, NamedTuple
+
+from colane.foresee.foreseer import SaidQuote
+from colane.foresee.said import Shown
+from colane.model.job import Job, JobId
+from colane.server.board.turn import Turn
+from colane.server.ground.problems import RefusedError
+from colane.server.handlers.forecasts import Forecasts
+from colane.server.parts import Parts
+
+LOOK_EVERY_S: Final = 5.0
+"""A look is at most so old where anything has changed, and it is not held back by what it costs;"""
+
+LOOK_AGAIN_S: Final = 30.0
+"""where nothing has, so old."""
+
+CPU_PART: Final = 0.02
+SAID_AT_ONCE: Final = 200
+"""Submissions that are judged are these of one look, the oldest; all are shown."""
+
+log = logging.getLogger(__name__)
+
+
+class Looked(NamedTuple):
+    """What a copy has found: what is shown of each job, what is to be judged, and what it took."""
+
+    shown: dict[int, Shown]
+    said: list[SaidQuote]
+    cpu_s: float
+
+
+@dataclass(slots=True)
+class Foreseeing:
+    """Asks copies, and keeps what they say.
+
+    Attributes:
+        parts: What the scheduler consists of.
+        forecasts: By which copies are asked.
+    """
+
+    parts: Parts
+    forecasts: Forecasts
+    _said: set[JobId] = field(default_factory=set)
+    _due: dict[JobId, float] = field(default_factory=dict)
+    _version: int = -1
+    _looked_s: float = float("-inf")
+    _looks: int = 0
+
+    async def run(self) -> None:
+        """Look, until it is cancelled."""
+        pause_s = LOOK_EVERY_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = LOOK_EVERY_S
+            try:
+                if self.parts.leads and self.parts.driver.is_ready and self._has_changed():
+                    pause_s = max(LOOK_EVERY_S, await self.look() / CPU_PART)
+            except RefusedError as error:  # no copy in time: there is one at the next look
+                log.debug("nothing is foreseen now: %s", error)
+            except Exception:  # jobs matter more than what is said of them
+                log.exception("a fault: starts are not foreseen now")
+                pause_s = LOOK_AGAIN_S
+
+    def _has_changed(self) -> bool:
+        """Whether anything is to be looked at that is not known yet, or not so any more."""
+        driver = self.parts.driver
+        if not driver.core.state.jobs:
+            driver.shown = {}
+            return False
+        return self._version != driver.core.state.version or driver.now() - self._looked_s >= LOOK_AGAIN_S
+
+    async def look(self) -> float:
+        """Look at all jobs once; what that took of a core.
+
+        Raises:
+            RefusedError: 503, there is no answer in time.
+        """
+        driver = self.parts.driver
+        self._looks += 1
+        new = self._new()
+
+        def question(turn: Turn) -> Looked:
+            began_s, foresight, core = process_time(), driver.foresight, driver.core
+            foresight.turn(self._looks)
+            pace = lambda job: core.pacing(job).rate.ratio  # noqa: E731
+            jobs = [core.state.jobs[one] for one in new if one in core.state.jobs]
+            said = foresight.say(core.state, [job for job in jobs if job.is_waiting], turn.now_s, pace)
+            return Looked(foresight.board(core.state, turn.now_s, pace), said, process_time() - began_s)
+
+        found = await self.forecasts.of_copy(question)
+        self._version, self._looked_s = driver.core.state.version, driver.now()
+        driver.shown = found.shown
+        self._said.update(new)
+        driver.foresight.keep(found.said)
+        self._keep_ends(found.shown)
+        return found.cpu_s
+
+    def _new(self) -> list[JobId]:
+        """Jobs that wait and of which nothing was said yet, to be judged by what comes of it; arrays are not."""
+        state, now_s, foresight = self.parts.driver.core.state, self.parts.driver.now(), self.parts.driver.foresight
+        foresight.meet(state, now_s)
+        self._said &= state.jobs.keys()
+        fresh = [job for job in state.jobs.values() if job.id not in self._said and self._is_judged(job)]
+        for job in fresh:
+            foresight.rank(state, job, now_s)
+        self._said.update(job.id for job in fresh[SAID_AT_ONCE:])
+        return [job.id for job in fresh[:SAID_AT_ONCE]]
+
+    @staticmethod
+    def _is_judged(job: Job) -> bool:
+        return job.is_waiting and job.array is None and job.first_start_s is None
+
+    def _keep_ends(self, shown: dict[int, Shown]) -> None:
+        """Of jobs that run, ends are judged that are said at first, and each time they have run twice as long."""
+        state = self.parts.driver.core.state
+        self._due = {job: due_s for job, due_s in self._due.items() if job in state.jobs}
+        for number, one in shown.items():
+            job = state.jobs.get(JobId(number))
+            if one.start is not None or job is None or job.start_s is None or self._due.get(job.id, 0.0) > one.at_s:
+                continue
+            self._due[job.id] = one.at_s + max(300.0, one.at_s - job.start_s)
+            self.parts.driver.foresight.of(job.spec.pool).keep_end(job.id, one)

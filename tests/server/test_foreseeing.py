@@ -1,0 +1,120 @@
+"""Starts and ends as intervals: said of each job that waits or runs, by a copy, and not known before it is."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import Any
+
+import pytest
+
+from colane.foresee.scene import PoolScene, PresentJob
+from colane.model.see import See
+from colane.server.service import Service
+from tests.server.harness import World, finished, launched, report, world
+from tests.server.test_forecast import one_runs_and_one_waits
+from tests.server.test_plan import everything
+from tests.server.test_users import guest
+
+NOT_KNOWN = "not known: fewer than 10 such waits seen"
+
+
+def seen(service: Service, bursts: int) -> None:
+    """So many waits of two minutes, and jobs that took as long, were seen before, hours apart."""
+    foreseer, now_s = service.driver.foresight.of("default"), service.driver.now()
+    for number in range(bursts):
+        job, at_s = 10_000 + number, now_s - (bursts - number) * 7200.0
+        foreseer.submitted(job, "ann|one", 1, at_s)
+        foreseer.submitted(-job, "ann|one", 1, at_s)
+        runs = PresentJob(-job, "ann|one", 1, 0.0, 120.0, None, None, True, True, (0.0,))
+        waits = PresentJob(job, "ann|one", 1, 0.0, 120.0, None, None, False, False, (0.0,))
+        foreseer.quotes(PoolScene(at_s, 1, [runs, waits]), [job])
+        foreseer.ended(-job, 120.0, at_s + 120)
+        foreseer.started(job, at_s + 120)
+        foreseer.ended(job, 120.0, at_s + 240)
+
+
+async def waits(w: World, bursts: int) -> dict[str, Any]:
+    """The facts of a job that waits for two minutes behind another, once a look was taken."""
+    await one_runs_and_one_waits(w)
+    seen(w.service, bursts)
+    await w.service.foreseeing.look()
+    found: dict[str, Any] = (await w.good("GET", "/job/2"))["facts"]
+    return found
+
+
+async def test_a_start_is_said_as_an_interval_once_ten_bursts_were_seen() -> None:
+    async with world(policy="fifo") as w:
+        facts = await waits(w, 20)
+        start, end = facts["expected_start"], facts["expected_end"]
+        assert 60 < start["p10_s"] <= start["p50_s"] <= start["p90_s"] < 240
+        assert start["sentence"].startswith("in ")
+        assert end["p50_s"] > start["p50_s"]
+        told = await w.good("GET", "/job/2/start")
+        assert told["expected_start"]["p50_s"] == pytest.approx(start["p50_s"], abs=5)
+        assert told["sentence"] == f"it would start {told['expected_start']['sentence']}"
+        rows = (await w.good("GET", "/page_rows"))["rows"]
+        assert {row["id"]: row["starts"][:3] for row in rows} == {1: "", 2: "in "}
+        (listed,) = [job for job in await w.good("GET", "/jobs") if job["id"] == 2]
+        assert listed["facts"]["expected_start"]["basis"] == "learnt"
+
+
+async def test_with_fewer_it_is_not_known_and_that_is_said() -> None:
+    async with world(policy="fifo") as w:
+        facts = await waits(w, 5)
+        assert facts["expected_start"]["sentence"] == facts["expected_end"]["sentence"] == NOT_KNOWN
+        assert [facts["expected_start"][name] for name in ("p10_s", "p50_s", "p90_s")] == [None] * 3
+        assert (await w.good("GET", "/job/2/start"))["starts_in_s"] == pytest.approx(120, abs=5)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "colane", "pack", "max-min"])
+async def test_a_look_changes_nothing_under_any_order(policy: str) -> None:
+    async with world(policy=policy) as w:
+        await one_runs_and_one_waits(w)
+        before = everything(w)
+        assert await w.service.foreseeing.look() >= 0
+        assert everything(w) == before
+        assert set(w.service.driver.shown) == {1, 2}
+
+
+async def test_an_empty_cluster_is_not_looked_at() -> None:
+    async with world() as w:
+        assert not w.service.foreseeing._has_changed()
+        await w.submit()
+        assert w.service.foreseeing._has_changed()
+        await w.service.foreseeing.look()
+        assert not w.service.foreseeing._has_changed()
+
+
+async def test_a_quote_is_kept_with_what_came_of_it() -> None:
+    async with world(policy="fifo") as w:
+        await waits(w, 0)
+        (said,) = w.service.driver.foresight.foretold.values()
+        assert (said.quote.job, isnan(said.start_s)) == (2, True)
+        await w.good("POST", "/finished_job", finished(1))
+        await w.good("POST", "/node/n1/report", report(launched(2)))
+        (said,) = w.service.driver.foresight.foretold.values()
+        assert said.start_s >= 0
+
+
+async def test_an_array_stands_in_the_line_and_is_told_when_its_first_element_starts() -> None:
+    async with world(policy="fifo") as w:
+        await one_runs_and_one_waits(w, array="0-99")
+        await w.submit(time_limit="1h")
+        await w.service.foreseeing.look()
+        shown = w.service.driver.shown
+        assert shown[2].start is not None
+        assert shown[2].end.p50_s > shown[2].start.p50_s
+
+
+async def test_who_may_not_see_the_jobs_ahead_is_told_times_alone() -> None:
+    async with world(policy="fifo", see=See.OWN) as w:
+        await waits(w, 20)
+        await w.submit(user="bob")
+        await w.service.foreseeing.look()
+        bob = await guest(w, "b", user="bob")
+        status, told = await bob.ask("GET", "/job/3/start")
+        assert (status, set(told["expected_start"])) == (
+            200,
+            {"p10_s", "p50_s", "p90_s", "said_s", "basis", "sentence"},
+        )
+        assert (await bob.ask("GET", "/job/2/start"))[0] == 404
