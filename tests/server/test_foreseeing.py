@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from colane.foresee.foreseer import StartQuote
+from colane.foresee.judged import Foretold
+from colane.foresee.said import QuoteBounds
 from colane.foresee.scene import PoolScene, PresentJob
 from colane.model.see import See
 from colane.server.service import Service
@@ -118,3 +122,59 @@ async def test_who_may_not_see_the_jobs_ahead_is_told_times_alone() -> None:
             {"p10_s", "p50_s", "p90_s", "said_s", "basis", "sentence"},
         )
         assert (await bob.ask("GET", "/job/2/start"))[0] == 404
+
+
+async def test_what_was_learnt_is_known_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "foreseen.json"
+    async with world(policy="fifo", foreseen=path) as w:
+        before = (await waits(w, 20))["expected_start"]
+        w.service.foreseeing.keep()
+    assert path.stat().st_size < 1_000_000
+    async with world(policy="fifo", foreseen=path) as w:
+        w.service.foreseeing.take_back()
+        await one_runs_and_one_waits(w)
+        await w.service.foreseeing.look()
+        after = (await w.good("GET", "/job/2"))["facts"]["expected_start"]
+    assert after["p50_s"] == pytest.approx(before["p50_s"], rel=0.5)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"policy": "fifo", "lengths": {"kinds": [1]}}'])
+async def test_a_damaged_file_is_begun_anew(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "foreseen.json"
+    path.write_text(text)
+    async with world(policy="fifo", foreseen=path) as w:
+        w.service.foreseeing.take_back()
+        assert "cannot be read and is begun anew" in caplog.text
+        await one_runs_and_one_waits(w)
+        await w.service.foreseeing.look()
+        assert set(w.service.driver.shown) == {1, 2}
+
+
+async def test_of_another_policy_lengths_alone_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "foreseen.json"
+    async with world(policy="fifo", foreseen=path) as w:
+        await waits(w, 20)
+        w.service.foreseeing.keep()
+    async with world(policy="las", foreseen=path) as w:
+        w.service.foreseeing.take_back()
+        await one_runs_and_one_waits(w)
+        await w.service.foreseeing.look()
+        assert (await w.good("GET", "/job/2"))["facts"]["expected_start"]["sentence"] == NOT_KNOWN
+        assert w.service.driver.foresight.of("default").lengths.mean_s(1) < 1000
+
+
+@pytest.mark.parametrize(("took_s", "is_said"), [(3600.0, True), (None, False)])
+async def test_health_says_where_too_few_came_as_said(took_s: float | None, is_said: bool) -> None:
+    async with world(policy="fifo") as w:
+        foresight, now_s = w.service.driver.foresight, w.service.driver.now()
+        for number in range(100):
+            bounds = QuoteBounds(50.0, 100.0, 200.0, 20)
+            quote = StartQuote(number, now_s - 7200.0 * number, (bounds,) * 5, bounds, is_told=True)
+            holds = number % 10 < 8
+            foresight.foretold[number] = Foretold(
+                quote, (100.0 if holds else 500.0) if took_s is None else took_s, 900.0
+            )
+        health = await w.good("GET", "/health")
+        assert ("starts that were foreseen" in health.get("detail", "")) is is_said
+        assert health["status"] == "ok"
+        assert {one["method"]: one["quotes"] for one in health["foreseen"]}["foreseen"] == 50

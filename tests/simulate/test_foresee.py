@@ -6,10 +6,12 @@ import csv
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from colane.cli import app
+from colane.foresee.foreseer import Foreseer
 from colane.foresee.judged import judged
 from colane.lab.simulate.run import Inputs, Run, simulate
 from colane.lab.simulate.world import NeutralWorld
@@ -54,6 +56,21 @@ def test_what_is_foreseen_changes_nothing_and_is_the_same_each_time() -> None:
     assert first.foretold == second.foretold
     assert without.foretold is None
     assert list(first.ledger.rows.end_s) == list(without.ledger.rows.end_s)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_where_none_that_come_later_pass_no_start_is_put_off_for_such(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, slower = list[float](), Foreseer._slower
+
+    def noted(*asked: Any) -> float:
+        found.append(slower(*asked))
+        return found[-1]
+
+    monkeypatch.setattr(Foreseer, "_slower", noted)
+    ran(policy, bursts(many=6))
+    assert set(found) == {1.0}
 
 
 def test_of_a_long_trace_some_submissions_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

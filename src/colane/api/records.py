@@ -19,6 +19,24 @@ class StoreObject(TypedDict):
     unchecked: list[str]
 
 
+class ForeseenObject(TypedDict):
+    """How good quotes of starts were lately, by whom: what is shown, and the baselines that others would say.
+
+    Attributes:
+        method: `foreseen` is what is shown.
+        quotes: How many were judged.
+        holds: Part of them that held; four of five are to.
+        score: Winkler's of logarithms; less is better.
+        median_error: Of the median.
+    """
+
+    method: str
+    quotes: int
+    holds: float
+    score: float
+    median_error: float
+
+
 class ServiceHealthObject(HealthDetailObject):
     """A scheduler's state in numbers."""
 
@@ -39,6 +57,7 @@ class ServiceHealthObject(HealthDetailObject):
     state_version: int
     events: int
     started_s: float
+    foreseen: list[ForeseenObject]
 
 
 class HealthAnswer(ServiceHealthObject):

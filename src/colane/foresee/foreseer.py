@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from statistics import fmean, median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from colane.foresee.widen import Mix, Widened
 ROLLOUTS: Final = 16
 RECENT: Final = 20
 ARRIVALS_KEPT: Final = 5000
+RANKED_KEPT: Final = 500
+"""So many of them over a restart."""
+
 PAST_S: Final = [3600.0 * 336.0 ** (part / 8) for part in range(9)]
 """Of the last hour up to the last fortnight."""
 
@@ -167,6 +170,35 @@ class Foreseer:
             self.lengths.ended(job, length_s, now_s)
             self.ends.happened(job, now_s)
             self.lefts.happened(job, now_s)
+
+    # -- what is kept over a restart
+
+    def kept(self) -> dict[str, Any]:
+        """Return what JSON keeps of it, but for lengths."""
+        return {
+            "errors": self.mix.errors,
+            "scored": [one.kept() for one in (*self.scored, self.ends, self.lefts)],
+            "recent": [list(one) for one in self._recent],
+            "held": list(self._held),
+            "arrivals": [[one.at_s, list(one.rank), one.work_gpu_s] for one in list(self._arrivals)[-RANKED_KEPT:]],
+        }
+
+    def take_back(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept."""
+        self.mix = Mix(2, [float(one) for one in kept["errors"]])
+        for scored, one in zip((*self.scored, self.ends, self.lefts), kept["scored"], strict=True):
+            scored.take_back(one)
+        for recent, waits_s in zip(self._recent, kept["recent"], strict=True):
+            recent.extend(waits_s)
+        self._held.extend(kept["held"])
+        self._arrivals.extend([_CameJob(at_s, tuple(rank), work) for at_s, rank, work in kept["arrivals"]])
+
+    def forget(self, live: Collection[int], now_s: float) -> None:
+        """What was quoted of jobs that are live no more will not come."""
+        for scored in (*self.scored, self.ends, self.lefts):
+            for job in scored.waits_for():
+                if job not in live:
+                    scored.never(job, now_s)
 
     # -- what is said
 

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from math import log
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,31 @@ class LearntLengths:
             self._compare(known, one, place, weight)
         known.near, known.after = [], []
 
+    def kept(self) -> dict[str, Any]:
+        """Return what JSON keeps of it: of neighbours nothing, which those that are live are again."""
+        weight, kinds = self._last_weight, list(self._rows.items())
+        return {
+            "kinds": [
+                [owner, size, _rounded(self._ended[row] / weight), _rounded(self._risk[row] / weight)]
+                for (owner, size), row in kinds
+                if self._ended[row].any()
+            ],
+            "sums": [one / weight for one in self._sums],
+            "jobs": [one / weight for one in self._jobs],
+            "same": [one / weight for one in self._same],
+            "pairs": [one / weight for one in self._pairs],
+            "noise": _rounded(np.array(self._noise)),
+        }
+
+    def take_back(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept, before anything else is learnt."""
+        for owner, size, ended, risk in kept["kinds"]:
+            row = self._row(str(owner), int(size))
+            self._ended[row, : len(ended)], self._risk[row, : len(risk)] = ended, risk
+        for counts, name in ((self._sums, "sums"), (self._jobs, "jobs"), (self._same, "same"), (self._pairs, "pairs")):
+            counts[:] = [float(one) for one in kept[name]]
+        self._noise.extend(kept["noise"])
+
     def mean_s(self, gpus: int) -> float:
         """How long jobs of such a class ran on average."""
         size = class_of(gpus)
@@ -196,6 +221,12 @@ class LearntLengths:
         rate = (ended + SHRINK_JOBS) / (risk + SHRINK_JOBS / of_size[sizes])
         hazards = np.concatenate([np.zeros((kinds, 1)), np.cumsum(rate * WIDTHS_S, axis=1)], axis=1)
         return hazards, rate[:, -1]
+
+
+def _rounded(values: Floats) -> list[float]:
+    """Return values as far as they tell something, to four digits."""
+    last = int(np.flatnonzero(values)[-1]) + 1 if values.any() else 0
+    return [float(f"{one:.4g}") for one in values[:last].tolist()]
 
 
 class LengthDraws:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import exp
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -150,6 +150,30 @@ class Widened:
         for quoted in self._open.pop(job, ()):
             quoted.waited_s, quoted.is_censored = max(0.0, now_s - quoted.at_s), True
             quoted.settled = [True, True]
+
+    def kept(self) -> dict[str, Any]:
+        """Return what JSON keeps of it."""
+        open_ = {id(quoted): job for job, quotes in self._open.items() for quoted in quotes}
+        said = [[one.at_s, one.point_s, *one.bounds] for one in self._quotes]
+        came = [[one.waited_s, one.is_censored, open_.get(id(one))] for one in self._quotes]
+        quotes = [[*one, *other] for one, other in zip(said, came, strict=True)]
+        return {"levels": self.levels, "quotes": quotes}
+
+    def take_back(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept."""
+        self.levels = [[float(level) for level in side] for side in kept["levels"]]
+        for at_s, point_s, low_s, middle_s, high_s, bursts, waited_s, is_censored, job in kept["quotes"]:
+            bounds = QuoteBounds(low_s, middle_s, high_s, bursts)
+            if job is not None:
+                self.issue(job, at_s, point_s, bounds)
+                continue
+            quoted = _Quoted(at_s, point_s, bounds)
+            quoted.waited_s, quoted.is_censored, quoted.settled = waited_s, is_censored, [True, True]
+            self._quotes.append(quoted)
+
+    def waits_for(self) -> list[int]:
+        """Jobs of which something was quoted that has not come."""
+        return list(self._open)
 
     def _cross(self, now_s: float) -> None:
         while self._due and self._due[0][0] < now_s:

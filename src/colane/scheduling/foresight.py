@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, nan
-from typing import Final
+from math import inf, isnan, nan
+from typing import Any, Final
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
@@ -16,10 +16,11 @@ from colane.core.cluster.view import ClusterView
 from colane.core.policy import Policy
 from colane.facts.ran import attained_s, earlier_s, had_s, present_s
 from colane.foresee.foreseer import Foreseer, SaidQuote, StartQuote
-from colane.foresee.judged import Foretold
+from colane.foresee.judged import Foretold, JudgedQuotes, judged
 from colane.foresee.lengths import LearntLengths
-from colane.foresee.said import Shown
+from colane.foresee.said import QuoteBounds, Shown
 from colane.foresee.scene import LEFT_MIN_S, PoolScene, PresentJob
+from colane.foresee.widen import BURST_S
 from colane.model.arrays import number_of
 from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.phases import HoldKind
@@ -27,6 +28,9 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.times import Expected, kept_times
 from colane.scheduling.engine.walks import in_line
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
+
+FORETOLD_KEPT: Final = 600
+"""So many quotes are kept over a restart."""
 
 ELEMENTS_MAX: Final = 200
 """Of an array, so many elements stand in the line for all that wait."""
@@ -66,6 +70,7 @@ class Foresight:
         self._seed = seed
         self._keeps = keeps
         self._said = 0
+        self._judged: dict[str, JudgedQuotes] | None = None
         self._lengths = LearntLengths()
         self._pools: dict[str, Foreseer] = {}
         self._live: dict[JobId, _LiveJob] = {}
@@ -129,6 +134,50 @@ class Foresight:
             found.update(self.of(pool).board(scene_of(state, self.policy, pool, now_s, pace)))
         return found
 
+    def judged(self) -> dict[str, JudgedQuotes]:
+        """How good quotes were that have come true or not, by method."""
+        if self._judged is None:
+            self._judged = judged(list(self.foretold.values()))
+        return self._judged
+
+    def bursts(self) -> int:
+        """Bursts apart in which these were said."""
+        return len({int(one.quote.at_s // BURST_S) for one in self.foretold.values() if not isnan(one.start_s)})
+
+    def kept(self) -> dict[str, Any]:
+        """Return what JSON keeps over a restart."""
+        foretold = [
+            [one.quote.job, one.quote.at_s, *map(list, one.quote.starts), list(one.quote.end), one.quote.is_told]
+            + [None if isnan(came) else came for came in (one.start_s, one.end_s)]
+            for one in list(self.foretold.values())[-FORETOLD_KEPT:]
+        ]
+        pools = {name: one.kept() for name, one in self._pools.items()}
+        return {"policy": self.policy.name, "lengths": self._lengths.kept(), "pools": pools, "foretold": foretold}
+
+    def take_back(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept; of another policy only lengths are of use.
+
+        Raises:
+            ValueError, KeyError, TypeError, IndexError: It is no such thing; what was taken of it is to be thrown away.
+        """
+        self._lengths.take_back(kept["lengths"])
+        if kept["policy"] != self.policy.name:
+            return
+        for name, one in kept["pools"].items():
+            self.of(name).take_back(one)
+        for job, at_s, *starts, end, is_told, start_s, end_s in kept["foretold"]:
+            bounds = [QuoteBounds(*one) for one in (*starts, end)]
+            quote = StartQuote(job, at_s, tuple(bounds[:-1]), bounds[-1], is_told)
+            self._keep(quote)
+            self.foretold[self._said - 1] = Foretold(
+                quote, nan if start_s is None else start_s, nan if end_s is None else end_s
+            )
+
+    def forget(self, state: ClusterState, now_s: float) -> None:
+        """What was quoted of jobs that are gone will not come."""
+        for foreseer in self._pools.values():
+            foreseer.forget(state.jobs.keys(), now_s)
+
     def turn(self, number: int) -> None:
         """Draw anew, for the so-manieth time."""
         for foreseer in self._pools.values():
@@ -148,6 +197,7 @@ class Foresight:
             del self.foretold[next(iter(self.foretold))]
 
     def _came(self, job: JobId, change: Callable[[Foretold], Foretold]) -> None:
+        self._judged = None
         for number in self._open.get(job, ()):
             if number in self.foretold:
                 self.foretold[number] = change(self.foretold[number])
@@ -214,7 +264,7 @@ def present_of(policy: Policy, draft: Draft, pool: str, pace: Pace = at_full_pac
             next(((one - attained_gpu_s) / gpus for one in queues_gpu_s if one > attained_gpu_s), None),
             runs,
             runs and not (stops and spec.preemptible and not job.is_leaving),
-            order.rank(job),
+            order.rank(job) if las is None else order.rank(job)[:2],  # among equals the first to come anyhow
         )
 
     return present

@@ -49,6 +49,7 @@ class ServiceConfig:
         metrics_names: Names that `/metrics` has besides Colane's own.
         notify: Channels by which owners of jobs are told; None for no word.
         outbox: File of what is yet to be told; None keeps it in memory alone.
+        foreseen: File of what was learnt of starts and ends, likewise.
         core: How jobs are treated, whatever the policy.
         job_key: By which tokens of jobs are made and known again.
         samples: File of samples; None keeps them in memory alone.
@@ -75,6 +76,7 @@ class ServiceConfig:
     metrics_names: frozenset[MetricNames] = frozenset()
     notify: NotifyConfig | None = field(default=None, repr=False)
     outbox: Path | None = None
+    foreseen: Path | None = None
     core: CoreConfig = field(default_factory=CoreConfig)
     job_key: bytes = field(default_factory=new_key, repr=False)
     samples: Path | None = None

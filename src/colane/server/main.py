@@ -47,6 +47,7 @@ from colane.server.store.store import SupersededError
 
 SAMPLES_FILE: Final = "samples.db"
 OUTBOX_FILE: Final = "notify.json"
+FORESEEN_FILE: Final = "foreseen.json"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
@@ -111,7 +112,7 @@ async def _serve(config: ServerConfig, on_listening: Callable[[str], None] | Non
         job_key = _job_key(config)
         token = config.token or own_secret(config.state_dir, TOKEN_FILE)
         config = replace(config, token=token, job_key=job_key, samples=config.state_dir / SAMPLES_FILE)
-        config = replace(config, outbox=config.state_dir / OUTBOX_FILE)
+        config = replace(config, outbox=config.state_dir / OUTBOX_FILE, foreseen=config.state_dir / FORESEEN_FILE)
         loop.add_reader(name, _dismiss, name)
         stack.callback(loop.remove_reader, name)
         listener = stack.enter_context(_listening(lambda: listen_tcp(config.host, config.port)))

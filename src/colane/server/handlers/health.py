@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.api.records import HealthDetailObject, ServiceHealthObject
+from colane.foresee.foreseer import METHODS
 from colane.model.arrays import number_of
+from colane.model.words import percent
 from colane.server.nodes.behind import BehindWatch
 from colane.server.parts import Parts
 from colane.server.store.unreadable import NAMED_MAX, public_names
 from colane.server.views.mechanisms import mechanisms_view
+
+HOLDS_MIN: Final = 0.7
+HOLDS_MAX: Final = 0.9
+BURSTS_JUDGED: Final = 30
+"""After so many separate bursts of quotes it is said where fewer or more hold."""
 
 UNREADABLE_SHOWN_MAX: Final = 100
 """Of the records that cannot be read, `/health` shows no more."""
@@ -45,9 +52,16 @@ class Health:
         names = f"{', '.join(lost[:NAMED_MAX])}{more}"
         records = f"records cannot be read and are left out: {names} (colane check names them)" if lost else ""
         durability = self.parts.store.durability()
-        return "; ".join(
-            filter(None, [self.parts.driver.policy_problem, records, str(durability) if durability.risks else ""])
-        )
+        known = [self.parts.driver.policy_problem, records, str(durability) if durability.risks else ""]
+        return "; ".join(filter(None, known))
+
+    def _astray(self) -> str:
+        """Whether starts that were foreseen held too seldom or too often, once enough has been seen."""
+        foresight = self.parts.driver.foresight
+        found = foresight.judged().get(METHODS[-1])
+        if found is None or foresight.bursts() < BURSTS_JUDGED or HOLDS_MIN <= found.holds <= HOLDS_MAX:
+            return ""
+        return f"of {found.quotes} starts that were foreseen {percent(found.holds)} came as said, where 80 % are to"
 
     def _mechanisms(self) -> dict[str, str]:
         seen = (
@@ -64,7 +78,7 @@ class Health:
             if self._status == "store-unavailable"
             else ""
         )
-        why = why or self._degraded_by()
+        why = why or self._degraded_by() or self._astray()
         live = self.parts.read_model.jobs.values()
         arrays = [job.array for job in live if job.array is not None]
         queued = sum(job.placement is None and job.array is None for job in live)
@@ -91,4 +105,14 @@ class Health:
             "state_version": self.parts.read_model.counters.version,
             "events": self.parts.feed.last_number,
             "started_s": self.parts.started_s,
+            "foreseen": [
+                {
+                    "method": method,
+                    "quotes": one.quotes,
+                    "holds": one.holds,
+                    "score": one.score,
+                    "median_error": one.error,
+                }
+                for method, one in self.parts.driver.foresight.judged().items()
+            ],
         }

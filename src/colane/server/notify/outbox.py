@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import deque
 from pathlib import Path
 from typing import Any, Final
+
+from colane.server.ground.whole_file import write_whole
 
 PENDING_MAX: Final = 1_000
 """Of each channel: older ones are let go of, and that is logged."""
@@ -69,12 +70,5 @@ class NotifyOutbox:
         Raises:
             OSError: It cannot be written.
         """
-        if self._path is None:
-            return
-        new = self._path.with_suffix(".new")
-        number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        if self._path is not None:
+            write_whole(self._path, text)

@@ -7,6 +7,7 @@ core, and there is none while nothing waits or runs.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from dataclasses import dataclass, field
 from time import process_time
@@ -15,10 +16,13 @@ from typing import Final, NamedTuple
 from colane.foresee.foreseer import SaidQuote
 from colane.foresee.said import Shown
 from colane.model.job import Job, JobId
+from colane.scheduling.foresight import Foresight
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
+from colane.server.ground.whole_file import write_whole
 from colane.server.handlers.forecasts import Forecasts
 from colane.server.parts import Parts
+from colane.server.writer.driver import FORETOLD_KEPT
 
 LOOK_EVERY_S: Final = 5.0
 """A look is at most so old where anything has changed, and it is not held back by what it costs;"""
@@ -27,6 +31,9 @@ LOOK_AGAIN_S: Final = 30.0
 """where nothing has, so old."""
 
 CPU_PART: Final = 0.02
+KEPT_EVERY: Final = 20
+"""Of so many looks, after one it is written what was learnt."""
+
 SAID_AT_ONCE: Final = 200
 """Submissions that are judged are these of one look, the oldest; all are shown."""
 
@@ -59,7 +66,38 @@ class Foreseeing:
     _looks: int = 0
 
     async def run(self) -> None:
-        """Look, until it is cancelled."""
+        """Look, until it is cancelled; what is learnt is kept over a restart."""
+        self.take_back()
+        try:
+            await self._look_on()
+        finally:
+            self.keep()
+
+    def take_back(self) -> None:
+        """Go on from what was kept; what cannot be read is begun anew."""
+        path, driver = self.parts.config.foreseen, self.parts.driver
+        if path is None or not path.exists():
+            return
+        found = Foresight(driver.decider, keeps=FORETOLD_KEPT)
+        try:
+            found.take_back(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            log.warning("%s cannot be read and is begun anew; starts are not known at first: %s", path, error)
+            return
+        driver.foresight = found
+        if driver.is_ready:
+            found.forget(driver.core.state, driver.now())
+
+    def keep(self) -> None:
+        """Write what was learnt; a file that cannot be written costs no more than what it had."""
+        path = self.parts.config.foreseen
+        if path is not None and self._looks:
+            try:
+                write_whole(path, json.dumps(self.parts.driver.foresight.kept()))
+            except OSError as error:
+                log.warning("what is learnt of starts is not kept: %s", error)
+
+    async def _look_on(self) -> None:
         pause_s = LOOK_EVERY_S
         while True:
             await asyncio.sleep(pause_s)
@@ -67,6 +105,8 @@ class Foreseeing:
             try:
                 if self.parts.leads and self.parts.driver.is_ready and self._has_changed():
                     pause_s = max(LOOK_EVERY_S, await self.look() / CPU_PART)
+                    if self._looks % KEPT_EVERY == 0:
+                        self.keep()
             except RefusedError as error:  # no copy in time: there is one at the next look
                 log.debug("nothing is foreseen now: %s", error)
             except Exception:  # jobs matter more than what is said of them
