@@ -20,7 +20,7 @@ class StoreObject(TypedDict):
 
 
 class ForeseenObject(TypedDict):
-    """How good quotes of starts were lately, by whom: what is shown, and the baselines that others would say.
+    """How good quotes of starts were lately, by method: what is shown, and the baselines that others would say.
 
     Attributes:
         method: `foreseen` is what is shown.

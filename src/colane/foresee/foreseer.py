@@ -299,10 +299,10 @@ class Foreseer:
             lengths_s = [_in_place_s(left_s[place], most_s) for place, most_s in zip(line, slices_s, strict=True)]
             return starts_in_s(slots - sum(held), running, asks, lengths_s)
 
-        means_s = [self._mean_left_s(one) for one in present]
+        means_s = [one.rest_s(self.lengths.mean_s(one.gpus)) for one in present]
         draws = self.lengths.draws([Lived(one.job, one.had_s) for one in present])
         worlds = [
-            [_left_s(one, drawn) for one, drawn in zip(present, draws.draw(self._random), strict=True)]
+            [one.rest_s(drawn) for one, drawn in zip(present, draws.draw(self._random), strict=True)]
             for _ in range(self._rollouts)
         ]
         in_place_s = [_in_place_s(means_s[place], most_s) for place, most_s in zip(line, slices_s, strict=True)]
@@ -325,12 +325,6 @@ class Foreseer:
             self._held.append(held)
         return max(scene.gpus, int(np.quantile(self._held, 0.8)) if len(self._held) > HELD_MIN else 0)
 
-    def _mean_left_s(self, one: PresentJob) -> float:
-        if one.left_s is not None:
-            return max(LEFT_MIN_S, one.left_s)
-        left_s = max(LEFT_MIN_S, self.lengths.mean_s(one.gpus) - one.had_s)
-        return left_s if one.most_s is None else min(left_s, one.most_s)
-
     def _slower(self, scene: PoolScene, one: PresentJob, slots: int) -> float:
         """How much longer it takes as later ones pass it: as many as in times of the past."""
         passing = [(arrival.at_s, arrival.work_gpu_s) for arrival in self._arrivals if arrival.rank < one.rank]
@@ -342,11 +336,6 @@ class Foreseer:
             work = float(work_gpu_s[at_s >= scene.now_s - back_s].sum())
             found.append(1.0 / (1.0 - min(LOAD_MAX, work / max(1, slots) / back_s)))
         return median(found)
-
-
-def _left_s(one: PresentJob, drawn_s: float) -> float:
-    left_s = max(LEFT_MIN_S, drawn_s - one.had_s if one.left_s is None else one.left_s)
-    return left_s if one.most_s is None else min(left_s, one.most_s)
 
 
 def _in_place_s(left_s: float, slice_s: float | None) -> float:

@@ -37,6 +37,11 @@ class PresentJob(NamedTuple):
     stays: bool
     rank: Rank
 
+    def rest_s(self, length_s: float) -> float:
+        """What is left of it where it is so long and no length is told, its limit counted."""
+        left_s = max(LEFT_MIN_S, length_s - self.had_s if self.left_s is None else self.left_s)
+        return left_s if self.most_s is None else min(left_s, self.most_s)
+
 
 class PoolScene(NamedTuple):
     """A pool at one moment.

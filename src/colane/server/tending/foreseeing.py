@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from colane.foresee.foreseer import SaidQuote
 from colane.foresee.said import Shown
-from colane.model.job import Job, JobId
+from colane.model.job import JobId
 from colane.scheduling.foresight import Foresight
 from colane.server.board.turn import Turn
 from colane.server.ground.problems import RefusedError
@@ -152,15 +152,12 @@ class Foreseeing:
         state, now_s, foresight = self.parts.driver.core.state, self.parts.driver.now(), self.parts.driver.foresight
         foresight.meet(state, now_s)
         self._said &= state.jobs.keys()
-        fresh = [job for job in state.jobs.values() if job.id not in self._said and self._is_judged(job)]
+        unsaid = [job for job in state.jobs.values() if job.id not in self._said and job.array is None]
+        fresh = [job for job in unsaid if job.is_waiting and job.first_start_s is None]
         for job in fresh:
             foresight.rank(state, job, now_s)
         self._said.update(job.id for job in fresh[SAID_AT_ONCE:])
         return [job.id for job in fresh[:SAID_AT_ONCE]]
-
-    @staticmethod
-    def _is_judged(job: Job) -> bool:
-        return job.is_waiting and job.array is None and job.first_start_s is None
 
     def _keep_ends(self, shown: dict[int, Shown]) -> None:
         """Of jobs that run, ends are judged that are said at first, and each time they have run twice as long."""
