@@ -237,7 +237,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
         paths = set((await w.good("GET", "/openapi.json"))["paths"])
         promised = {
             "/jobs", "/job", "/plan", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
-            "/job/{number}/stacks",
+            "/job/{number}/stacks", "/job/{number}/terminal",
             "/job/{number}/request", "/job/{number}/requeue", "/job/{number}/change", "/job/{number}/start",
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/agent_settings", "/node/{name}",
