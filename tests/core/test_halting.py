@@ -94,7 +94,6 @@ KINDS: dict[str, tuple[JobSpec, Prepare]] = {
     "assigned": (SPEC, lambda _core, _job: None),
     "launching": (SPEC, lambda core, job: run(core, job, 0)),
     "plain": (SPEC, run),
-    "gang": (GANG, run),
     "server": (replace(SPEC, kind=JobKind.INFERENCE), run),
     "suspended": (SPEC, suspend),
     "on the host": (SPEC, to_host),
@@ -176,27 +175,16 @@ def test_it_ends_where_it_was_started_elsewhere(kind: str) -> None:
     assert stood(core.state.jobs[job]) == stood(elsewhere)
 
 
-def test_the_part_of_a_gang_that_is_not_cut_off_ends_with_a_start_on_its_gpus() -> None:
-    core, job = cluster("gang", nodes=0)
+def test_a_gang_that_has_lost_a_node_is_stopped_on_the_others_before_it_starts_anew() -> None:
+    core = Core(create("fifo"), ClusterState(Beliefs()))
+    core.step([NodeRegistered(node) for node in NODES], 0.0)
+    core.step([Submitted(ONE, GANG)], 1.0)
+    run(core, ONE)
     cut(core, NODES[1:2])
-    told = core.step([Submitted(TWO, replace(SPEC, priority=9))], 10.5)
-    assert core.state.jobs[TWO].placement is not None
-    assert "n0" in told.nodes, "its agent is told to end what stands there"
-    back(core, NODES[1:2])
-    assert (core.state.jobs[job].state, core.state.jobs[job].halted) == (JobState.QUEUED, None)
-
-
-@pytest.mark.parametrize(("code", "goes_on"), [(0, True), (1, False)])
-def test_a_part_of_a_gang_that_ends_meanwhile(code: int, *, goes_on: bool) -> None:
-    core, job = cluster("gang", nodes=0)
-    cut(core, NODES[1:2])
-    core.step([Ended(job, 1, "exited", Exit(code, None), 1.5, 10.5, None, "n0")], 10.5)
-    back(core, NODES[1:2])
-    after = core.state.jobs[job]
-    assert after.attempt == (1 if goes_on else 2)
-    if goes_on:
-        done = core.step([Ended(job, 1, "exited", Exit(0, None), 1.5, 13.0, None, "n1")], 13.0)
-        assert done.jobs[0].state is JobState.SUCCEEDED
+    stopping = core.state.jobs[ONE]
+    assert (stopping.state, stopping.attempt, stopping.halted) == (JobState.STOPPING, 1, None)
+    core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.5, 10.4, None, "n0")], 10.4)
+    assert core.state.jobs[ONE].attempt == 2
 
 
 CHANGES: dict[str, tuple[Node, bool]] = {

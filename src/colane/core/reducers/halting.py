@@ -31,14 +31,14 @@ MAY_STAND: Final = frozenset(
 
 
 def lose(step: Step, job: Job, halting: frozenset[str], reason: Reason) -> bool:
-    """Queue a job again whose node is silent, its attempt kept as halted; False where that is lost for good."""
+    """Queue a job of one node again that is silent, its attempt kept as halted; False where that is lost for good."""
     placement, leaving = job.placement, job.leaving
     if placement is None or job.state not in MAY_STAND or job.totals.losses >= step.config.node_losses_max:
         return False
     if leaving is not None and leaving.ending is not JobState.QUEUED:
         return False
-    if job.run.is_broken_off or not halting.issuperset(placement.nodes):
-        return False
+    if len(placement.nodes) > 1 or not halting.issuperset(placement.nodes):
+        return False  # parts on nodes that are heard run on: they are stopped before it is started anew
     halted = _halted(step, job)
     step.leave(job, JobState.QUEUED, reason, is_loss=True)
     waiting = step.state.jobs[job.id].copied()
