@@ -333,7 +333,7 @@ class Foreseer:
         at_s, work_gpu_s = np.array(passing).T
         found: list[float] = []
         for back_s in PAST_S:
-            work = float(work_gpu_s[at_s >= scene.now_s - back_s].sum())
+            work = float(work_gpu_s[at_s + back_s >= scene.now_s].sum())
             found.append(1.0 / (1.0 - min(LOAD_MAX, work / max(1, slots) / back_s)))
         return median(found)
 
