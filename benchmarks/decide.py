@@ -86,12 +86,16 @@ def node(number: int, gpus: int) -> Node:
     return Node(name=f"n{number:05d}", gpus=devices, cores=tuple(range(32)), host_memory_bytes=256 * GIB)
 
 
-def profile(family: int, families: int) -> Profile:
+GANGS = (1, 2, 4, 8, 16, 32)
+"""Numbers of GPUs of which step times are known."""
+
+
+def profile(family: int, families: int, gpus: int = 1) -> Profile:
     """Families of rising load."""
     measured, (least, beyond) = ValueSource.MEASURED, LOAD_RANGE
     load = least + (beyond - least) * family / families
     return Profile(
-        key=ProfileKey(f"f{family}", 64, 1, GPU_TYPE),
+        key=ProfileKey(f"f{family}", 64, gpus, GPU_TYPE),
         step_s=Value(0.1, measured, 10),
         persistent_bytes=Value(float(GIB), measured),
         ephemeral_bytes=Value(2.0 * GIB, measured),
@@ -113,7 +117,8 @@ def cluster(policy: str, size: Size, config: CoreConfig | None = None) -> Core:
     """An empty cluster that knows every family."""
     core = Core(policy_of(policy), ClusterState(Beliefs()), config or CoreConfig())
     core.step([NodeRegistered(node(k, size.gpus)) for k in range(size.nodes)], 0.0)
-    core.step([ProfileDeclared(profile(k, size.families)) for k in range(size.families)], 0.0)
+    known = [profile(family, size.families, gpus) for family in range(size.families) for gpus in GANGS]
+    core.step([ProfileDeclared(one) for one in known], 0.0)
     return core
 
 
@@ -166,9 +171,19 @@ def stoppable(number: int, families: int) -> JobSpec:
     return replace(unknown(number, families), preemptible=True)
 
 
+def untold_gang(number: int, families: int) -> JobSpec:
+    """As a gang, of unknown length."""
+    return replace(gang(number, families), steps_total=None)
+
+
+def untold_wide(number: int, families: int) -> JobSpec:
+    """Of one to 32 GPUs, of unknown length, and may be stopped."""
+    return replace(wide(number, families), steps_total=None, preemptible=True)
+
+
 KINDS: Mapping[str, Callable[[int, int], JobSpec]] = {
     "plain": plain, "unknown": unknown, "stoppable": stoppable, "gang": gang, "wide": wide, "elastic": elastic,
-    "due": due,
+    "due": due, "untold-gang": untold_gang, "untold-wide": untold_wide,
 }  # fmt: skip
 
 

@@ -170,17 +170,19 @@ def test_it_is_the_mean_of_all_laws_each_as_likely_as_it_makes_what_was_seen(  #
     runs_s=st.lists(st.floats(20.0, 1e6), max_size=8),
     had_s=st.tuples(RUN_S, RUN_S),
     families=st.sampled_from([("f", "g"), ("f", "f")]),
+    times=st.sampled_from([0.25, 1.0, 3.0]),
 )
 def test_of_two_jobs_either_ends_before_the_other(
-    runs_s: list[float], had_s: tuple[float, float], families: tuple[str, str]
+    runs_s: list[float], had_s: tuple[float, float], families: tuple[str, str], times: float
 ) -> None:
     lengths = learnt(*runs_s)
     lengths.learn("g", 5_000.0)
     (one, other), (had, other_had) = families, had_s
-    first = lengths.ends_before(one, had, other, other_had)
-    second = lengths.ends_before(other, other_had, one, had)
+    first = lengths.ends_before(one, had, other, other_had, times)
+    second = lengths.ends_before(other, other_had, one, had, 1.0 / times)
     assert 0.0 <= first <= 1.0
     assert first + second <= 1.0 + 1e-9
+    assert first <= lengths.ends_before(one, had, other, other_had, 2.0 * times)
 
 
 @examples(50)

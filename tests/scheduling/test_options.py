@@ -157,7 +157,7 @@ def test_no_two_names_are_one_policy_and_every_row_is_summed_up() -> None:
         ),
         (
             "fifo-skip:max=1",
-            "policy: fifo-skip has no option 'max'; .*it has for_overdue, gpu_types, max_wait_s, ",
+            "policy: fifo-skip has no option 'max'; .*it has for_overdue, gang_wait_ratio, gpu_types, max_wait_s, ",
         ),
         ("pack:take_turns=no,take_turns=yes", "pack: take_turns is said twice"),
         ("pack:share_when=often", "pack: share_when must be one of queue, always, never, got 'often'"),

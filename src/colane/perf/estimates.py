@@ -124,8 +124,8 @@ class LengthEstimates(ABC):
         """The families that are judged otherwise than at that version; None where that may be all of them."""
 
     @abstractmethod
-    def ends_before(self, family: str, had_s: float, other: str, other_had_s: float) -> float:
-        """The probability that a job that has had so many seconds has less left than another of that family."""
+    def ends_before(self, family: str, had_s: float, other: str, other_had_s: float, times: float) -> float:
+        """The probability that a job that has had so many seconds has less than so many times another's rest left."""
 
     @abstractmethod
     def ends_within(self, family: str, had_s: float, rest_s: float) -> float:

@@ -254,12 +254,13 @@ class Law:
                 best_s = min(best_s, (spent_s + most_s * max(left, 0.0)) / ended)
         return best_s
 
-    def ends_before(self, number: int, other: Law, other_number: int) -> float:
-        """The probability that a job that has had so much has less left than one of the other law."""
+    def ends_before(self, number: int, other: Law, other_number: int, times: float) -> float:
+        """The probability that a job that has had so much has less than so many times as much left as another."""
         age_s, other_age_s, place, ended, found = _begin_s(number), _begin_s(other_number), max(number, 0), 0.0, 0.0
         parts, others, first, other_first = self._parts, other._parts, place, max(other_number, 0)
         for at in range(other_first, BINS):
-            while place < BINS and MIDS_S[place] - age_s < MIDS_S[at] - other_age_s:
+            most_s = times * (MIDS_S[at] - other_age_s)
+            while place < BINS and MIDS_S[place] - age_s < most_s:
                 ended += parts[place]
                 place += 1
             found += others[at] * ended

@@ -106,8 +106,8 @@ class Lengths(LengthKnowledge):
     def same_until_s(self, had_s: float) -> float:
         return age_end_s(age_of(had_s)) * (1.0 - ROUNDING)
 
-    def ends_before(self, family: str, had_s: float, other: str, other_had_s: float) -> float:
-        return self._law(family).ends_before(age_of(had_s), self._law(other), age_of(other_had_s))
+    def ends_before(self, family: str, had_s: float, other: str, other_had_s: float, times: float) -> float:
+        return self._law(family).ends_before(age_of(had_s), self._law(other), age_of(other_had_s), times)
 
     def ends_within(self, family: str, had_s: float, rest_s: float) -> float:
         return self._law(family).ends_within(age_of(had_s), rest_s)

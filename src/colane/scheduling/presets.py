@@ -53,6 +53,7 @@ NEVER: Final = Preemption(PreemptsFor.NEVER)
 HOUR: Final = Ageing(HOUR_S)
 DAY: Final = Ageing(DAY_S)
 WEEK: Final = Ageing(WEEK_S)
+GANGS_SOONER: Final = Ageing(WEEK_S, gang_wait_ratio=5.0)
 
 PROMISES: Final = (Deadlines(), Guarantees())
 
@@ -91,7 +92,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed(
         "colane", ByShadowPrice(),
         (Fastest(), ReclaimLent(), BesideServers(unseen=True), BesideUnmeasured(), GANGS),
-        (WEEK,), sizes=PRICED_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
+        (GANGS_SOONER,), sizes=PRICED_SIZES, choose=ByExchange(), chooser=ByPrice(), cpu_jobs=CpuArrayBeside(),
         moving=InTurn((GangMoves(), GiveBack())),
     ),
 )  # fmt: skip

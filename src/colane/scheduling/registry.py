@@ -72,7 +72,8 @@ def bounded(name: str, max_wait_s: float) -> Composed:
     if any(part.max_wait_s is not None and part.max_wait_s <= max_wait_s for part in own):
         return policy
     others = tuple([part for part in policy.admits if not isinstance(part, Ageing)])
-    return replace(policy, admits=(Ageing(max_wait_s), *others))
+    ratio = next((part.gang_wait_ratio for part in own), None)
+    return replace(policy, admits=(Ageing(max_wait_s, ratio), *others))
 
 
 ROUND_MIN_S: Final = 10.0

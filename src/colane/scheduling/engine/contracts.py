@@ -264,6 +264,10 @@ class BoundOrder:
         return HIGHER_PRIORITY if job.spec.priority > victim.spec.priority else self.because
 
 
+GANG_WAIT_MIN_S: Final = 6 * 3600.0
+"""No gang is overdue sooner for what it has left (`SchedulingContext.gang_wait_ratio`)."""
+
+
 @final
 class SchedulingContext:
     """Where one pool is served in one plan: what every bound part may look at.
@@ -273,6 +277,8 @@ class SchedulingContext:
         sizer: How many GPUs a job is offered.
         explains: Whether a user asks why a job waits, so that all must be looked at.
         max_wait_s: A job that has waited longer is overdue.
+        gang_wait_ratio: One of several GPUs, where the mean time to the end is aimed at, that has waited so many times
+            what it has left, too.
         bound_sources: Bound sources, in the order they are asked.
         reason: Why a job starts that takes a candidate; None leaves that to the source.
         skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
@@ -282,6 +288,7 @@ class SchedulingContext:
         "bound_sources",
         "draft",
         "explains",
+        "gang_wait_ratio",
         "max_wait_s",
         "pool",
         "queue",
@@ -298,6 +305,7 @@ class SchedulingContext:
         self.explains: Final = draft.view.explain is not None
         self.skips_hopeless = not self.explains
         self.max_wait_s = inf
+        self.gang_wait_ratio = inf
         self.bound_sources: list[BoundSource] = []
         self.reason: Callable[[Job, Candidate], Reason] | None = queue.reason
 
@@ -315,7 +323,12 @@ class SchedulingContext:
 
     def overdue_s(self, job: Job) -> float:
         """From when on it has; asked for and judged by one and the same sum, as a difference rounds otherwise."""
-        return waits_since_s(job) + self.max_wait_s
+        max_s, spec = self.max_wait_s, job.effective
+        if self.gang_wait_ratio < inf and spec.gpus > 1 and not spec.sizes and self.queue.exchanges:
+            left_s = self.queue.left_s(job)
+            if left_s is not None:
+                max_s = min(max_s, max(GANG_WAIT_MIN_S, self.gang_wait_ratio * left_s))
+        return waits_since_s(job) + max_s
 
     def watch_overdue(self) -> float:
         """A job was left out that may start once it is overdue, or in another order: ask again then.

@@ -164,6 +164,7 @@ class Expected:
         self._times = kept_times(draft, pool)
         self._kept = draft.view.derived(LiveJobs).kept(draft.view, pool)
         self._left_s: dict[JobId, float | None] = {}
+        self._rest_s: dict[JobId, float] = {}
 
     def left_s(self, job: Job) -> float | None:
         """None where neither its steps and their time nor a limit is known."""
@@ -190,9 +191,12 @@ class Expected:
 
     def rest_s(self, job: Job) -> float:
         """The same; of a job of unknown length by how long those ran that have ended (`perf.lengths`)."""
-        known_s = self.left_s(job)
+        known_s = self._rest_s.get(job.id)
         if known_s is None:
-            known_s = self._draft.beliefs.lengths.left_s(job.effective.family, had_s(job, self._draft.now_s))
+            known_s = self.left_s(job)
+            if known_s is None:
+                known_s = self._draft.beliefs.lengths.left_s(job.effective.family, had_s(job, self._draft.now_s))
+            self._rest_s[job.id] = known_s
         return known_s
 
     def is_learnt(self, job: Job) -> bool:

@@ -19,7 +19,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.planners.means import stopped_s
 from colane.facts.ran import had_s
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.job_spec import ShareBetween, sharing_domain
 from colane.perf.estimates import LengthEstimates
 from colane.scheduling.engine.contracts import (
@@ -76,6 +76,9 @@ SURE_ERRORS: Final = 1.4
 Where lengths are learnt of n ends that of a probability is 0.5 / sqrt(n): what few ends tell is chance, and every stop
 for it is lost. More than the other is never asked.
 """
+
+Yielding = dict[tuple[NeedClass, JobId], bool]
+"""By class of a job that never ran, of unknown length: whether another leaves for it."""
 
 FIRST_OF_ALL: Final[Rank] = ()
 """Every job comes after it."""
@@ -167,7 +170,8 @@ class ByShadowPrice:
         prices = Prices(draft, pool, held, left_s, self.makespan_weight, self.objective, ranking, owed)
 
         is_makespan = self.objective is Objective.MAKESPAN
-        yields = always_yields if is_makespan else partial(self._yields, expected, rank, draft)
+        yielding: Yielding | None = {} if is_by_left else None
+        yields = always_yields if is_makespan else partial(self._yields, expected, rank, draft, yielding)
         return BoundOrder(
             walk=walk, rank=rank, displaces=self._displaces, yields=yields, quantum_s=self.quantum_s,
             gain_min=self.displaces_min, because=BECAUSE[self.objective], left_s=left_s,
@@ -205,10 +209,24 @@ class ByShadowPrice:
 
         return held
 
-    def _yields(self, expected: Expected, rank: RankOf, draft: Draft, job: Job, victim: Job) -> bool:
-        """Of jobs of unknown length one leaves only for another that most likely ends before it, its restart paid."""
+    def _yields(
+        self, expected: Expected, rank: RankOf, draft: Draft, known: Yielding | None, job: Job, victim: Job
+    ) -> bool:
+        """Of jobs of unknown length one leaves only for another that most likely ends before it, its restart paid.
+
+        Where they have different numbers of GPUs both are weighed by these, as in the order.
+        """
         if not expected.is_learnt(job) and not expected.is_learnt(victim):
             return True
+        if known is None or job.attempt or not expected.is_learnt(job):
+            return self._yields_surely(expected, rank, draft, job, victim)
+        asked = job.need, victim.id  # others of its class that never ran are as long
+        found = known.get(asked)
+        if found is None:
+            found = known[asked] = self._yields_surely(expected, rank, draft, job, victim)
+        return found
+
+    def _yields_surely(self, expected: Expected, rank: RankOf, draft: Draft, job: Job, victim: Job) -> bool:
         lengths, family = draft.beliefs.lengths, job.effective.family
         if victim.effective.family == family and lengths.ended(family) < ENDED_MIN:
             return False
@@ -218,7 +236,8 @@ class ByShadowPrice:
         families = [one.effective.family for one in (job, victim) if expected.is_learnt(one)]
         ended = max(1.0, min([lengths.ended(one) for one in families]))
         sure = min(SURE_MAX, 0.5 + SURE_ERRORS * 0.5 / sqrt(ended))
-        return _ends_before(expected, lengths, draft.now_s, job, victim) >= sure
+        times = (victim.effective.gpus / job.effective.gpus) ** self.gpus_power
+        return _ends_before(expected, lengths, draft.now_s, job, victim, times) >= sure
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:
@@ -228,15 +247,17 @@ class ByShadowPrice:
         return (waiting[1] + self.move_s) * self.displaces_min < running[1]
 
 
-def _ends_before(expected: Expected, lengths: LengthEstimates, now_s: float, job: Job, other: Job) -> float:
-    """The probability that a job has less left than another, where what either has left is learnt."""
+def _ends_before(
+    expected: Expected, lengths: LengthEstimates, now_s: float, job: Job, other: Job, times: float
+) -> float:
+    """The probability that a job has less than so many times another's rest left, where either is learnt."""
     job_s, other_s = expected.left_s(job), expected.left_s(other)
     family, other_family = job.effective.family, other.effective.family
     if other_s is not None:
-        return lengths.ends_within(family, had_s(job, now_s), other_s)
+        return lengths.ends_within(family, had_s(job, now_s), times * other_s)
     if job_s is not None:
-        return 1.0 - lengths.ends_within(other_family, had_s(other, now_s), job_s)
-    return lengths.ends_before(family, had_s(job, now_s), other_family, had_s(other, now_s))
+        return 1.0 - lengths.ends_within(other_family, had_s(other, now_s), job_s / times)
+    return lengths.ends_before(family, had_s(job, now_s), other_family, had_s(other, now_s), times)
 
 
 class Prices:
