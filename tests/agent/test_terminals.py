@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent.running.terminals import at_terminal
+from colane.agent.running.terminals import TypedWords, at_terminal
 from colane.agent.supervisor import shim_terminal
 from colane.agent.supervisor.shim_terminal import KEYS, LEFT_MAX_S, SIZE, TYPED, TYPED_MAX_BYTES, Terminal, message
-from colane.api.terminals import TerminalBody
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ async def test_what_is_typed_arrives_whole_however_many_type(
 ) -> None:
     terminal, jobs, poll = ends
     for text in ("bHM=", "IC1sCg=="):  # "ls", " -l\n"
-        await at_terminal(tmp_path, TerminalBody(typed=text, rows=31, columns=97))
+        await at_terminal(tmp_path, TypedWords.read(json.dumps({"typed": text, "rows": 31, "columns": 97}).encode()))
     while poll.poll(0):
         terminal.hear()
     assert os.read(jobs, 100) == b"ls -l\n"
@@ -72,7 +71,7 @@ def test_it_is_left_once_nobody_was_there_for_an_hour(
     assert not terminal.is_left(now_s + LEFT_MAX_S / 2)
     assert terminal.is_left(now_s + LEFT_MAX_S + 1)
     monkeypatch.setattr("colane.agent.supervisor.shim_terminal.time.monotonic", lambda: now_s + LEFT_MAX_S)
-    asyncio.run(at_terminal(tmp_path, TerminalBody()))
+    asyncio.run(at_terminal(tmp_path, TypedWords()))
     while poll.poll(0):
         terminal.hear()
     assert not terminal.is_left(now_s + LEFT_MAX_S + 1), "to look is to be there"
@@ -82,18 +81,24 @@ async def test_output_is_waited_for_until_it_comes_or_the_job_has_ended(tmp_path
     os.mkfifo(tmp_path / KEYS)
     os.open(tmp_path / KEYS, os.O_RDWR | os.O_NONBLOCK)
     (tmp_path / "log.0").write_bytes(b"before ")
-    waiting = asyncio.create_task(at_terminal(tmp_path, TerminalBody(offset=7, wait_s=10.0)))
+    waiting = asyncio.create_task(at_terminal(tmp_path, TypedWords(offset=7, wait_s=10.0)))
     await asyncio.sleep(0)
     (tmp_path / "log.0").write_bytes(b"before after")
     assert (await waiting)[:] == (b"after", 12)
     (tmp_path / "exit").write_text(json.dumps({}))
-    assert (await at_terminal(tmp_path, TerminalBody(offset=12, wait_s=10.0)))[:] == (b"", 12)
+    assert (await at_terminal(tmp_path, TypedWords(offset=12, wait_s=10.0)))[:] == (b"", 12)
 
 
 async def test_a_job_without_one_is_told_from_one_whose_terminal_is_hung_up(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        await at_terminal(tmp_path, TerminalBody(offset=0))
+        await at_terminal(tmp_path, TypedWords(offset=0))
     with pytest.raises(FileNotFoundError):
-        await at_terminal(None, TerminalBody(offset=0))
+        await at_terminal(None, TypedWords(offset=0))
     (tmp_path / "log.0").write_bytes(b"the end")
-    assert (await at_terminal(tmp_path, TerminalBody(offset=0))).data == b"the end"
+    assert (await at_terminal(tmp_path, TypedWords(offset=0))).data == b"the end"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"7", b'{"typed": 7}', b'{"typed": "not base 64"}'])
+def test_what_is_no_word_of_a_scheduler_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        TypedWords.read(body)

@@ -19,9 +19,8 @@ from colane.agent.files.jobdir import StateDir
 from colane.agent.files.logs import READ_MAX_BYTES, read_log
 from colane.agent.reconcile import Key
 from colane.agent.running import stacks
-from colane.agent.running.terminals import at_terminal
+from colane.agent.running.terminals import TypedWords, at_terminal
 from colane.api.stacks import RawStacksAnswer
-from colane.api.terminals import TerminalBody
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.listening.standing import standing_of
 from colane.listening.turnstile import Turnstile
@@ -90,7 +89,7 @@ def make_app(
 
     async def terminal(request: Request, key: Key) -> Response:
         try:
-            said = TerminalBody.model_validate_json(await request.body())
+            said = TypedWords.read(await request.body())
             part = await at_terminal(state.find(key), said)
         except FileNotFoundError:
             return _error(404, f"job {key.job}, attempt {key.attempt}, has no terminal on this node")

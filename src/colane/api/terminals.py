@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
@@ -37,8 +36,3 @@ class TerminalBody(WireModel):
     offset: Annotated[int, Field(ge=-EXACT_MAX, le=EXACT_MAX)] | None = None
     wait_s: Annotated[float, Field(ge=0, le=WAIT_MAX_S)] = 0.0
     attempt: Annotated[int, Field(ge=1, le=EXACT_MAX)] | None = None
-
-    @property
-    def typed_bytes(self) -> bytes:
-        """What is typed."""
-        return b64decode(self.typed)

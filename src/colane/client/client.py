@@ -264,7 +264,7 @@ class Client:
         Args:
             job_id: The job.
             said: Fields of `TerminalBody`.
-            typed: Bytes, at most `colane.api.terminals.TYPED_MAX_BYTES`.
+            typed: Bytes, at most `TYPED_MAX_BYTES` of `colane.api.terminals`.
         """
         body = {"typed": base64.b64encode(typed).decode(), **said}
         answer = self._ask(

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from colane.api.terminals import TYPED_MAX_BYTES
 from colane.client.client import Client
 from colane.client.errors import Refused, SchedulerUnreachable
 
@@ -28,6 +27,8 @@ PAUSE_S: Final = 0.1
 UNREACHED_PAUSE_S: Final = 1.0
 START_LOOK_S: Final = 0.2
 TYPED_BYTES: Final = 1024
+UNSENT_MAX_BYTES: Final = 2048
+"""Typed while the scheduler cannot be reached; what goes beyond it is lost."""
 END_OF_INPUT: Final = b"\x04"
 
 AWAY: Final = 500
@@ -117,7 +118,7 @@ class Seat:
                 said, is_left = escapes.parse(typed) if is_terminal else (typed or END_OF_INPUT, False)
                 is_left |= is_terminal and not typed
                 reading = reading if typed else reading[1:]
-                unsent = (unsent + said)[:TYPED_MAX_BYTES]
+                unsent = (unsent + said)[:UNSENT_MAX_BYTES]
             if unsent or self._wake_fd in ready:
                 unsent = self._unsent(scheduler, unsent)
             if is_left:

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
+from base64 import b64decode
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from colane.agent.files.logs import LogRange, read_log
 from colane.agent.supervisor.shim_files import EXIT
 from colane.agent.supervisor.shim_terminal import KEYS, SIZE, TYPED, message
-from colane.api.terminals import TerminalBody
 
 LOOK_S: Final = 0.02
 """How often it is looked for output: a person sees no echo that is later by that."""
 
 
-async def at_terminal(directory: Path | None, said: TerminalBody) -> LogRange:
+class TypedWords(NamedTuple):
+    """What the scheduler passes on, which it has judged: the fields of `api.terminals.TerminalBody`."""
+
+    typed: bytes = b""
+    rows: int = 0
+    columns: int = 0
+    offset: int | None = None
+    wait_s: float = 0.0
+
+    @classmethod
+    def read(cls, body: bytes) -> TypedWords:
+        """Read it from JSON.
+
+        Raises:
+            ValueError: It is no such thing.
+        """
+        try:
+            told = json.loads(body)
+            known = {name: told[name] for name in cls._fields if name in told}
+            return cls(**known)._replace(typed=b64decode(told.get("typed", ""), validate=True))
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"not what is said at a terminal: {error}") from error
+
+
+async def at_terminal(directory: Path | None, said: TypedWords) -> LogRange:
     """Type, and return output from an offset on, as soon as there is any or the job has ended.
 
     Args:
@@ -47,7 +72,7 @@ def _has_ended(directory: Path) -> bool:
     return (directory / EXIT).exists() or not directory.exists()
 
 
-def _say(directory: Path, said: TerminalBody) -> bool:
+def _say(directory: Path, said: TypedWords) -> bool:
     """Put what is said into the pipe; whether there is one, and a supervisor that reads it."""
     window = said.rows.to_bytes(2, "big") + said.columns.to_bytes(2, "big") if said.rows else b""
     try:
@@ -57,7 +82,7 @@ def _say(directory: Path, said: TerminalBody) -> bool:
     try:
         os.write(fd, message(SIZE, window))  # it also says that a user is there
         if said.typed:
-            os.write(fd, message(TYPED, said.typed_bytes))
+            os.write(fd, message(TYPED, said.typed))
     except BlockingIOError:
         return True  # the job has been stopped for so long that its pipe is full
     finally:
