@@ -1,8 +1,9 @@
 """What must be read to understand one decision of a policy: the import closure of its parts, in files and lines.
 
 What stands behind a contract is not counted: how beliefs about speed and memory are learnt (`perf.beliefs`), as
-decisions ask `perf.estimates`. Of a part that its options switch off, only the file that says so is counted: it binds
-to nothing.
+decisions ask `perf.estimates`; and what an agent may say in a field of a record (`model.bounds`, `model.versions`),
+which is an annotation there and decides nothing. Of a part that its options switch off, only the file that says so is
+counted: it binds to nothing.
 
 usage: python benchmarks/reading_set.py [--files] [POLICY ...]
 """
@@ -28,6 +29,8 @@ OFF: Mapping[type, Callable[[Any], bool]] = {
     PastUse: lambda part: not part.usage_half_life_s,
 }
 """When parts that some rows switch off are so; others say it themselves (`is_idle`)."""
+
+BORDER = frozenset({"colane.model.bounds", "colane.model.versions"})
 
 SOURCE = Path(next(iter(colane.__path__)))
 
@@ -59,7 +62,7 @@ def closure(modules: set[str]) -> set[Path]:
             continue
         found.add(path)
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
+            if isinstance(node, ast.ImportFrom) and node.module and node.module not in BORDER:
                 left += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
             elif isinstance(node, ast.Import):
                 left += [name.name for name in node.names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.reading_set import reading_set, size
 
-BOUNDS = {"fifo": (35, 8_350), "srtf": (47, 11_700), "pack": (51, 12_310), "colane": (71, 17_600)}
+BOUNDS = {"fifo": (35, 8_350), "srtf": (47, 11_850), "pack": (51, 12_470), "colane": (71, 17_600)}
 """Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
 
 
