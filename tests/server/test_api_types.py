@@ -71,6 +71,7 @@ async def test_every_endpoint_answers_what_it_declares() -> None:
         seeing = ("/overview", "/timeline", "/usage/days", *of_job)
         drawn = ("/samples/cluster", "/timeline/moves", "/page_rows", "/page_rows?overview=true")
         await w.good("GET", "/agent_settings")
+        await w.good("GET", "/pools")
         for path in ("/samples/nodes/n1", f"/samples/jobs/{first}", *seeing, *drawn):
             await w.good("GET", path)
         await w.good("POST", "/page_link", {})

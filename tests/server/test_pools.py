@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from colane.integrations.slurm.scontrol import allowed
 from colane.server.writer.limits import LimitsError, read_pools, read_quotas
 from tests.server.harness import SLEEP, World, node, world
 
@@ -43,6 +44,22 @@ async def limit_of(w: World, **job: Any) -> float | None:
     number = await w.submit(**{**SLEEP, **job})
     shown = await w.good("GET", f"/job/{number}")
     return shown["needs"]["time_limit_s"]  # type: ignore[no-any-return]
+
+
+async def test_pools_are_told_as_partitions_are(rules: Any) -> None:
+    async with world(pools=rules) as w:
+        await w.good("POST", "/node", node(gpus=1))
+        told = {pool["name"]: pool for pool in await w.good("GET", "/pools")}
+    assert told["default"] == {
+        "name": "default", "time_limit_max_s": 86_400.0, "time_limit_default_s": 3600.0,
+        "users": None, "groups": None, "qos": None,
+    }  # fmt: skip
+    assert {name: allowed(rule) for name, rule in told.items()} == {
+        "default": ["AllowGroups=ALL AllowQos=ALL", "DefaultTime=1:00:00 MaxTime=1-00:00:00 State=UP"],
+        "labs": [f"AllowGroups=lab,{OWN} AllowQos=ALL AllowUsers=carl", "DefaultTime=NONE MaxTime=UNLIMITED State=UP"],
+        "short": ["AllowGroups=ALL AllowQos=debug,normal", "DefaultTime=NONE MaxTime=10:00 State=UP"],
+        "usual": ["AllowGroups=ALL AllowQos=ALL", "DefaultTime=2:00:00 MaxTime=UNLIMITED State=UP"],
+    }
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["one", "a batch"])

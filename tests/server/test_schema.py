@@ -31,6 +31,7 @@ METHODS = {
     "/job": "POST",
     "/job/{number}/launch": "GET",
     "/agent_settings": "GET",
+    "/pools": "GET",
     "/nodes": "GET DELETE",
     "/node/{name}": "GET DELETE PUT",
     "/node/{name}/drain": "POST DELETE",

@@ -316,6 +316,17 @@ class LaunchObject(LaunchSpecObject, LaunchArrayObject, JobTokenObject):
     labels: dict[str, str]
 
 
+class PoolObject(TypedDict):
+    """What jobs of a pool may be: how long they run, whose they are, how they are served; null bounds nothing."""
+
+    name: str
+    time_limit_max_s: float | None
+    time_limit_default_s: float | None
+    users: list[str] | None
+    groups: list[str] | None
+    qos: list[str] | None
+
+
 class AgentSettingsAnswer(TypedDict):
     """The answer of `/agent_settings`: what agents are set to where nothing else is said to them, and their lease."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import httpx
 
     from colane.api.jobs import JobIdAnswer, JobIdsAnswer, JobObject, JobRequestObject, ListingAnswer, WhyAnswer
-    from colane.api.nodes import AgentSettingsAnswer, NodeObject, RemovedNodesAnswer
+    from colane.api.nodes import AgentSettingsAnswer, NodeObject, PoolObject, RemovedNodesAnswer
     from colane.api.of_record import MeasurementObject, ProfileObject
     from colane.api.plans import PlanAnswer, StartAnswer
     from colane.api.records import (
@@ -66,6 +66,7 @@ PAGE_JOBS: Final = 1_000
 ELSEWHERE: Final = frozenset({307, 503})
 """Answers of a scheduler that does not lead, or cannot tell whether it does: where others are known, they are asked."""
 MOVED: Final = 307
+NOT_FOUND: Final = 404
 ASKED_AT_ONCE: Final = frozenset({"/health", "/plan"})
 """Paths whose 503 says what is asked."""
 ANSWER_MAX_S: Final = 8.0
@@ -288,6 +289,16 @@ class Client:
     def nodes(self) -> list[NodeObject]:
         """Return all nodes."""
         return list(self._get("/nodes"))
+
+    def pools(self) -> dict[str, PoolObject]:
+        """Return what the jobs of each pool may be, by name; nothing of a scheduler that tells of none."""
+        try:
+            told: list[PoolObject] = self._get("/pools")
+        except Refused as refused:
+            if refused.status != NOT_FOUND:
+                raise
+            return {}
+        return {pool["name"]: pool for pool in told}
 
     def node(self, name: str) -> NodeObject:
         """Return a node."""

@@ -18,6 +18,7 @@ from colane.verbs.of_jobs import JOB_VERBS, REQUEUE, RESUME
 
 if TYPE_CHECKING:
     from colane.api.jobs import JobObject
+    from colane.api.nodes import PoolObject
     from colane.client.client import Client
 
 CONFLICT, NOT_FOUND = 409, 404
@@ -273,11 +274,25 @@ def _pools(scheduler: Client, words: Sequence[str]) -> list[list[str]]:
         pools.setdefault(node["pool"], []).append(node["name"])
     if words and words[0] not in pools:
         raise SlurmError(f"Partition {words[0]} not found")
+    rules = scheduler.pools()
     return [
-        [f"PartitionName={pool}", "AllowGroups=ALL MaxTime=UNLIMITED State=UP",
-         f"Nodes={','.join(nodes)} TotalNodes={len(nodes)}"]
-        for pool, nodes in pools.items() if not words or pool in words
-    ]  # fmt: skip
+        [f"PartitionName={pool}", *allowed(rules.get(pool)), f"Nodes={','.join(nodes)} TotalNodes={len(nodes)}"]
+        for pool, nodes in pools.items()
+        if not words or pool in words
+    ]
+
+
+def allowed(rule: PoolObject | None) -> list[str]:
+    """Whose jobs a pool takes, how they may be served, and for how long they run."""
+    if rule is None:
+        return ["AllowGroups=ALL MaxTime=UNLIMITED State=UP"]
+    groups, users, qos = (",".join(rule[name] or ()) or "ALL" for name in ("groups", "users", "qos"))
+    usual = "NONE" if rule["time_limit_default_s"] is None else duration(rule["time_limit_default_s"])
+    open_to = f"AllowGroups={'ALL' if groups == 'ALL' and users == 'ALL' else groups} AllowQos={qos}"
+    return [
+        open_to if users == "ALL" else f"{open_to} AllowUsers={users}",
+        f"DefaultTime={usual} MaxTime={duration(rule['time_limit_max_s'])} State=UP",
+    ]
 
 
 def _config(scheduler: Client, words: Sequence[str]) -> list[list[str]]:

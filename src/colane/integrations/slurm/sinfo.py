@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from colane.integrations.slurm import contact, getopt
 from colane.integrations.slurm.errors import SlurmError
+from colane.integrations.slurm.rows import duration
 from colane.model.hardware import DEFAULT_POOL
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class SlurmNode(NamedTuple):
 
     node: NodeObject
     state: str
+    most_s: float | None = None
 
     @property
     def pool(self) -> str:
@@ -45,7 +47,7 @@ LETTERS: Final[Mapping[str, Column]] = {
     "P": ("PARTITION", lambda some: some[0].pool),
     "R": ("PARTITION", lambda some: some[0].node["pool"]),
     "a": ("AVAIL", lambda _: "up"),
-    "l": ("TIMELIMIT", lambda _: "infinite"),
+    "l": ("TIMELIMIT", lambda some: "infinite" if some[0].most_s is None else duration(some[0].most_s)),
     "D": ("NODES", len),
     "t": ("STATE", lambda some: some[0].state),
     "T": ("STATE", lambda some: LONG_STATES[some[0].state]),
@@ -75,7 +77,8 @@ def run(words: Sequence[str], shims: str) -> int:
     del shims
     asked = getopt.read(words, VALUED, FLAGS)
     with contact.client() as scheduler:
-        machines = [SlurmNode(node, state_of(node)) for node in scheduler.nodes()]
+        most_s = {name: pool["time_limit_max_s"] for name, pool in scheduler.pools().items()}
+        machines = [SlurmNode(node, state_of(node), most_s.get(node["pool"])) for node in scheduler.nodes()]
     pools, names, states = asked.all("partition"), asked.all("nodes"), {each.lower() for each in asked.all("states")}
     found = [
         each for each in machines

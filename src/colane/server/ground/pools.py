@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from colane.api.job_request import JobRequest
+from colane.api.nodes import PoolObject
 from colane.model.problem import Problem
 from colane.server.ground.problems import RefusedError
 
@@ -44,6 +45,20 @@ class PoolRules:
 
     by_pool: Mapping[str, PoolRule] = field(default_factory=dict)
     groups_of: Callable[[str], frozenset[str]] = field(default=lambda _: frozenset(), compare=False)
+
+    def told(self, pools: Iterable[str]) -> list[PoolObject]:
+        """What callers are told of these pools."""
+        return [
+            {
+                "name": pool,
+                "time_limit_max_s": rule.time_limit_max_s,
+                "time_limit_default_s": rule.time_limit_default_s,
+                "users": None if rule.users is None else list(rule.users),
+                "groups": None if rule.groups is None else list(rule.groups),
+                "qos": None if rule.qos is None else list(rule.qos),
+            }
+            for pool, rule in ((pool, self.of(pool)) for pool in pools)
+        ]
 
     def of(self, pool: str) -> PoolRule:
         """The rule of a pool."""

@@ -13,6 +13,7 @@ from colane.api.nodes import (
     FinishedAnswer,
     FinishedJobsAnswer,
     NodeObject,
+    PoolObject,
     RemovedNodesAnswer,
     UndrainedAnswer,
 )
@@ -104,6 +105,14 @@ async def agent_settings(service: TheService, caller: TheCaller) -> JSONResponse
 async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
     return JSONResponse([service.nodes.node(name, caller) for name in list(service.read_model.nodes)])
+
+
+@router.get("/pools", responses=answered(list[PoolObject]))
+async def pools(service: TheService, caller: TheCaller) -> JSONResponse:  # noqa: ARG001 - it needs a token
+    """Return what the jobs of each pool may be that has nodes or rules, in order of name."""
+    rules = service.config.pools
+    there = {record.node.pool for record in service.read_model.nodes.values()}
+    return JSONResponse(rules.told(sorted(there.union(rules.by_pool))))
 
 
 @verb_route(router, REMOVE_NODES, RemovedNodesAnswer)
