@@ -131,9 +131,11 @@ def facts_of(driver: LiveDriver, job: Job, pacing: Pacing | None, elements: Sequ
 
 
 def start_text(driver: LiveDriver, job: Job) -> str:
-    """Return when a job that waits is expected to start, in words; empty where that is not foreseen."""
+    """Return when a job that waits is expected to start, in words; empty where that is not foreseen or not known."""
     shown = driver.shown.get(job.id)
-    return "" if shown is None or shown.start is None else expected(shown.start, shown, driver.now())["sentence"]
+    if shown is None or shown.start is None or not shown.start.is_known:
+        return ""
+    return f"starts {expected(shown.start, shown, driver.now())['sentence']}"
 
 
 def may_of(driver: LiveDriver, job: Job, caller: Caller, elements: Sequence[Job] = ()) -> list[str]:
