@@ -90,3 +90,31 @@ def test_scancel_of_all_that_waits_of_a_user_is_one_request(
     monkeypatch.setattr(contact, "client", lambda: scheduler)
     assert scancel.run(words.split(), "") == 0
     assert scheduler.asked == first
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "left"),
+    [
+        (["--all", "--state", "pending"], ["cancel queued"], {1}),
+        (["-u", "ann", "--state", "queued"], ["cancel queued of ann"], {1}),
+        (["--all", "--state", "running"], ["live jobs", "cancel 1"], {2, 3, 4}),
+        (["-u", "ann", "--state", "running"], ["live jobs", "cancel 1"], {2, 3, 4}),
+    ],
+)
+def test_those_of_one_state_alone(
+    colane: Colane, monkeypatch: pytest.MonkeyPatch, words: list[str], asked: list[str], left: set[int]
+) -> None:
+    scheduler = Scheduler()
+    monkeypatch.setattr(jobs, "client", lambda: scheduler)
+    assert colane("cancel", *words).code == 0
+    assert scheduler.asked == asked
+    assert {job for job, state in scheduler.states.items() if state in {"queued", "running"}} == left
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["7", "--state", "queued"], "goes with --all"), (["--all", "--state", "done"], "must be queued or running")],
+)
+def test_a_state_that_cannot_be_meant_is_refused(colane: Colane, words: list[str], says: str) -> None:
+    said = colane("cancel", *words)
+    assert (said.code, says in said.err) == (2, True)

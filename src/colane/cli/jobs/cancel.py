@@ -32,6 +32,11 @@ def _parse_job(text: str) -> jobs.JobName:
     return jobs.parse_job_name(text)
 
 
+QUEUED, RUNNING = "queued", "running"
+STATES = {QUEUED: QUEUED, "pending": QUEUED, RUNNING: RUNNING}
+"""What is meant by words for states; Slurm's as well."""
+
+
 def cancel(
     job: Annotated[
         list[jobs.JobName] | None,
@@ -50,6 +55,10 @@ def cancel(
         str | None, typer.Option("--user", "-u", help="All jobs of this user that wait or run, as --all.")
     ] = None,
     label: jobs.LabelOption = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="queued|running", help="Of --all, --user or --label only those that are so."),
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """Cancel jobs: those that wait leave the queue, those that run are stopped. Of an array, all or some elements.
@@ -59,10 +68,19 @@ def cancel(
     labels = jobs.parse_labels(label)
     if sum(map(bool, (job, everything, user is not None, labels))) != 1:
         raise MisuseError("cancel: name jobs, or --all, --user NAME or --label NAME=VALUE (one of the four)")
+    wanted = None if state is None else STATES.get(state.lower())
+    if state is not None and (job or wanted is None):
+        said = "goes with --all, --user or --label" if job else f"must be queued or running, got {state}"
+        raise MisuseError(f"--state: {said}")
     with jobs.client() as scheduler:
         # Those that wait go in one request, however many they are.
-        waiting = scheduler.cancel_queued(user=user) if everything or user is not None else []
-        live = [] if job else [each for each in scheduler.live_jobs() if jobs.carries(each, labels)]
+        is_of_all = (everything or user is not None) and wanted != RUNNING
+        waiting = scheduler.cancel_queued(user=user) if is_of_all else []
+        asked = [] if job or (is_of_all and wanted == QUEUED) else scheduler.live_jobs()
+        live = [
+            each for each in asked
+            if jobs.carries(each, labels) and wanted in {None, QUEUED if each["state"] == QUEUED else RUNNING}
+        ]  # fmt: skip
         # Those that wait first: they would start on what the others leave.
         live = sorted(
             (each for each in live if user in {None, each["user"]}), key=lambda each: each["state"] != "queued"
@@ -80,8 +98,8 @@ def cancel(
             ]
         )
     else:
-        for job_id, state in known.items():
-            output.say(f"job {job_id}: {state}")
+        for job_id, became in known.items():
+            output.say(f"job {job_id}: {became}")
     theirs = [str(job_id) for job_id, state in told.items() if state == THEIRS]
     if theirs and (job or user is not None):
         raise MisuseError(f"only their owners or an operator may cancel {', '.join(theirs)}")
