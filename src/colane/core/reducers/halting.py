@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colane.core.check import check
-from colane.core.events import Ended, ResumeRequested
+from colane.core.events import ResumeRequested
 from colane.core.lifecycle import move, without_halted
 from colane.core.reducers import suspension
 from colane.core.reducers.starting import set_timers
@@ -18,7 +17,6 @@ from colane.core.reducers.timers import TimerKind
 from colane.model.hardware import Node
 from colane.model.job import Job, JobState
 from colane.model.phases import Halted, HoldKind
-from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
 
 MAY_STAND: Final = frozenset(
@@ -71,14 +69,14 @@ def _halted(step: Step, job: Job) -> Halted:
 
 
 def came_back(step: Step, node: Node) -> None:
-    """A node is there again: what stands on it goes on, of a job over several nodes once all of them are there."""
+    """A node is there again: what stands on it goes on."""
     for job_id in sorted(step.state.halted):
         job = step.state.jobs[job_id]
         if job.halted is None or node.name not in job.halted.placement.nodes:
             continue
         if not _is_same(step, job, job.halted):
             step.put(without_halted(job))
-        elif all(name in step.state.nodes for name in job.halted.placement.nodes):
+        else:
             _go_on(step, job, job.halted, node.name)
 
 
@@ -97,14 +95,11 @@ def _is_same(step: Step, job: Job, halted: Halted) -> bool:
 
 
 def _go_on(step: Step, job: Job, halted: Halted, node: str) -> None:
-    """It is what it was. Where its owner has it held since, or its nodes lack the room by now, it waits instead."""
+    """It is what it was. Where its owner has it held since, it waits instead."""
     is_held = any(hold.kind is not HoldKind.LIMIT for hold in job.holds)
     was_held = halted.suspension is not None and not halted.suspension.until_step
     reason = Reason(Why.WENT_ON, {"node": node})
     is_lost = is_held and not was_held
-    if not is_lost and len(halted.placement.nodes) > 1:
-        start = Start(job.id, halted.placement, reason)
-        is_lost = bool(check(step.state, Plan(step.state.version, (start,))))
     if is_lost:
         step.put(without_halted(job))
         return
@@ -127,18 +122,3 @@ def watch(step: Step, job: Job) -> None:
         set_timers(step, job, job.start_s)
     if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
         step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
-
-
-def ended(step: Step, job: Job, event: Ended) -> bool:
-    """Whether a part of an attempt that stands halted has ended; the job begins anew unless it has succeeded."""
-    halted = job.halted
-    if halted is None or job.attempt != event.attempt or event.node not in halted.placement.nodes:
-        return False
-    if event.outcome == "exited" and event.exit.code == 0 and event.node not in halted.run.ended_on:
-        waiting = job.copied()
-        run = halted.run._replace(ended_on=(*halted.run.ended_on, event.node))
-        waiting.halted = halted._replace(run=run)
-        step.put(waiting)
-    else:
-        step.put(without_halted(job))
-    return True

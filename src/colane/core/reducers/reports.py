@@ -368,8 +368,7 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
         step.stale.append((event, "no such live job"))
         return None
     if job.attempt != attempt or job.placement is None:
-        if not isinstance(event, Ended) or not halting.ended(step, job, event):
-            step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
+        step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
         return None
     return job
 

@@ -452,7 +452,9 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     record = turn.read_model.nodes.get(body.node)
     job = _believed(turn, body.node, body.id, body.attempt)
     if job is None or record is None or record.node.agent_id != body.agent_id:
-        return record is not None and _finish_halted(turn, record, body)
+        if record is not None:
+            _refuse_end_of_halted(turn, record, body)
+        return False
     if (job.id, body.node) in turn.finished or body.node in job.run.ended_on:
         return False
     start_s, end_s = _lasted(job, body, turn.now_s)
@@ -466,23 +468,17 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     return True
 
 
-def _finish_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> bool:
-    """Take in the end of a part of an attempt that stands halted for want of another node.
+def _refuse_end_of_halted(turn: Turn, record: NodeRecord, body: FinishedBody) -> None:
+    """Refuse the end of an attempt that stands halted on a lost node.
 
     Raises:
-        RefusedError: 409, its own node is lost: with its next report that is back, and the attempt goes on and ends.
+        RefusedError: 409, with its next report the node is back, and the attempt goes on and ends.
     """
-    job = turn.read_model.jobs.get(JobId(body.id))
-    if job is None or job.halted is None or job.attempt != body.attempt or record.node.agent_id != body.agent_id:
-        return False
-    if body.node not in job.halted.placement.nodes or body.node in job.halted.run.ended_on:
-        return False
-    if record.lost:
+    job = turn.read_model.jobs.get(JobId(body.id)) if record.lost else None
+    if job is None or job.halted is None or body.node not in job.halted.placement.nodes:
+        return
+    if (job.attempt, record.node.agent_id) == (body.attempt, body.agent_id):
         raise RefusedError.because(409, f"{body.node} was lost, with job {job.id} on it: it has to report first")
-    ending = Exit(body.exit_code, body.signal, body.detail)
-    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, None, turn.now_s, node=body.node))
-    turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
-    return True
 
 
 def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
