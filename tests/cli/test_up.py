@@ -67,7 +67,7 @@ def test_a_job_here_outlasts_a_scheduler_that_is_away_for_longer_than_the_lease(
         until(lambda: [node["leased"] for node in client.nodes()] == [False], "it is told that its lease is endless")
     scheduler = json.loads((up.state / "server.json").read_text())["pid"]
     os.kill(scheduler, signal.SIGSTOP)
-    until(lambda: lines.read_text().endswith(" 24\n"), "it goes on to its end")
+    until(lambda: lines.exists() and lines.read_text().endswith(" 24\n"), "it goes on to its end")
     os.kill(scheduler, signal.SIGCONT)
     record = up.wait_for(job, "succeeded", "failed")
     assert (record["state"], record["attempt"]) == ("succeeded", 1)

@@ -31,6 +31,8 @@ UNSENT_MAX_BYTES: Final = 2048
 """Typed while the scheduler cannot be reached; what goes beyond it is lost."""
 END_OF_INPUT: Final = b"\x04"
 
+NOT_REACHED: Final = 503
+"""Nothing was typed."""
 AWAY: Final = 500
 """From here on a refusal says that the scheduler, or the job's agent, cannot be asked now."""
 
@@ -47,11 +49,13 @@ class _Shown:
         attempt: Of this attempt; 0 before it is known.
         offset: Up to here.
         is_told: The person was told that the scheduler does not answer.
+        is_last: The job has ended, so that what is shown next is the last.
     """
 
     attempt: int = 0
     offset: int = 0
     is_told: bool = False
+    is_last: bool = False
 
 
 class Seat:
@@ -66,6 +70,7 @@ class Seat:
     def __init__(self, connect: Callable[[], Client], job_id: int, say: Callable[[str], None]) -> None:
         self._connect, self._job_id, self._say = connect, job_id, say
         self._refused: Refused | None = None
+        self._is_away = False
         self._wake_fd, self._waking_fd = os.pipe()
 
     def sit(self, *, ends_job: bool = False) -> bool:
@@ -126,12 +131,14 @@ class Seat:
 
     def _unsent(self, scheduler: Client, typed: bytes) -> bytes:
         """Send; return what was not sent. What may have arrived is not sent again."""
+        if self._is_away:  # by a connection of its own, which is refused: what goes into a broken one may have arrived
+            scheduler.close()
         try:
             scheduler.terminal(self._job_id, _window(), typed)
         except SchedulerUnreachable as error:
             return b"" if error.was_sent else typed
-        except Refused as refused:
-            del refused  # the thread that reads is told the same, and knows whether the job has ended
+        except Refused as refused:  # the thread that reads is told the same, and knows whether the job has ended
+            return typed if refused.status == NOT_REACHED else b""
         return b""
 
     def _view(self) -> None:
@@ -157,11 +164,12 @@ class Seat:
             else:
                 sys.stdout.buffer.write(part.data)
                 sys.stdout.buffer.flush()
-                shown.offset, shown.is_told = part.next_offset, False
+                shown.offset, shown.is_told, self._is_away = part.next_offset, False, False
                 if part.data or time.monotonic() >= soon_s:
                     return False
             job = scheduler.job(self._job_id)
         except (SchedulerUnreachable, Refused) as error:
+            self._is_away = True
             if not shown.is_told:
                 self._tell(f"{error}: what is shown meanwhile comes once it answers ({HOW_TO_LEAVE})")
             shown.is_told = True
@@ -174,8 +182,11 @@ class Seat:
             self._tell(f"job {self._job_id} is started again")
             shown.offset = 0
         shown.attempt = job["attempt"]
-        time.sleep(PAUSE_S)
-        return _has_ended(job["state"])
+        if not _has_ended(job["state"]) or shown.is_last:
+            time.sleep(PAUSE_S)
+            return shown.is_last
+        shown.is_last = True  # what it showed between the two questions is still to come
+        return False
 
     def _tell(self, text: str) -> None:
         """Say something in a line of its own between what the job shows: a raw terminal moves down alone."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.agent.gate.values import Seen
+from colane.model.words import percent
 
 SUSPECT_RATIO: Final = 0.05
 """So much more than its turns a job's kernels run, on average over `WINDOWS` samples, before it is looked at."""
@@ -25,7 +26,7 @@ CLEARED_S: Final = 600.0
 """One that was found to wait is not looked at again for so long, and after each further look for twice as long."""
 
 LEAKS: Final = (
-    "computes in the turns of others: while it waited, kernels of its threads or processes ran {busy:.0%} of the time; "
+    "computes in the turns of others: while it waited, kernels of its threads or processes ran {busy} of the time; "
     "it runs beside its lane, without turns"
 )
 
@@ -101,7 +102,7 @@ class TurnAudit:
 
     def _decide(self, job: int, one: _Suspect, stands: Seen, busy_ratio: float, now_s: float) -> None:
         if busy_ratio > BUSY_RATIO:
-            self.found[job] = LEAKS.format(busy=busy_ratio)
+            self.found[job] = LEAKS.format(busy=percent(busy_ratio))
             del self._jobs[job]
             return
         one.checked_s = one.parked_s = None

@@ -29,7 +29,8 @@ class Terminals:
         """Type at the terminal of an attempt, and wait for what it shows.
 
         Raises:
-            RefusedError: 409, it has none; 502, its agent does not answer; 404, its node is gone.
+            RefusedError: 409, it has none; 503, its agent cannot be reached; 502, it does not answer; 404, its node is
+                gone.
         """
         if place.attempt == 0 or not place.node or not (place.has_started or place.is_over):
             return Chunk(b"", max(said.offset or 0, 0))  # it is about to be started
@@ -45,6 +46,9 @@ class Terminals:
                 headers={**place.door.headers, "Content-Type": "application/json"},
                 timeout=READ_TIMEOUT_S + WAIT_MAX_S,
             )
+        except httpx.ConnectError as error:
+            said_why = f"the agent of node {place.node} cannot be reached, so nothing was typed: {error}"
+            raise RefusedError.because(503, said_why) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             what = str(error) or type(error).__name__
             raise RefusedError.because(502, f"the agent of node {place.node} does not answer: {what}") from error

@@ -25,9 +25,9 @@ Seen = tuple[int, float | None]
 
 
 def is_untaught(job: Job, beliefs: Knowledge) -> bool:
-    """Whether nothing was measured of how fast jobs of a job's family run."""
+    """Whether nothing was measured of how fast jobs of a job's family run, and that matters to it, as it may share."""
     is_known = any(profile.step_s is not None for profile in beliefs.of_family(job.effective.family))
-    return bool(job.effective.gpus) and job.spec.kind is JobKind.TRAINING and not is_known
+    return bool(job.effective.gpus) and job.spec.share and job.spec.kind is JobKind.TRAINING and not is_known
 
 
 def untaught(store: Store, sight: Sight, job: Job, running: Iterable[Progress]) -> list[str]:
