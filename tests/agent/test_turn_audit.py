@@ -36,7 +36,7 @@ def test_one_that_runs_while_it_waits_is_found() -> None:
     now_s = follow(audit, WINDOWS + 2, 0.7, 0.5)
     assert audit.is_checked(1)
     look_at(audit, 0.2, now_s)
-    assert "ran 20% of the time" in audit.found[1]
+    assert "ran 20 % of the time" in audit.found[1]
     audit.look(now_s + 9, {}, {}, [2])
     assert audit.found == {}, "it has ended"
 

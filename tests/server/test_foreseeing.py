@@ -57,7 +57,7 @@ async def test_a_start_is_said_as_an_interval_once_ten_bursts_were_seen() -> Non
         assert told["expected_start"]["p50_s"] == pytest.approx(start["p50_s"], abs=5)
         assert told["sentence"] == f"it would start {told['expected_start']['sentence']}"
         rows = (await w.good("GET", "/page_rows"))["rows"]
-        assert {row["id"]: row["starts"][:3] for row in rows} == {1: "", 2: "in "}
+        assert {row["id"]: row["starts"][:10] for row in rows} == {1: "", 2: "starts in "}
         (listed,) = [job for job in await w.good("GET", "/jobs") if job["id"] == 2]
         assert listed["facts"]["expected_start"]["basis"] == "learnt"
 

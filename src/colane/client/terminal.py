@@ -26,6 +26,7 @@ WAIT_S: Final = 5.0
 PAUSE_S: Final = 0.1
 UNREACHED_PAUSE_S: Final = 1.0
 START_LOOK_S: Final = 0.2
+ENDED_LOOK_S: Final = 1.0
 TYPED_BYTES: Final = 1024
 UNSENT_MAX_BYTES: Final = 2048
 """Typed while the scheduler cannot be reached; what goes beyond it is lost."""
@@ -89,7 +90,12 @@ class Seat:
         with self._connect() as scheduler:
             if not self._await_start(scheduler):
                 return True
-            scheduler.terminal(self._job_id, _window())
+            try:
+                scheduler.terminal(self._job_id, _window())
+            except Refused:
+                time.sleep(ENDED_LOOK_S)  # one that has just ended is known to have soon, and what it showed is told
+                if not _has_ended(scheduler.job(self._job_id)["state"]):
+                    raise
             self._say(f"job {self._job_id}: {HOW_TO_LEAVE}; colane attach {self._job_id} comes back")
             threading.Thread(target=self._view, name="colane-terminal", daemon=True).start()
             with _raw() as is_terminal, self._signals(is_terminal=is_terminal):

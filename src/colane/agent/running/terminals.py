@@ -62,7 +62,7 @@ async def at_terminal(directory: Path | None, said: TypedWords) -> LogRange:
         if part.data or _has_ended(directory) or asyncio.get_running_loop().time() >= until_s:
             break
         await asyncio.sleep(LOOK_S)
-    if not is_heard and not part.data:
+    if not is_heard and not part.data and not (directory / KEYS).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory / KEYS))
     return part
 
