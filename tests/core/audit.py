@@ -72,11 +72,16 @@ def _bookings(state: ClusterState) -> None:
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:
                 expected[gpu].add(job.id)
+    for job in state.jobs.values():
+        for node in job.run.ended_on:
+            kept = {job.id in state.gpus[gpu].jobs for gpu in _left(job) if gpu.node == node and gpu in state.gpus}
+            assert len(kept) <= 1, "all that its part there had, or nothing where the node was lost"
     assert set(state.returning) == {job.id for job in state.jobs.values() if job.is_returning}
     for gpu, load in state.gpus.items():
         # One that changes its size keeps what its parts have left; what a lost node had is free once that is back.
-        left = {job.id for job in state.jobs.values() if job.resizes_to and gpu.node in job.run.ended_on}
-        assert set(load.jobs) | left == expected[gpu] | left
+        left = {job.id for job in state.jobs.values() if gpu in _left(job)}
+        assert set(load.jobs) - left == expected[gpu] - left
+        assert set(load.jobs) <= expected[gpu]
         assert load.returning == tuple(sorted(j for j in state.returning if gpu in _placed(state, j)))
         if len(load.bookings) > 1:
             unknown = [b.job for b in load.bookings if b.memory is None]
@@ -104,6 +109,13 @@ def _held(job: Job) -> set[GpuId]:
         if job.resizes_to or gpu.node not in job.run.ended_on:
             gpus.add(gpu)
     return gpus
+
+
+def _left(job: Job) -> set[GpuId]:
+    """GPUs that the parts of one that changes its size have left, and that it is not to have."""
+    if not job.resizes_to or not job.placement:
+        return set()
+    return {gpu for gpu in job.placement.gpus if gpu.node in job.run.ended_on} - set(job.resizes_to.gpus)
 
 
 def _placed(state: ClusterState, job: JobId) -> tuple[GpuId, ...]:
@@ -147,7 +159,10 @@ def _safe(state: ClusterState, gpus: tuple[GpuId, ...]) -> None:
 def _nodes(state: ClusterState) -> None:
     for name, node in state.nodes.items():
         jobs = [job for job in state.jobs.values() if _is_on(job, name)]
-        assert set(node.jobs) == {job.id for job in jobs}
+        gone = {job.id for job in jobs if any(gpu.node == name for gpu in _left(job))}
+        assert set(node.jobs) - gone == {job.id for job in jobs} - gone
+        assert set(node.jobs) <= {job.id for job in jobs}
+        jobs = [job for job in jobs if job.id in node.jobs]
         going = [job for job in jobs if not (job.parked and job.is_on_host)]
         cores = [core for job in going for core in _cores(job, name)]
         assert len(cores) == len(set(cores))
