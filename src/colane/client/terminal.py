@@ -125,9 +125,13 @@ class Seat:
                 return word
             is_left = False
             if reading[0] in ready and reading[0] != self._wake_fd:
-                typed = os.read(reading[0], TYPED_BYTES)
+                try:
+                    typed = os.read(reading[0], TYPED_BYTES)
+                except OSError:
+                    typed = b""
+                if is_terminal and not typed:  # it is gone
+                    return _TOLD_TO_END
                 said, is_left = escapes.parse(typed) if is_terminal else (typed or END_OF_INPUT, False)
-                is_left |= is_terminal and not typed
                 reading = reading if typed else reading[1:]
                 unsent = (unsent + said)[:UNSENT_MAX_BYTES]
             if unsent or self._wake_fd in ready:
